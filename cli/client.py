@@ -28,7 +28,7 @@ from rowtide.client.wire_row import (
     row_of,
 )
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.read_operations import only_reads
+from rowtide.core.protocol.operations import is_read_only
 from rowtide.core.protocol.signed_request import Access, signed_headers
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
@@ -137,7 +137,7 @@ class ProtocolClient:
         if answer.status != 200:
             failure = failure_of_answer(answer)
             raise ServerError(failure.code, failure.message, answer.status, failure.request_id)
-        self.changed = self.changed or not only_reads(operation)
+        self.changed = self.changed or not is_read_only(operation)
         return answer.content
 
     # ---- Tables ----

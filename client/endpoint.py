@@ -27,7 +27,7 @@ from rowtide.client.http_exchange import (
     request_bytes,
 )
 from rowtide.client.retries import Retries
-from rowtide.core.protocol.read_operations import only_reads
+from rowtide.core.protocol.operations import is_read_only
 
 __all__ = ["Endpoint"]
 
@@ -105,7 +105,7 @@ class Endpoint:
         while True:
             answer = await self.send(operation, body, more)
             if answer.status == 200:
-                self.changed = self.changed or not only_reads(operation)
+                self.changed = self.changed or not is_read_only(operation)
                 return answer
             failure = failure_of_answer(answer)
             pause_s = retries.pause_s(failure, time.monotonic())

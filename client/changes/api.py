@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.read_operations import READ_ROWS, READ_ROWS_KEYS_MAX
+from rowtide.core.protocol.operations import READ_ROWS, READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change import (
     DELETE,

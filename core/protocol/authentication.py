@@ -21,6 +21,7 @@ from hmac import compare_digest
 from typing import Final, NoReturn
 
 from rowtide.core.protocol.body_compression import DEFLATE, inflated
+from rowtide.core.protocol.operations import OPERATIONS
 from rowtide.core.protocol.signature import (
     content_md5,
     request_signature_v2,
@@ -52,8 +53,10 @@ KNOWN_S_MAX: Final = 30.0
 ABSENT_S_MAX: Final = 3.0
 """What was not there longer ago may be there by now. Above what a follower is behind, 2 s."""
 
-TOLD_ALWAYS: Final = frozenset({b"/RowtideStatus", b"/RowtideClusterStatus"})
-"""Asked when Kafka is away: keys that were known let in, however long ago."""
+TOLD_ALWAYS: Final = frozenset(
+    b"/" + name.encode() for name, spec in OPERATIONS.items() if not spec.needs_fresh_keys
+)
+"""Paths that operators call while Kafka is away: a key counts as it was known, however long ago."""
 
 API_VERSIONS: Final = frozenset({b"2015-12-31", b"2018-04-01"})
 """The second is what the Go tunnel client sends."""

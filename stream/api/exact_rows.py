@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.plainbuffer import HEADER
-from rowtide.core.protocol.read_operations import READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import row_key

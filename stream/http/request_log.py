@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
-from rowtide.core.protocol.wire import ots_pb2 as wire
+from rowtide.core.protocol.operations import OPERATIONS
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import table_name_fits
@@ -138,16 +138,14 @@ def tables_named(operation: str, content: bytes) -> list[str]:
 
     What cannot be a table's name is left out: it may be of any length, and hold ends of lines.
     """
-    if len(content) > BODY_READ_MAX:
-        return []
-    kind = getattr(wire, f"{operation}Request", None)
-    if not isinstance(kind, type) or not issubclass(kind, Message):
+    spec = OPERATIONS.get(operation)
+    if len(content) > BODY_READ_MAX or spec is None or spec.request is None:
         return []
     try:
-        message: Any = kind.FromString(content)
+        message: Any = spec.request.FromString(content)
     except DecodeError:
         return []
-    known = {f.name for f in kind.DESCRIPTOR.fields}
+    known = {f.name for f in spec.request.DESCRIPTOR.fields}
     names: list[str] = []
     if "table_meta" in known:
         names.append(message.table_meta.table_name)

@@ -13,12 +13,12 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import OPERATIONS, Latency
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.measures.histogram import Histogram
 
 __all__ = [
     "FAULT",
-    "KINDS",
     "OK",
     "OTHER",
     "OUTCOMES",
@@ -30,7 +30,7 @@ __all__ = [
     "Operation",
     "Tally",
     "UnknownWithin",
-    "kind_of",
+    "latency_class",
     "outcome_of",
 ]
 
@@ -43,40 +43,18 @@ BoundedHandler = Callable[[Identity, bytes, bytes], bytes | Awaitable[bytes]]
 OUTCOMES = ("ok", "refused", "unavailable", "unknown", "fault")
 OK, REFUSED, UNAVAILABLE, UNKNOWN, FAULT = range(len(OUTCOMES))
 
-OTHER = "other"
+OTHER = Latency.OTHER.value
 """The name under which everything counts that is no operation of ours."""
-
-KINDS: dict[str, tuple[str, ...]] = {
-    "read": ("GetRow", "BatchGetRow", "RowtideReadRows"),
-    "range": ("GetRange", "BulkExport", "ComputeSplitPointsBySize"),
-    "write": ("PutRow", "UpdateRow", "DeleteRow"),
-    "batch_write": ("BatchWriteRow", "BulkImport"),
-    "transaction": ("StartLocalTransaction", "CommitTransaction", "AbortTransaction"),
-    "stream": ("GetStreamRecord", "GetShardIterator", "DescribeStream", "ListStream"),
-    "table": (
-        "CreateTable",
-        "ListTable",
-        "DescribeTable",
-        "UpdateTable",
-        "DeleteTable",
-        "CreateIndex",
-        "DropIndex",
-        "AddDefinedColumn",
-        "DeleteDefinedColumn",
-    ),
-}
-"""Operations whose latency is counted together. The rest is ``admin`` or ``other``."""
-
-_KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 class UnknownWithin(bytes):
     """The answer of a batch that succeeded as such, with a row in it whose outcome is unknown."""
 
 
-def kind_of(operation: str) -> str:
-    """Return the class of operations that one belongs to."""
-    return _KIND_OF.get(operation, "admin" if operation.startswith("Rowtide") else OTHER)
+def latency_class(operation: str) -> Latency:
+    """Return the class of operations with which one is counted."""
+    spec = OPERATIONS.get(operation)
+    return Latency.OTHER if spec is None else spec.latency
 
 
 def outcome_of(failure: StoreError) -> int:
@@ -140,5 +118,5 @@ class Tally:
         self.codes[code] = self.codes.get(code, 0) + 1
 
     def _made(self, name: str, handler: Handler) -> Operation:
-        took = self.took.setdefault(kind_of(name), Histogram())
+        took = self.took.setdefault(latency_class(name).value, Histogram())
         return Operation(name, handler, took, self._bounded.get(name))

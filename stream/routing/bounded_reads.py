@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import cast
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import OPERATIONS
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Elsewhere, Rejected, StoreError, invalid
 from rowtide.core.values.schema import LOCAL, ShardRange, Table
@@ -39,8 +40,7 @@ STALENESS_S_MIN = 0.02
 CATALOG_S = 0.1
 """For so long the catalog's broker may take; the owners' leases may hold while it is away."""
 
-OPERATIONS = ("GetRow", "BatchGetRow", "GetRange")
-"""Those that may be answered so."""
+STALE_READS = tuple(name for name, spec in OPERATIONS.items() if spec.allows_stale)
 
 
 def staleness_s(told: bytes) -> float:
@@ -121,7 +121,7 @@ class BoundedReads:
 
     def handlers(self, strong: Mapping[str, Handler]) -> dict[str, BoundedHandler]:
         """Return the handlers of requests with a bound; ``strong`` are those of the others."""
-        return {name: self._bounded(name, strong[name]) for name in OPERATIONS}
+        return {name: self._bounded(name, strong[name]) for name in STALE_READS}
 
     def _bounded(self, name: str, strong: Handler) -> BoundedHandler:
         def route(identity: Identity, body: bytes, told: bytes) -> Awaitable[bytes] | bytes:

@@ -6,14 +6,14 @@ glance (a table not known yet, a transaction, a malformed key) is left to the ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import OPERATIONS, Route
 from rowtide.core.protocol.plainbuffer import first_key_value
-from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key
 from rowtide.stream.api.directory import Directory
 
@@ -22,18 +22,11 @@ __all__ = ["Destination", "destinations"]
 Destination = Callable[[Identity, bytes], int | None]
 """Returns the slot of a request's row where another worker serves it, else None."""
 
-_ROWS: Mapping[str, tuple[Any, str]] = {
-    "PutRow": (pb.PutRowRequest, "row"),
-    "UpdateRow": (pb.UpdateRowRequest, "row_change"),
-    "DeleteRow": (pb.DeleteRowRequest, "primary_key"),
-    "GetRow": (pb.GetRowRequest, "primary_key"),
-}
-"""The message of each operation on one row, and its field with the row."""
-
 
 def destinations(directory: Directory) -> dict[str, Destination]:
     """Return what tells the slot, by operation."""
-    return {name: _destination(directory, *form) for name, form in _ROWS.items()}
+    by_key = (spec for spec in OPERATIONS.values() if spec.route is Route.KEY)
+    return {spec.name: _destination(directory, spec.request, spec.key_field) for spec in by_key}
 
 
 def _destination(directory: Directory, message: Any, field: str) -> Destination:

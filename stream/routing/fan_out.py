@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import OPERATIONS, Division
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.source_form import first_key_value
 from rowtide.core.values import key
@@ -47,13 +48,6 @@ HERE = ""
 """The address of this worker among the parts of a request."""
 
 _SIZE = Struct(">H")
-
-_BATCHES: Mapping[str, Any] = {
-    "BatchWriteRow": pb.BatchWriteRowRequest,
-    "BatchGetRow": pb.BatchGetRowRequest,
-    "BulkImport": pb.BulkImportRequest,
-}
-"""Messages of the operations whose answers tell row by row that there is no such table."""
 
 _RESULTS: Mapping[Any, Any] = {
     pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
@@ -89,11 +83,11 @@ class FanOut:
 
     def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
         """True if this worker knows every table of a batch, or the request is no batch."""
-        message = _BATCHES.get(operation)
-        if message is None:
+        spec = OPERATIONS[operation]
+        if spec.division is not Division.BATCH:
             return True
         try:
-            request = message.FromString(body)
+            request = spec.request.FromString(body)
         except DecodeError:
             return True  # The handler refuses it.
         named = request.tables if hasattr(request, "tables") else [request]

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import OPERATIONS, Route
 from rowtide.core.values.errors import Elsewhere, NotBuilt, Rejected, Unavailable, invalid
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
@@ -30,41 +31,10 @@ from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut
 from rowtide.stream.shard.lapsed_lease import trying_again
 
-__all__ = ["CATALOG_OPERATIONS", "Divided", "Router"]
-
-CATALOG_OPERATIONS = frozenset(
-    (
-        "CreateTable",
-        "ListTable",
-        "DescribeTable",
-        "UpdateTable",
-        "DeleteTable",
-        "CreateIndex",
-        "DropIndex",
-        "AddDefinedColumn",
-        "DeleteDefinedColumn",
-        "RowtideListInstances",
-        "RowtideCreateInstance",
-        "RowtideDeleteInstance",
-        "RowtideListKeys",
-        "RowtideCreateKey",
-        "RowtideRevokeKey",
-        "RowtidePauseReclaimer",
-        "RowtideResumeReclaimer",
-        "RowtideForgetWorker",
-        "RowtideListShards",
-        "RowtideSplitShard",
-        "RowtideMergeShards",
-        "RowtideMoveShard",
-    )
-)
+__all__ = ["Divided", "Router"]
 
 ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
 """Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
-
-
-LISTINGS = frozenset({"ListStream", "DescribeStream"})
-"""What tells all that there is of something: what is missing in it is called absent, too."""
 
 Awaited = Awaitable[bytes] | bytes
 AT_ONCE = (bytes, asyncio.Future)
@@ -106,8 +76,9 @@ class Router:
         self._handlers = {name: trying_again(handler) for name, handler in handlers.items()}
         self._among_workers = among_workers
         self._divided = divided
-        self._silent = LISTINGS | divided.keys()
-        """Operations whose answers do not report as absent all that the catalog lacks."""
+        listings = {name for name, spec in OPERATIONS.items() if spec.route is Route.LISTING}
+        self._silent = listings | divided.keys()
+        """Operations whose answers omit what the catalog lacks, with no error that tells so."""
         self._destinations = destinations
         self._catalog = catalog
         self._hop = hop
@@ -121,7 +92,7 @@ class Router:
         """Return the handlers for clients' requests."""
         return {
             name: self._of_catalog(name, handler)
-            if name in CATALOG_OPERATIONS
+            if OPERATIONS[name].route is Route.CATALOG
             else self._of_several(name, self._of_rows(name, handler))
             for name, handler in self._handlers.items()
         }
@@ -139,7 +110,7 @@ class Router:
         handler = self._handlers.get(operation)
         if handler is None:
             raise invalid(f"Unsupported operation: {operation}.")
-        if operation in CATALOG_OPERATIONS:
+        if OPERATIONS[operation].route is Route.CATALOG:
             return self._by_catalog(handler, identity, body)
         return self._tried(operation, handler, identity, body)
 
@@ -249,7 +220,8 @@ class Router:
 
     def _may_omit(self, name: str, identity: Identity, body: bytes) -> bool:
         """True if an answer may omit, without an error, what the known catalog lacks."""
-        return name in LISTINGS or not self._divided[name].fan_out.knows(identity, name, body)
+        divided = self._divided.get(name)
+        return divided is None or not divided.fan_out.knows(identity, name, body)
 
     async def _tried_later(
         self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes

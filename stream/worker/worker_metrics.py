@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol.operations import Latency
 from rowtide.core.release import VERSION
 from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.http.edge import Edge
-from rowtide.stream.http.tally import KINDS, OK, OUTCOMES, kind_of
+from rowtide.stream.http.tally import OK, OUTCOMES, latency_class
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.owner import ShardOwner
@@ -25,6 +26,9 @@ from rowtide.stream.worker.health import Health
 from rowtide.stream.worker.metrics import COUNTER, GAUGE, HISTOGRAM, Family, Sample, histogram
 
 __all__ = ["Watching", "WorkerParts", "families"]
+
+UNUSUAL = (Latency.ADMIN, Latency.OTHER)
+"""Classes whose operations the metrics leave out until they are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _requests(edge: Edge) -> Iterator[Family]:
             for operation in tally.operations()
             for number, count in enumerate(operation.answered)
             # A zero tells that there is such an operation; those of other services have none.
-            if count or (number == OK and kind_of(operation.name) in KINDS)
+            if count or (number == OK and latency_class(operation.name) not in UNUSUAL)
         ],
     )
     yield Family(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowtide.core.protocol.read_operations import READ_ROWS
+from rowtide.core.protocol.operations import READ_ROWS
 from rowtide.stream.api.admin import AdminOperations
 from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations

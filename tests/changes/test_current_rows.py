@@ -14,7 +14,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put
 from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.connectors.runtime.row_making import newest, rows_since
-from rowtide.core.protocol.read_operations import READ_ROWS
+from rowtide.core.protocol.operations import READ_ROWS
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant

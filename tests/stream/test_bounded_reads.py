@@ -16,7 +16,7 @@ from rowtide.core.values.schema import LOCAL, Index, ShardRange
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.routing.bounded_reads import OPERATIONS, BoundedReads, Copies
+from rowtide.stream.routing.bounded_reads import STALE_READS, BoundedReads, Copies
 from rowtide.stream.slot.standby.standby import Standby
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
@@ -52,7 +52,7 @@ async def test_while_the_catalog_cannot_be_read_the_owner_is_asked(
     directory = Directory(catalog.catalog, {}, Limits(), lambda: 1)
     standbys = {1: cast(Standby, None)}
     reads = BoundedReads(directory, {}, standbys, catalog, counts)
-    bounded = reads.handlers(dict.fromkeys(OPERATIONS, lambda _identity, _body: b"strong"))
+    bounded = reads.handlers(dict.fromkeys(STALE_READS, lambda _identity, _body: b"strong"))
     async with asyncio.timeout(5):
         answer = bounded["GetRow"](ANN, b"", b"1000")
         assert not isinstance(answer, bytes)

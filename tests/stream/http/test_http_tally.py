@@ -17,7 +17,7 @@ from rowtide.core.values.errors import (
 )
 from rowtide.stream.http.request import Request
 from rowtide.stream.http.request_log import RequestLog, tables_named
-from rowtide.stream.http.tally import OUTCOMES, UnknownWithin, kind_of
+from rowtide.stream.http.tally import OUTCOMES, UnknownWithin, latency_class
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running
@@ -206,7 +206,7 @@ def test_a_request_that_cannot_be_read_names_no_table() -> None:
 
 
 def test_rowtides_own_operations_are_admin() -> None:
-    assert [kind_of(name) for name in ("RowtideStatus", "PutRow", "SQLQuery")] == [
+    assert [latency_class(name).value for name in ("RowtideStatus", "PutRow", "SQLQuery")] == [
         "admin",
         "write",
         "other",
