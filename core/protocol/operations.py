@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rowtide.core.protocol import worker_messages as calls
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = [
@@ -125,6 +126,19 @@ def _own(name: str, route: Route, access: Access, **more: Any) -> OperationSpec:
     return _call(name, route, access, Latency.ADMIN, **{"right": Right.ADMIN, **more})
 
 
+def _between(request: Any, response: Any, route: Route, access: Access) -> OperationSpec:
+    """Return a row of what one worker asks of another."""
+    return OperationSpec(
+        name=request.operation,
+        request=request,
+        response=response,
+        route=route,
+        access=access,
+        latency=Latency.OTHER,
+        right=Right.WORKER,
+    )
+
+
 _READ, _WRITE = Access.READ, Access.WRITE
 _BATCH, _RANGE = Division.BATCH, Division.RANGE
 
@@ -211,6 +225,26 @@ _ROWS = (
     _own("RowtideUndrain", Route.ANY, _WRITE),
     _own("RowtideForgetWorker", Route.CATALOG, _WRITE),
     _own("RowtideRepairShard", Route.SHARD, _WRITE),
+    # Between workers.
+    _between(calls.HandOverRequest, calls.NoFields, Route.HERE, _WRITE),
+    _between(calls.LeavingRequest, calls.LeavingAnswer, Route.HERE, _WRITE),
+    _between(calls.SettleRequest, calls.NoFields, Route.HERE, _WRITE),
+    _between(calls.IndexStateRequest, calls.IndexStateAnswer, Route.HERE, _READ),
+    _between(calls.FinishIndexRequest, calls.NoFields, Route.CATALOG, _WRITE),
+    _between(calls.WelcomeRequest, calls.NoFields, Route.CATALOG, _WRITE),
+    _between(calls.FarewellRequest, calls.NoFields, Route.CATALOG, _WRITE),
+    _between(calls.ConsumptionRequest, calls.ConsumptionAnswer, Route.HERE, _READ),
+    _between(calls.ReclaimRequest, calls.ObjectAnswer, Route.HERE, _WRITE),
+    _between(calls.FinishReshapeRequest, calls.NoFields, Route.CATALOG, _WRITE),
+    _between(calls.LoadsRequest, calls.ObjectAnswer, Route.HERE, _READ),
+    _between(calls.WrittenMiddleRequest, calls.KeyAnswer, Route.SHARD, _READ),
+    _between(calls.BeginCopyRequest, calls.ObjectAnswer, Route.CATALOG, _WRITE),
+    _between(calls.ReceivedRequest, calls.OffsetAnswer, Route.SHARD, _READ),
+    _between(calls.ForgetShardRequest, calls.NoFields, Route.CATALOG, _WRITE),
+    _between(calls.PiecesRequest, calls.PiecesAnswer, Route.SHARD, _READ),
+    _between(calls.StatusRequest, calls.ObjectAnswer, Route.HERE, _READ),
+    _between(calls.RangePartRequest, pb.GetRangeResponse, Route.HERE, _READ),
+    _between(calls.ExportPartRequest, pb.BulkExportResponse, Route.HERE, _READ),
 )
 
 OPERATIONS: dict[str, OperationSpec] = {spec.name: spec for spec in _ROWS}

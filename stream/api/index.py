@@ -17,6 +17,12 @@ from typing import Any, NamedTuple
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import (
+    FinishIndexRequest,
+    IndexStateAnswer,
+    IndexStateRequest,
+    NoFields,
+)
 from rowtide.core.shard.reshape import ended_in_order
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable, no_table
 from rowtide.core.values.schema import GLOBAL, Index, ShardRange, Table, check_table_name
@@ -33,9 +39,7 @@ from rowtide.stream.shard.index_feed import Followed, IndexFeeder
 from rowtide.stream.shard.logs import ShardLogs
 from rowtide.stream.shard.owner import ShardOwner
 
-__all__ = ["INDEX_FINISH", "INDEX_STATE", "IndexOperations", "numbered"]
-
-INDEX_STATE, INDEX_FINISH = "RowtideIndexState", "RowtideIndexFinish"
+__all__ = ["IndexOperations", "numbered"]
 
 
 class State(NamedTuple):
@@ -45,9 +49,9 @@ class State(NamedTuple):
     gone through their rows, ``fed`` how far each shard of a global index has followed each of them.
     """
 
-    ends: dict[str, tuple[int, int]]
-    built: dict[str, list[int]]
-    fed: dict[str, dict[str, Followed]]
+    ends: dict[str, Sequence[int]]
+    built: dict[str, Sequence[int]]
+    fed: dict[str, Mapping[str, Sequence[Any]]]
 
     def is_built(self, table: Table, index: Index) -> bool:
         """True if every shard of a table has built its part of an index."""
@@ -72,7 +76,7 @@ class State(NamedTuple):
             for source in table.shards
         ]
 
-    def _lag(self, followed: Followed | None, source: str) -> dict[str, Any] | None:
+    def _lag(self, followed: Sequence[Any] | None, source: str) -> dict[str, Any] | None:
         ended = self.ends.get(source)
         if followed is None or ended is None:
             return None
@@ -213,11 +217,11 @@ class IndexOperations:
 
     async def finish(self, number: int) -> None:
         """Note of a table's indexes those that have all rows by now; the catalog's owner does."""
-        await self._finish(NOBODY, json.dumps({"table": number}).encode())
+        await self._finish(NOBODY, FinishIndexRequest(number).encode())
 
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer another worker that has gone through its rows for an index."""
-        number = int(json.loads(body)["table"])
+        number = FinishIndexRequest.decode(body).table
         state = await self._state(number)
         table = self._owner.catalog.tables_by_id.get(number)
         for index in table.indexes if table is not None else ():
@@ -230,26 +234,26 @@ class IndexOperations:
                 await self._owner.change(_without_building(number, index.table_id))
                 self._built_at.pop(index.table_id, None)
         await self._placement.settle({number})
-        return b"{}"
+        return NoFields().encode()
 
     async def _state(self, number: int) -> State:
         """Return how far a table's shards and those of its indexes are, on all workers."""
-        body = json.dumps({"table": number}).encode()
+        body = IndexStateRequest(number).encode()
         told = [await self.state_request(NOBODY, body)]
-        told += await self._placement.others(INDEX_STATE, body)
+        told += await self._placement.others(IndexStateRequest.operation, body)
         whole = State({}, {}, {})
-        for ends, built, fed in map(json.loads, told):
-            whole.ends.update(ends)
-            whole.built.update(built)
-            whole.fed.update(fed)
+        for part in map(IndexStateAnswer.decode, told):
+            whole.ends.update(part.ends)
+            whole.built.update(part.built)
+            whole.fed.update(part.fed)
         return whole
 
     async def state_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return how far this worker's shards of a table and of its indexes are."""
-        number = int(json.loads(body)["table"])
+        number = IndexStateRequest.decode(body).table
         table = self._owner.catalog.tables_by_id.get(number)
         state = State({}, {}, {}) if table is None else self._state_here(table)
-        return json.dumps(state).encode()
+        return IndexStateAnswer(*state).encode()
 
     def _state_here(self, table: Table) -> State:
         state = State({}, {}, {})

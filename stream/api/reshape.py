@@ -9,7 +9,6 @@ Bodies and answers are JSON.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,15 @@ from rowtide.core.cluster.catalog import (
     table_id,
 )
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import (
+    BeginCopyRequest,
+    FinishReshapeRequest,
+    ForgetShardRequest,
+    NoFields,
+    ObjectAnswer,
+    OffsetAnswer,
+    ReceivedRequest,
+)
 from rowtide.core.shard import reshape
 from rowtide.core.shard.reshape import Reshape, Sealed, ended_in_order
 from rowtide.core.values import key, variant
@@ -35,10 +43,7 @@ from rowtide.stream.cluster.hop import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.shard.logs import ShardLogs
 
-__all__ = ["COPY_BEGUN", "RESHAPED", "SHARD_FORGOTTEN", "SHARD_RECEIVED", "ReshapeOperations"]
-
-RESHAPED, SHARD_FORGOTTEN = "RowtideReshaped", "RowtideShardForgotten"
-COPY_BEGUN, SHARD_RECEIVED = "RowtideCopyBegun", "RowtideShardReceived"
+__all__ = ["ReshapeOperations"]
 
 DONE_S = 10.0
 """For so long an operator's request waits for the change that it asked for."""
@@ -260,60 +265,62 @@ class ReshapeOperations:
 
     async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
         """Return a move as it is from now on: into an empty log, by the owner of that claim."""
-        told = {"id": change.id, "claim": claim}
-        answer = await self._told_owner(COPY_BEGUN, self.begin_copy_request, told)
-        return reshape.reshape_of(json.loads(answer))
+        request = BeginCopyRequest(change.id, claim)
+        answer = await self._told_owner(request, self.begin_copy_request)
+        return reshape.reshape_of(ObjectAnswer.decode(answer).content)
 
     async def begin_copy_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that begins to copy a shard, for the first time or again."""
-        told = json.loads(body)
+        request = BeginCopyRequest.decode(body)
         begun: list[Reshape] = []
         left: list[str] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
-            change = catalog.reshapes.get(told["id"])
+            change = catalog.reshapes.get(request.id)
             if change is None:
-                raise Unavailable(f"Nothing is planned for shard {told['id']} any more.")
-            if told["claim"] < change.copier:  # A former owner, which has not heard of it.
-                raise Unavailable(f"A later owner copies shard {told['id']}.")
+                raise Unavailable(f"Nothing is planned for shard {request.id} any more.")
+            if request.claim < change.copier:  # A former owner, which has not heard of it.
+                raise Unavailable(f"A later owner copies shard {request.id}.")
             shard_id, count = change.children[0].shard_id, 0
             if change.copier >= 0:
                 left[:] = [shard_id]
                 shard_id, count = f"s{catalog.next_shard}", 1
-            begun[:] = [reshape.begun(change, told["claim"], shard_id)]
+            begun[:] = [reshape.begun(change, request.claim, shard_id)]
             return [reshape_document(begun[0]), catalog.counters(shards=count)]
 
         await self._owner.change(decide)
         await self._logs.delete(left)
-        return json_answer(reshape.reshape_content(begun[0]))
+        return ObjectAnswer(reshape.reshape_content(begun[0])).encode()
 
     async def received(self, shard: ShardRange) -> int:
         """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
-        body = json.dumps([shard.slot, shard.shard_id]).encode()
+        request = ReceivedRequest(shard.slot, shard.shard_id)
+        body = request.encode()
         try:
             answer = self.received_request(NOBODY, body)
         except Elsewhere:
-            answer = await self._forward(shard.slot, SHARD_RECEIVED, NOBODY, body)
-        return int(json.loads(answer))
+            answer = await self._forward(shard.slot, request.operation, NOBODY, body)
+        return OffsetAnswer.decode(answer).offset
 
     def received_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer how far a shard on its way to one of our slots is. Raises ``Elsewhere``."""
-        slot, shard_id = json.loads(body)
-        return json.dumps(self._directory.slot(slot).received(shard_id)).encode()
+        request = ReceivedRequest.decode(body)
+        return OffsetAnswer(self._directory.slot(request.slot).received(request.shard)).encode()
 
     async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
         """Let the children take the parents' place, whose ``seals`` stand."""
-        told = {"id": change.id, "children": [c.shard_id for c in change.children], "seals": seals}
-        await self._told_owner(RESHAPED, self.finish_request, told)
+        children = [child.shard_id for child in change.children]
+        request = FinishReshapeRequest(change.id, children, seals)
+        await self._told_owner(request, self.finish_request)
 
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that has sealed the parents of a change."""
-        told = json.loads(body)
-        seals = {name: Sealed(*seal) for name, seal in told["seals"].items()}
+        request = FinishReshapeRequest.decode(body)
+        seals = {name: Sealed(*seal) for name, seal in request.seals.items()}
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
-            change = catalog.reshapes.get(told["id"])
-            if change is None or [c.shard_id for c in change.children] != told["children"]:
+            change = catalog.reshapes.get(request.id)
+            if change is None or [c.shard_id for c in change.children] != request.children:
                 return []  # It was done before, or goes on otherwise.
             gone = reshape_document(change, gone=True)
             table = catalog.tables_by_id.get(change.table_id)
@@ -323,15 +330,15 @@ class ReshapeOperations:
             return [Document(TABLE, table_id(table), table_content(changed)), gone]
 
         await self._placement.change(decide)
-        return b"{}"
+        return NoFields().encode()
 
     async def forget(self, shard: ShardRange) -> None:
         """Remove an ended shard with its log: nobody needs it any more."""
-        await self._told_owner(SHARD_FORGOTTEN, self.forget_request, {"shard": shard.shard_id})
+        await self._told_owner(ForgetShardRequest(shard.shard_id), self.forget_request)
 
     async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that has an ended shard which nobody needs any more."""
-        shard_id = str(json.loads(body)["shard"])
+        shard_id = ForgetShardRequest.decode(body).shard
         gone: list[str] = []
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
@@ -346,19 +353,18 @@ class ReshapeOperations:
         await self._owner.change(decide)
         # Not where nothing was written: then nobody says that this catalog is the newest.
         await self._logs.delete(gone)
-        return b"{}"
+        return NoFields().encode()
 
     async def _told_owner(
         self,
-        operation: str,
+        request: BeginCopyRequest | FinishReshapeRequest | ForgetShardRequest,
         handler: Callable[[Identity, bytes], Awaitable[bytes]],
-        told: Mapping[str, Any],
     ) -> bytes:
-        """Tell the catalog's owner something, which may be us; return its answer."""
-        body = json.dumps(told).encode()
+        """Send a request to the catalog's owner, which may be us; return its answer."""
+        body = request.encode()
         if self._owner.owning:
             return await handler(NOBODY, body)
-        return await self._forward(CATALOG_SLOT, operation, NOBODY, body)
+        return await self._forward(CATALOG_SLOT, request.operation, NOBODY, body)
 
 
 def _require_free(catalog: Catalog, change: Reshape) -> None:

@@ -11,7 +11,6 @@ the shard's log ended where it still ends: a table that nobody changed is cut th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from hashlib import md5
 from itertools import groupby
@@ -23,6 +22,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import PiecesAnswer, PiecesRequest
 from rowtide.core.rows.chunk import DELETED, header, row_end, table_prefix
 from rowtide.core.values import key
 from rowtide.core.values.errors import Elsewhere, Unavailable, invalid
@@ -34,7 +34,7 @@ from rowtide.stream.api.table_requests import key_schema
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
 
-__all__ = ["PIECES", "Forward", "Measure", "Measured", "SplitPointOperations", "files_within"]
+__all__ = ["Forward", "Measure", "Measured", "SplitPointOperations", "files_within"]
 
 UNIT_BYTES = 100 * 1024 * 1024
 """What ``split_size`` counts in unless the request says otherwise."""
@@ -45,8 +45,6 @@ SLICE_BYTES = 2 * 1024 * 1024
 PIECE_BYTES_MIN = 64 * 1024
 PIECES_PER_SPLIT = 16
 
-
-PIECES = "RowtidePieces"
 
 Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
 """Has the worker of a slot answer an operation."""
@@ -127,10 +125,12 @@ class SplitPointOperations:
         try:
             return await self._measured(table, shard, piece_bytes, bytes_max)
         except Elsewhere:
-            body = json.dumps([table.name, shard.shard_id, piece_bytes, bytes_max]).encode()
-            told = json.loads(await self._forward(shard.slot, PIECES, identity, body))
-            found = [Piece(bytes.fromhex(place), size) for place, size in told["pieces"]]
-            return Measured(found, told["read"])
+            request = PiecesRequest(table.name, shard.shard_id, piece_bytes, bytes_max)
+            body = request.encode()
+            answer = await self._forward(shard.slot, request.operation, identity, body)
+            told = PiecesAnswer.decode(answer)
+            found = [Piece(bytes.fromhex(place), size) for place, size in told.pieces]
+            return Measured(found, told.read)
 
     async def _measured(
         self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int
@@ -161,14 +161,14 @@ class SplitPointOperations:
 
     async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
         """Measure a shard for another worker."""
-        name, shard_id, piece_bytes, bytes_max = json.loads(body)
-        table = self._directory.table(identity.instance, name)
-        shard = table.shard(shard_id)
+        request = PiecesRequest.decode(body)
+        table = self._directory.table(identity.instance, request.table)
+        shard = table.shard(request.shard)
         if shard is None:
             raise Unavailable
-        measured = await self._measured(table, shard, piece_bytes, bytes_max)
+        measured = await self._measured(table, shard, request.piece_bytes, request.bytes_max)
         pieces = [(piece.key.hex(), piece.size) for piece in measured.pieces]
-        return json.dumps({"pieces": pieces, "read": measured.read}).encode()
+        return PiecesAnswer(pieces, measured.read).encode()
 
     def _slots(self, table: Table, points: Sequence[bytes]) -> Iterator[int]:
         """Yield the slot of every part's first row."""

@@ -15,11 +15,16 @@ Safety does not rest on any of this: a claim ends every earlier one, and waits f
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import (
+    HandOverRequest,
+    LeavingAnswer,
+    LeavingRequest,
+    NoFields,
+)
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
 from rowtide.stream.cluster.backing import Membership
 from rowtide.stream.cluster.hop import NOBODY, HopClient
@@ -27,11 +32,9 @@ from rowtide.stream.cluster.peers import Answers, Peers, silent
 from rowtide.stream.cluster.roster import Roster
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
 
-__all__ = ["HAND_OVER", "LEAVING", "Handover"]
+__all__ = ["Handover"]
 
 logger = logging.getLogger(__name__)
-
-HAND_OVER, LEAVING = "RowtideHandOver", "RowtideLeaving"
 
 ASK_S_MAX = 20.0
 """For so long a live owner is asked; then its slot is claimed, as the group has it."""
@@ -93,7 +96,8 @@ class Handover:
     async def _handed(self, slot: int, address: str) -> bool:
         """Ask the owner of a slot to hand it over. True if it no longer serves it."""
         try:
-            await self._hop.call(address, NOBODY, HAND_OVER, json.dumps({"slot": slot}).encode())
+            request = HandOverRequest(slot)
+            await self._hop.call(address, NOBODY, request.operation, request.encode())
         except StoreError as error:
             logger.debug("slot %d: asked for again: %s", slot, error)
             return False
@@ -107,8 +111,8 @@ class Handover:
 
     async def hand_over_request(self, _identity: Identity, body: bytes) -> bytes:
         """Give a slot to the worker that asks; raises ``Unavailable`` where it is ours."""
-        await self._roster.hand_over(int(json.loads(body)["slot"]))
-        return b"{}"
+        await self._roster.hand_over(HandOverRequest.decode(body).slot)
+        return NoFields().encode()
 
     async def drain(self) -> None:
         """Leave, while others take our slots. Raises OTSParameterInvalid where nobody would.
@@ -158,17 +162,17 @@ class Handover:
 
     async def _tell(self, *, leaving: bool) -> Answers:
         """Tell the others whether we leave; return what they answer."""
-        body = json.dumps({"from": self._peers.address, "leaving": leaving}).encode()
-        return await self._peers.ask(LEAVING, body, answer_s=TELL_S)
+        request = LeavingRequest(self._peers.address, leaving)
+        return await self._peers.ask(request.operation, request.encode(), answer_s=TELL_S)
 
     async def leaving_request(self, _identity: Identity, body: bytes) -> bytes:
         """Hear that another worker leaves, or is asked; tell whether we leave."""
-        told = json.loads(body)
-        if told["leaving"]:
-            self._staying.discard(told["from"])
+        request = LeavingRequest.decode(body)
+        if request.leaving:
+            self._staying.discard(request.sender)
             if self.left and not self._staying:
                 self._roster.hurry()
-        return json.dumps({"leaving": self.left}).encode()
+        return LeavingAnswer(self.left).encode()
 
 
 def _staying(told: Answers) -> set[str]:
@@ -176,7 +180,7 @@ def _staying(told: Answers) -> set[str]:
     return {
         address
         for address, answer in told.items()
-        if isinstance(answer, bytes) and not json.loads(answer)["leaving"]
+        if isinstance(answer, bytes) and not LeavingAnswer.decode(answer).leaving
     }
 
 

@@ -8,7 +8,6 @@ it asks all of them to have done so before its client is answered.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,17 +15,17 @@ from functools import partial
 
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import NoFields, SettleRequest
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.cluster.hop import NOBODY, HopClient
 from rowtide.stream.cluster.peers import Peers
 from rowtide.stream.slot.slot import Slot
 
-__all__ = ["SETTLE", "Placement"]
+__all__ = ["Placement"]
 
 logger = logging.getLogger(__name__)
 
-SETTLE = "RowtideSettle"
 RETRY_S = 0.2
 SETTLE_S_MAX = 15.0
 """After this long a worker that does not answer makes the outcome unknown."""
@@ -84,7 +83,7 @@ class Placement:
         Raises ``OutcomeUnknown``, and nothing else, where that takes too long: it will come into
         force. Shards of other tables are not waited for.
         """
-        asked_for = _settled_to(self._catalog.catalog.applied, tables)
+        asked_for = SettleRequest(self._catalog.catalog.applied, sorted(tables)).encode()
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await _until_done(partial(self._settle_here, tables))
@@ -102,7 +101,8 @@ class Placement:
         """Let workers without slots read the catalog, which they would by themselves, later."""
         idle = self._peers.known() - self._peers.serving()
         if idle:
-            await self._peers.ask(SETTLE, asked_for, among=idle, answer_s=IDLE_S)
+            operation = SettleRequest.operation
+            await self._peers.ask(operation, asked_for, among=idle, answer_s=IDLE_S)
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
         """Return what every other worker with slots answers. Raises what one of them raised."""
@@ -111,14 +111,13 @@ class Placement:
 
     async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Settle the ``tables`` that another worker has changed, by the catalog at ``applied``."""
-        told = json.loads(body)
-        applied, tables = int(told["applied"]), {int(number) for number in told["tables"]}
-        if self._catalog.catalog.applied < applied:
+        request = SettleRequest.decode(body)
+        if self._catalog.catalog.applied < request.applied:
             await self._catalog.refresh()
-        if self._catalog.catalog.applied < applied:
+        if self._catalog.catalog.applied < request.applied:
             raise Unavailable("The catalog is not read that far yet.")
-        await self._settle_here(tables)
-        return b"{}"
+        await self._settle_here(set(request.tables))
+        return NoFields().encode()
 
     async def _ask(self, address: str, asked_for: bytes) -> None:
         """Have another worker settle, unless it owns nothing any more.
@@ -129,7 +128,7 @@ class Placement:
             return
         try:
             async with asyncio.timeout(ASK_S):
-                await self._hop.call(address, NOBODY, SETTLE, asked_for)
+                await self._hop.call(address, NOBODY, SettleRequest.operation, asked_for)
         except TimeoutError:
             raise Unavailable from None
 
@@ -142,10 +141,6 @@ class Placement:
         self._begin_here()
         for slot in list(self._slots.values()):  # What is waited for goes on side by side.
             await slot.settled(tables)
-
-
-def _settled_to(applied: int, tables: Collection[int]) -> bytes:
-    return json.dumps({"applied": applied, "tables": sorted(tables)}).encode()
 
 
 async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:

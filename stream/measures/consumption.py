@@ -7,7 +7,6 @@ worker counts what its own shards consumed.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from rowtide.core.cluster.metering import (
     Taken,
     Use,
 )
+from rowtide.core.protocol.worker_messages import ConsumptionAnswer
 from rowtide.core.values.limits import INT64_MAX
 from rowtide.core.values.schema import Table
 from rowtide.stream.measures.consumption_file import ConsumptionFile
@@ -115,14 +115,14 @@ class Consumption:
 def packed(found: Taken) -> bytes:
     """Return what was counted as one worker sends it to another."""
     uses = [[*hour_of, *astuple(use)] for hour_of, use in found.uses.items()]
-    return json.dumps({"uses": uses, "seconds": found.seconds}).encode()
+    return ConsumptionAnswer(uses, found.seconds).encode()
 
 
 def unpacked(told: bytes) -> Taken:
     """Return what another worker counted."""
-    found = json.loads(told)
-    uses = {HourOf(*use[:3]): Use(*use[3:]) for use in found["uses"]}
-    return Taken(uses, {int(hour_s): seconds for hour_s, seconds in found["seconds"].items()})
+    answer = ConsumptionAnswer.decode(told)
+    uses = {HourOf(*use[:3]): Use(*use[3:]) for use in answer.uses}
+    return Taken(uses, {int(hour_s): seconds for hour_s, seconds in answer.seconds.items()})
 
 
 def hours(found: Taken) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, groupby, islice, repeat
 from operator import itemgetter
-from struct import Struct
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -23,6 +22,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.operations import OPERATIONS, Division
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import ExportPartRequest, PartRequest, RangePartRequest
 from rowtide.core.rows.source_form import first_key_value
 from rowtide.core.values import key
 from rowtide.core.values.errors import StoreError, Unavailable
@@ -40,14 +40,10 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.range_scan import span_of, touched
 from rowtide.stream.http.edge import Handler
 
-__all__ = ["HERE", "PART_OF_EXPORT", "PART_OF_RANGE", "FanOut", "part_handler"]
-
-PART_OF_RANGE, PART_OF_EXPORT = "RowtidePartOfRange", "RowtidePartOfExport"
+__all__ = ["HERE", "FanOut", "part_handler"]
 
 HERE = ""
 """The address of this worker among the parts of a request."""
-
-_SIZE = Struct(">H")
 
 _RESULTS: Mapping[Any, Any] = {
     pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
@@ -274,7 +270,7 @@ class FanOut:
         await self._table(identity, request.table_name)
         found = self._segments(identity, request, backward=request.direction == pb.BACKWARD)
         answer = pb.GetRangeResponse
-        return await self._first("GetRange", PART_OF_RANGE, identity, request, found, answer)
+        return await self._first("GetRange", RangePartRequest, identity, request, found, answer)
 
     async def export(
         self, identity: Identity, _body: bytes, request: pb.BulkExportRequest
@@ -283,7 +279,7 @@ class FanOut:
         await self._table(identity, request.table_name)
         found = self._segments(identity, request, backward=False)
         answer = pb.BulkExportResponse
-        return await self._first("BulkExport", PART_OF_EXPORT, identity, request, found, answer)
+        return await self._first("BulkExport", ExportPartRequest, identity, request, found, answer)
 
     def _segments(
         self, identity: Identity, request: Any, *, backward: bool
@@ -300,7 +296,7 @@ class FanOut:
     async def _first(
         self,
         operation: str,
-        part: str,
+        part: type[PartRequest],
         identity: Identity,
         request: Any,
         segments: Sequence[tuple[str, list[str]]],
@@ -312,8 +308,8 @@ class FanOut:
             address = segments[0][0] if segments else HERE
             return await self._asked(address, operation, identity, request.SerializeToString())
         for number, (address, shards) in enumerate(segments):
-            body = _part_body(shards, request)
-            answer = kind.FromString(await self._asked(address, part, identity, body))
+            body = part(shards, request.SerializeToString()).encode()
+            answer = kind.FromString(await self._asked(address, part.operation, identity, body))
             if answer.next_start_primary_key or number == len(segments) - 1:
                 return bytes(answer.SerializeToString())
             if _has_rows(answer):
@@ -336,7 +332,8 @@ class FanOut:
             limit=1,
         )
         for address, shards in segments:
-            told = await self._asked(address, PART_OF_RANGE, identity, _part_body(shards, probe))
+            part = RangePartRequest(shards, probe.SerializeToString())
+            told = await self._asked(address, part.operation, identity, part.encode())
             answer = pb.GetRangeResponse.FromString(told)
             for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
                 return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
@@ -367,21 +364,16 @@ async def _told(answer: Awaitable[Told] | StoreError) -> Told:
         return error
 
 
-def part_handler(answer: Callable[[Identity, bytes, frozenset[str]], Any]) -> Handler:
+def part_handler(
+    kind: type[PartRequest], answer: Callable[[Identity, bytes, frozenset[str]], Any]
+) -> Handler:
     """Return what answers another worker about some of a range's shards."""
 
     def handle(identity: Identity, body: bytes) -> Any:
-        (size,) = _SIZE.unpack_from(body)
-        start = _SIZE.size + size
-        shards = frozenset(body[_SIZE.size : start].decode().split(","))
-        return answer(identity, body[start:], shards)
+        part = kind.decode(body)
+        return answer(identity, part.request, frozenset(part.shards))
 
     return handle
-
-
-def _part_body(shards: Sequence[str], request: Any) -> bytes:
-    names = ",".join(shards).encode()
-    return b"".join((_SIZE.pack(len(names)), names, request.SerializeToString()))
 
 
 def _has_rows(answer: Any) -> bool:

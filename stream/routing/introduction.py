@@ -10,7 +10,6 @@ The catalog's owner writes them; any other worker asks it to.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -26,16 +25,16 @@ from rowtide.core.cluster.catalog import (
     worker_document,
 )
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import FarewellRequest, NoFields, WelcomeRequest
 from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.api.admin import instance_document, key_document
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
 
-__all__ = ["FAREWELL", "WELCOME", "Credentials", "Introduction"]
+__all__ = ["Credentials", "Introduction"]
 
 logger = logging.getLogger(__name__)
 
-WELCOME, FAREWELL = "RowtideWelcome", "RowtideFarewell"
 FAREWELL_S = 1.0
 RETRY_S = 0.2
 LOOK_S = 5.0
@@ -62,8 +61,8 @@ class Introduction:
         name: str,
         address: str,
     ) -> None:
-        self._told = {"name": name, "address": address}
-        self._wanted = wanted
+        self._farewell = FarewellRequest(name, address)
+        self._welcome = WelcomeRequest(name, address, *wanted)
         self._catalog = catalog
         self._forward = forward
         self._staying = False
@@ -84,7 +83,7 @@ class Introduction:
         """Introduce us again where we were forgotten while we were silent, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if not self._staying or self._told["name"] in self._catalog.catalog.workers:
+            if not self._staying or self._farewell.name in self._catalog.catalog.workers:
                 continue
             logger.warning("this worker was forgotten while it lived: it introduces itself again")
             try:
@@ -94,47 +93,46 @@ class Introduction:
 
     async def _introduce(self) -> None:
         """Have the catalog's owner, which may be us, make us known. Raises ``StoreError``."""
-        body = json.dumps({**self._told, **self._wanted._asdict()}).encode()
+        body = self._welcome.encode()
         try:
             await self.welcome(NOBODY, body)
         except Elsewhere:
-            await self._forward(CATALOG_SLOT, WELCOME, NOBODY, body)
+            await self._forward(CATALOG_SLOT, WelcomeRequest.operation, NOBODY, body)
 
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
         """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
-        told = json.loads(body)
-        name, address = told.pop("name"), told.pop("address")
-        wanted = Credentials(**told)
+        request = WelcomeRequest.decode(body)
+        wanted = Credentials(request.access_key_id, request.access_key_secret, request.instance)
 
         def decide(catalog: Catalog, stamp: int) -> list[Document]:
-            known = catalog.workers.get(name) == address
-            worker = [] if known else [worker_document(name, address)]
+            known = catalog.workers.get(request.name) == request.address
+            worker = [] if known else [worker_document(request.name, request.address)]
             return worker + _documents(wanted, catalog, stamp)
 
         await self._catalog.change(decide)
-        return b"{}"
+        return NoFields().encode()
 
     async def part(self) -> None:
         """Say goodbye, if somebody hears it: others need not ask us any more."""
         self._staying = False
-        body = json.dumps(self._told).encode()
+        body = self._farewell.encode()
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 try:
                     await self.farewell(NOBODY, body)
                 except Elsewhere:
-                    await self._forward(CATALOG_SLOT, FAREWELL, NOBODY, body)
+                    await self._forward(CATALOG_SLOT, FarewellRequest.operation, NOBODY, body)
 
     async def farewell(self, _identity: Identity, body: bytes) -> bytes:
         """Forget a worker, unless it is elsewhere by now. Raises ``Elsewhere``."""
-        told = json.loads(body)
+        request = FarewellRequest.decode(body)
 
         def decide(catalog: Catalog, _stamp: int) -> list[Document]:
-            there = catalog.workers.get(told["name"]) == told["address"]
-            return [worker_document(told["name"], None)] if there else []
+            there = catalog.workers.get(request.name) == request.address
+            return [worker_document(request.name, None)] if there else []
 
         await self._catalog.change(decide)
-        return b"{}"
+        return NoFields().encode()
 
 
 def _documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:

@@ -9,7 +9,6 @@ can't be read are their slot's to rebuild, as after any other read of them.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import Counter
@@ -19,6 +18,12 @@ from typing import NamedTuple
 from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, Wanted
 from rowtide.core.cluster.split_points import bytes_between
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import (
+    KeyAnswer,
+    LoadsRequest,
+    ObjectAnswer,
+    WrittenMiddleRequest,
+)
 from rowtide.core.shard.reshape import MERGE, MOVE, SPLIT
 from rowtide.core.values import key
 from rowtide.core.values.errors import Elsewhere, StoreError, invalid
@@ -32,11 +37,9 @@ from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.shard.copy import row_ranges
 from rowtide.stream.shard.row_store import StoreFailed
 
-__all__ = ["LOADS", "WRITTEN_MIDDLE", "Balancer"]
+__all__ = ["Balancer"]
 
 logger = logging.getLogger(__name__)
-
-LOADS, WRITTEN_MIDDLE = "RowtideShardLoads", "RowtideWrittenMiddle"
 
 LOOK_S = 5.0
 SAMPLE = 2000
@@ -113,9 +116,11 @@ class Balancer:
 
     async def _loads(self) -> list[ShardLoad]:
         """Return the loads of all shards that may be changed now."""
-        told = [self.loads_request(NOBODY, b"{}")]
-        told += await self._placement.others(LOADS, b"{}")
-        ends = {name: found for part in told for name, found in json.loads(part).items()}
+        body = LoadsRequest().encode()
+        told = [self.loads_request(NOBODY, body)]
+        told += await self._placement.others(LoadsRequest.operation, body)
+        answers = [ObjectAnswer.decode(part).content for part in told]
+        ends = {name: found for answer in answers for name, found in answer.items()}
         catalog, now_s = self._owner.catalog, time.monotonic()
         busy = {change.table_id for change in catalog.reshapes.values()}
         seen, self._seen = self._seen, {}
@@ -140,30 +145,32 @@ class Balancer:
                 shard = table.shard(name)
                 ranges = [] if shard is None else row_ranges(table, shard)
                 told[name] = owner.end, sum(bytes_between(files, *ends) for ends in ranges)
-        return json.dumps(told).encode()
+        return ObjectAnswer(told).encode()
 
     # Where to split what is written much.
 
     async def _written_middle(self, table: Table, shard: ShardRange) -> bytes:
-        body = json.dumps([shard.slot, shard.shard_id]).encode()
+        request = WrittenMiddleRequest(shard.slot, shard.shard_id)
+        body = request.encode()
         try:
             told = self.written_middle_request(NOBODY, body)
         except Elsewhere:
-            told = await self._forward(shard.slot, WRITTEN_MIDDLE, NOBODY, body)
-        if not told:
+            told = await self._forward(shard.slot, request.operation, NOBODY, body)
+        middle = KeyAnswer.decode(told).key
+        if not middle:
             raise invalid(f"Shard {shard.shard_id} is written at one partition key.")
-        return told
+        return middle
 
     def written_middle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return the encoded partition key in the middle of a shard's last writes; b"": none."""
-        slot, shard_id = json.loads(body)
-        owner = self._directory.slot(slot).owner(shard_id)
+        request = WrittenMiddleRequest.decode(body)
+        owner = self._directory.slot(request.slot).owner(request.shard)
         entries = owner.readers.last_applied()[-SAMPLE:]
         keys = Counter(key.encode(key.decode(e.key)[:1]) for e in entries if e.key)
         ordered = sorted(keys)
         half, before = keys.total() / 2, 0
         for at in ordered:
             if before >= half and at != ordered[0]:
-                return at
+                return KeyAnswer(at).encode()
             before += keys[at]
-        return ordered[-1] if len(ordered) > 1 else b""
+        return KeyAnswer(ordered[-1] if len(ordered) > 1 else b"").encode()

@@ -6,13 +6,19 @@ answers stand, and ``silent`` names it: what is told is then less than there is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from dataclasses import astuple
+from typing import Any
 
 from rowtide.core.cluster.catalog import Catalog, Document, reclaimer_document, worker_document
 from rowtide.core.cluster.metering import Taken
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import (
+    ConsumptionRequest,
+    ObjectAnswer,
+    ReclaimRequest,
+    StatusRequest,
+)
 from rowtide.core.values.errors import Rejected, Unavailable, invalid
 from rowtide.core.values.limits import INT64_MAX
 from rowtide.stream.api.admin_request import json_answer, json_fields, require_admin
@@ -23,22 +29,11 @@ from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.edge import Handler
 from rowtide.stream.measures.consumption import hours, packed, unpacked
-from rowtide.stream.worker.worker_status import WORKER_STATUS
 
 __all__ = ["ClusterOperations"]
 
-CONSUMPTION, RECLAIM = "RowtideWorkerConsumption", "RowtideWorkerReclaim"
 RECLAIM_S_MAX = 25.0
 """Below what the hop waits for an answer."""
-
-
-class Wanted(NamedTuple):
-    """Whose consumption is asked for."""
-
-    instance: str
-    table: str | None
-    begin_s: int | None
-    end_s: int | None
 
 
 class ClusterOperations:
@@ -76,7 +71,10 @@ class ClusterOperations:
 
     def among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""
-        return {CONSUMPTION: self._consumption_here, RECLAIM: self._reclaim_here}
+        return {
+            ConsumptionRequest.operation: self._consumption_here,
+            ReclaimRequest.operation: self._reclaim_here,
+        }
 
     async def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return every worker's status."""
@@ -92,15 +90,15 @@ class ClusterOperations:
         """
         require_admin(self._directory.catalog, identity)
         wanted = self._wanted(identity, json_fields(body, {"instance", "table", "from", "to"}))
-        whole = await self._directory.consumption.found(*wanted)
-        answers = await self._peers.ask(CONSUMPTION, json.dumps(wanted).encode())
+        whole = await self._directory.consumption.found(*astuple(wanted))
+        answers = await self._peers.ask(wanted.operation, wanted.encode())
         for told in answers.values():
             whole.add(unpacked(told) if isinstance(told, bytes) else Taken())
         return json_answer(
             {"instance": wanted.instance, "hours": hours(whole), "silent": silent(answers)}
         )
 
-    def _wanted(self, identity: Identity, fields: dict[str, Any]) -> Wanted:
+    def _wanted(self, identity: Identity, fields: dict[str, Any]) -> ConsumptionRequest:
         instance = str(fields.get("instance", identity.instance)).lower()
         if instance not in self._directory.catalog.instances:
             raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
@@ -112,10 +110,11 @@ class ClusterOperations:
             raise invalid(f"The from and to must lie within {INT64_MAX} s of 1970.")
         if table is not None and not isinstance(table, str):
             raise invalid("The table must be a name.")
-        return Wanted(instance, table, *bounds)
+        return ConsumptionRequest(instance, table, *bounds)
 
     async def _consumption_here(self, _identity: Identity, body: bytes) -> bytes:
-        return packed(await self._directory.consumption.found(*Wanted(*json.loads(body))))
+        wanted = ConsumptionRequest.decode(body)
+        return packed(await self._directory.consumption.found(*astuple(wanted)))
 
     # Reclaiming.
 
@@ -127,11 +126,13 @@ class ClusterOperations:
         require_admin(self._directory.catalog, identity)
         name = str(json_fields(body, {"table"}).get("table", ""))
         left = {s.shard_id for s in self._directory.table(identity.instance, name).shards}
-        asked = json.dumps({"shards": sorted(left)}).encode()
-        answers = [await self._reclaim_here(identity, asked)]
-        told = await self._peers.ask(RECLAIM, asked, answer_s=RECLAIM_S_MAX)
+        request = ReclaimRequest(sorted(left))
+        body = request.encode()
+        answers = [await self._reclaim_here(identity, body)]
+        told = await self._peers.ask(request.operation, body, answer_s=RECLAIM_S_MAX)
         answers += [answer for answer in told.values() if isinstance(answer, bytes)]
-        done = {shard: counts for answer in answers for shard, counts in json.loads(answer).items()}
+        counted = [ObjectAnswer.decode(answer).content for answer in answers]
+        done = {shard: counts for content in counted for shard, counts in content.items()}
         if left := left - done.keys():
             raise Unavailable(f"Not gone through: shards {', '.join(sorted(left))}. Try again.")
         rows, ranges = (sum(counts[at] for counts in done.values()) for at in (0, 1))
@@ -139,13 +140,13 @@ class ClusterOperations:
 
     async def _reclaim_here(self, _identity: Identity, body: bytes) -> bytes:
         """Go through those of the shards that are open here."""
-        wanted = json.loads(body)["shards"]
+        wanted = ReclaimRequest.decode(body).shards
         done: dict[str, tuple[int, int]] = {}
         for slot in self._directory.slots():
             for owner in [slot.shards[shard] for shard in wanted if shard in slot.shards]:
                 found = await slot.reclaimer.reclaim_now(owner)
                 done[owner.shard.shard_id] = found.rows, found.ranges
-        return json.dumps(done).encode()
+        return ObjectAnswer(done).encode()
 
     async def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
         """Let the background reclaimers stand still until they are resumed, over restarts too."""
@@ -223,7 +224,8 @@ class ClusterOperations:
         """True if a worker answers."""
         if address == self._peers.address:
             return True
-        answers = await self._peers.ask(WORKER_STATUS, b"{}", among=[address])
+        request = StatusRequest()
+        answers = await self._peers.ask(request.operation, request.encode(), among=[address])
         return isinstance(answers[address], bytes)
 
     # Shards.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.authentication import Authenticator, Credential, Identity
+from rowtide.core.protocol.worker_messages import FinishIndexRequest
 from rowtide.core.release import VERSION
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import ShardRange, Table
@@ -23,7 +24,7 @@ from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.exact_rows import ExactRows
-from rowtide.stream.api.index import INDEX_FINISH, IndexOperations
+from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import (
     ReshapeOperations,
 )
@@ -548,7 +549,9 @@ class Worker:
         """Have the catalog's owner see whether an index is built."""
         if self._owner.owning:
             return await self._indexes.finish_request(identity, body)
-        return await self._router.forward(CATALOG_SLOT, INDEX_FINISH, identity, body)
+        return await self._router.forward(
+            CATALOG_SLOT, FinishIndexRequest.operation, identity, body
+        )
 
     async def _forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
         return await self._router.forward(slot, operation, identity, body)

@@ -5,33 +5,48 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rowtide.core.protocol.operations import READ_ROWS
+from rowtide.core.protocol.worker_messages import (
+    BeginCopyRequest,
+    ExportPartRequest,
+    FarewellRequest,
+    FinishIndexRequest,
+    FinishReshapeRequest,
+    ForgetShardRequest,
+    HandOverRequest,
+    IndexStateRequest,
+    LeavingRequest,
+    LoadsRequest,
+    PiecesRequest,
+    RangePartRequest,
+    ReceivedRequest,
+    SettleRequest,
+    StatusRequest,
+    WelcomeRequest,
+    WrittenMiddleRequest,
+)
 from rowtide.stream.api.admin import AdminOperations
 from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations
 from rowtide.stream.api.exact_rows import ExactRows
-from rowtide.stream.api.index import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import (
-    COPY_BEGUN,
-    RESHAPED,
-    SHARD_FORGOTTEN,
-    SHARD_RECEIVED,
     ReshapeOperations,
 )
 from rowtide.stream.api.row import RowOperations
-from rowtide.stream.api.split_point import PIECES, SplitPointOperations
+from rowtide.stream.api.split_point import SplitPointOperations
 from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.api.table import TableOperations
 from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.api.unbuilt import UnbuiltOperations
-from rowtide.stream.cluster.handover import HAND_OVER, LEAVING, Handover
-from rowtide.stream.cluster.placement import SETTLE, Placement
+from rowtide.stream.cluster.handover import Handover
+from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.edge import Handler
-from rowtide.stream.routing.fan_out import PART_OF_EXPORT, PART_OF_RANGE, FanOut, part_handler
-from rowtide.stream.routing.introduction import FAREWELL, WELCOME, Introduction
+from rowtide.stream.routing.fan_out import FanOut, part_handler
+from rowtide.stream.routing.introduction import Introduction
 from rowtide.stream.routing.routing import Divided
-from rowtide.stream.worker.balancer import LOADS, WRITTEN_MIDDLE, Balancer
+from rowtide.stream.worker.balancer import Balancer
 from rowtide.stream.worker.cluster_operations import ClusterOperations
-from rowtide.stream.worker.worker_status import WORKER_STATUS, WorkerStatus
+from rowtide.stream.worker.worker_status import WorkerStatus
 
 __all__ = ["WorkerOperations"]
 
@@ -62,24 +77,24 @@ class WorkerOperations(NamedTuple):
     def among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""
         return {
-            HAND_OVER: self.handover.hand_over_request,
-            LEAVING: self.handover.leaving_request,
-            SETTLE: self.placement.settle_request,
-            INDEX_STATE: self.indexes.state_request,
-            INDEX_FINISH: self.indexes.finish_request,
-            WELCOME: self.introduction.welcome,
-            FAREWELL: self.introduction.farewell,
+            HandOverRequest.operation: self.handover.hand_over_request,
+            LeavingRequest.operation: self.handover.leaving_request,
+            SettleRequest.operation: self.placement.settle_request,
+            IndexStateRequest.operation: self.indexes.state_request,
+            FinishIndexRequest.operation: self.indexes.finish_request,
+            WelcomeRequest.operation: self.introduction.welcome,
+            FarewellRequest.operation: self.introduction.farewell,
             **self.workers.among_workers(),
-            RESHAPED: self.reshapes.finish_request,
-            LOADS: self.balancer.loads_request,
-            WRITTEN_MIDDLE: self.balancer.written_middle_request,
-            COPY_BEGUN: self.reshapes.begin_copy_request,
-            SHARD_RECEIVED: self.reshapes.received_request,
-            SHARD_FORGOTTEN: self.reshapes.forget_request,
-            PIECES: self.splits.pieces_request,
-            WORKER_STATUS: self.status.request,
-            PART_OF_RANGE: part_handler(self.rows.get_range),
-            PART_OF_EXPORT: part_handler(self.bulk.bulk_export),
+            FinishReshapeRequest.operation: self.reshapes.finish_request,
+            LoadsRequest.operation: self.balancer.loads_request,
+            WrittenMiddleRequest.operation: self.balancer.written_middle_request,
+            BeginCopyRequest.operation: self.reshapes.begin_copy_request,
+            ReceivedRequest.operation: self.reshapes.received_request,
+            ForgetShardRequest.operation: self.reshapes.forget_request,
+            PiecesRequest.operation: self.splits.pieces_request,
+            StatusRequest.operation: self.status.request,
+            RangePartRequest.operation: part_handler(RangePartRequest, self.rows.get_range),
+            ExportPartRequest.operation: part_handler(ExportPartRequest, self.bulk.bulk_export),
         }
 
     def divided(self) -> dict[str, Divided]:

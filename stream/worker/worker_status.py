@@ -5,22 +5,20 @@ A worker that does not answer is told with the reason; the others' answers stand
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any, NamedTuple
 
 from rowtide.core import native
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import ObjectAnswer, StatusRequest
 from rowtide.core.release import VERSION
 from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
 from rowtide.stream.worker.worker_metrics import WorkerParts
 
-__all__ = ["WORKER_STATUS", "ClusterStatus", "WorkerStatus"]
-
-WORKER_STATUS = "RowtideWorkerStatus"
+__all__ = ["ClusterStatus", "WorkerStatus"]
 
 
 class WorkerStatus(NamedTuple):
@@ -62,7 +60,7 @@ class WorkerStatus(NamedTuple):
 
     def request(self, _identity: Identity, _body: bytes) -> bytes:
         """Answer another worker."""
-        return json.dumps(self.told()).encode()
+        return ObjectAnswer(self.told()).encode()
 
     def _standby(self, standby: Standby) -> dict[str, Any]:
         return {
@@ -113,6 +111,8 @@ class ClusterStatus:
     async def told(self) -> dict[str, Any]:
         """Return every worker's status, this one's first."""
         here = self._here.told()  # Before the others, of whom a silent one takes seconds.
-        answers = await self._peers.ask(WORKER_STATUS, b"{}")
-        found = [json.loads(told) for told in answers.values() if isinstance(told, bytes)]
+        request = StatusRequest()
+        answers = await self._peers.ask(request.operation, request.encode())
+        bodies = [body for body in answers.values() if isinstance(body, bytes)]
+        found = [ObjectAnswer.decode(body).content for body in bodies]
         return {"workers": [here, *found, *silent(answers)]}

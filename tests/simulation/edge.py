@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rowtide.core.protocol.worker_messages import RangePartRequest
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row import RowOperations
 from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.routing.destinations import destinations
-from rowtide.stream.routing.fan_out import PART_OF_RANGE, FanOut, part_handler
+from rowtide.stream.routing.fan_out import FanOut, part_handler
 from rowtide.stream.routing.routing import Divided, Router
 from rowtide.stream.slot.slot import Slot
 
@@ -55,7 +56,7 @@ def router_of(
             "CommitTransaction": transactions.commit_transaction,
             "AbortTransaction": transactions.abort_transaction,
         },
-        {PART_OF_RANGE: part_handler(rows.get_range)},
+        {RangePartRequest.operation: part_handler(RangePartRequest, rows.get_range)},
         catalog,
         hop,
         owners,

@@ -16,26 +16,33 @@ from typing import Any, cast
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import (
+    BeginCopyRequest,
+    FinishIndexRequest,
+    FinishReshapeRequest,
+    ForgetShardRequest,
+    HandOverRequest,
+    IndexStateRequest,
+    LeavingRequest,
+    ReceivedRequest,
+    SettleRequest,
+)
 from rowtide.core.values.errors import StoreError, Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.api.directory import Directory
-from rowtide.stream.api.index import INDEX_FINISH, INDEX_STATE, IndexOperations
+from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import (
-    COPY_BEGUN,
-    RESHAPED,
-    SHARD_FORGOTTEN,
-    SHARD_RECEIVED,
     ReshapeOperations,
 )
 from rowtide.stream.api.split_point import SplitPointOperations
 from rowtide.stream.api.table import TableOperations
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.cluster.handover import HAND_OVER, LEAVING, Handover
+from rowtide.stream.cluster.handover import Handover
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.cluster.peers import Peers
-from rowtide.stream.cluster.placement import SETTLE, Placement
+from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.cluster.roster import Roster
 from rowtide.stream.cluster.takeover import Takeover
 from rowtide.stream.log.kafka.cluster import Cluster
@@ -298,15 +305,15 @@ class SimulatedWorker:
     def answer(self, identity: Identity, operation: str, body: bytes) -> Awaitable[bytes]:
         """Answer what another worker asks."""
         handlers: dict[str, Callable[[Identity, bytes], Awaitable[bytes]]] = {
-            SETTLE: self.placement.settle_request,
-            INDEX_STATE: self.indexes.state_request,
-            INDEX_FINISH: self.indexes.finish_request,
-            RESHAPED: self.reshapes.finish_request,
-            COPY_BEGUN: self.reshapes.begin_copy_request,
-            SHARD_FORGOTTEN: self.reshapes.forget_request,
-            SHARD_RECEIVED: self._received,
-            HAND_OVER: self.handover.hand_over_request,
-            LEAVING: self.handover.leaving_request,
+            SettleRequest.operation: self.placement.settle_request,
+            IndexStateRequest.operation: self.indexes.state_request,
+            FinishIndexRequest.operation: self.indexes.finish_request,
+            FinishReshapeRequest.operation: self.reshapes.finish_request,
+            BeginCopyRequest.operation: self.reshapes.begin_copy_request,
+            ForgetShardRequest.operation: self.reshapes.forget_request,
+            ReceivedRequest.operation: self._received,
+            HandOverRequest.operation: self.handover.hand_over_request,
+            LeavingRequest.operation: self.handover.leaving_request,
         }
         handler = handlers.get(operation)
         return (
@@ -396,7 +403,7 @@ class SimulatedWorker:
     async def _finish_index(self, identity: Identity, body: bytes) -> bytes:
         if self.catalog_owner.owning:
             return await self.indexes.finish_request(identity, body)
-        return await self._forward(CATALOG_SLOT, INDEX_FINISH, identity, body)
+        return await self._forward(CATALOG_SLOT, FinishIndexRequest.operation, identity, body)
 
     async def _forward(self, slot: int, operation: str, identity: Identity, body: bytes) -> bytes:
         address = self.owners().get(slot)

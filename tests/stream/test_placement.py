@@ -10,12 +10,13 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.worker_messages import SettleRequest
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.stream.cluster import placement as placing
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.cluster.peers import Peers
-from rowtide.stream.cluster.placement import SETTLE, Placement
+from rowtide.stream.cluster.placement import Placement
 from tests.contract.memory_log import MemoryLog
 
 DEAD, HEIR = "dead:1", "heir:1"
@@ -42,7 +43,7 @@ class Others:
         """Tell those without slots, who may be dead."""
 
     async def call(self, address: str, _identity: Identity, operation: str, _body: bytes) -> bytes:
-        assert operation == SETTLE
+        assert operation == SettleRequest.operation
         if address == DEAD:
             self.serves = HEIR
             if self.stands_still:

@@ -17,6 +17,7 @@ from rowtide.core.cluster.catalog import (
 )
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import RangePartRequest
 from rowtide.core.records.position import Position, encode_position
 from rowtide.core.shard.transaction_id import session_missing
 from rowtide.core.values.errors import Elsewhere, LogTrimmed, Rejected, no_table
@@ -35,7 +36,7 @@ from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.http.edge import Handler
-from rowtide.stream.routing.fan_out import HERE, PART_OF_RANGE, FanOut, part_handler
+from rowtide.stream.routing.fan_out import HERE, FanOut, part_handler
 from rowtide.stream.routing.routing import Awaited, Divided, Router
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from tests.contract.memory_log import MemoryLog
@@ -98,7 +99,7 @@ class Follower:
         """Return a router of the handlers as they are now."""
         return Router(
             self.handlers,
-            {PART_OF_RANGE: part_handler(self.get_range)},
+            {RangePartRequest.operation: part_handler(RangePartRequest, self.get_range)},
             self.owner,
             HopClient(lambda: None),
             dict,
@@ -270,11 +271,11 @@ def part_of_range(name: str) -> bytes:
 
 async def test_a_part_of_a_range_finds_a_table_that_was_made_meanwhile(follower: Follower) -> None:
     """The worker that divided the range has read of the table, and this one has its shard."""
-    assert await follower.asked(PART_OF_RANGE, part_of_range("a")) == (b"sa", 0)
-    assert await follower.asked(PART_OF_RANGE, part_of_range("b")) == (b"sb", 1)
+    assert await follower.asked(RangePartRequest.operation, part_of_range("a")) == (b"sa", 0)
+    assert await follower.asked(RangePartRequest.operation, part_of_range("b")) == (b"sb", 1)
     before = follower.tail.asked
     with pytest.raises(Rejected, match="not exist"):
-        await follower.asked(PART_OF_RANGE, part_of_range("c"))
+        await follower.asked(RangePartRequest.operation, part_of_range("c"))
     assert follower.tail.asked == before + 1
 
 
