@@ -27,6 +27,7 @@ from rowtide.core.values.schema import instance_name_fits
 from rowtide.stream.api.admin_request import json_answer, json_fields, require_admin
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.measures.clock import Clock
 
 __all__ = ["AdminOperations", "new_key_id", "new_secret"]
@@ -60,11 +61,13 @@ class AdminOperations:
         self._status = status
         self._clock = clock
 
+    @answers("RowtideStatus")
     def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return the worker's status."""
         require_admin(self._directory.catalog, identity)
         return json_answer(self._status())
 
+    @answers("RowtideSetClock")
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
         """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
 
@@ -78,6 +81,7 @@ class AdminOperations:
         self._clock.set(now_us, passed_us)
         return json_answer({"now_us": now_us, "passed_us": passed_us})
 
+    @answers("RowtideAdvanceClock")
     def advance_clock(self, identity: Identity, body: bytes) -> bytes:
         """Let time pass on a server with a test's clock, and return what it shows then.
 
@@ -91,6 +95,7 @@ class AdminOperations:
         self._clock.advance(moment if "by_us" in fields else moment - self._clock())
         return json_answer({"now_us": self._clock()})
 
+    @answers("RowtideListInstances")
     def list_instances(self, identity: Identity, _body: bytes) -> bytes:
         """Return instances with their kinds and numbers of tables."""
         require_admin(self._directory.catalog, identity)
@@ -109,6 +114,7 @@ class AdminOperations:
             }
         )
 
+    @answers("RowtideCreateInstance")
     async def create_instance(self, identity: Identity, body: bytes) -> bytes:
         """Create an instance: ``name``, optional ``kind``."""
         require_admin(self._directory.catalog, identity)
@@ -135,6 +141,7 @@ class AdminOperations:
         await self._placement.change(decide)
         return json_answer({"name": name, "kind": kind})
 
+    @answers("RowtideDeleteInstance")
     async def delete_instance(self, identity: Identity, body: bytes) -> bytes:
         """Delete an instance without tables: ``name``. The last instance cannot be deleted."""
         require_admin(self._directory.catalog, identity)
@@ -156,12 +163,14 @@ class AdminOperations:
         await self._placement.change(decide)
         return json_answer({"name": name})
 
+    @answers("RowtideListKeys")
     def list_keys(self, identity: Identity, _body: bytes) -> bytes:
         """Return access keys without their secrets."""
         require_admin(self._directory.catalog, identity)
         keys = self._directory.catalog.keys.values()
         return json_answer({"keys": [_without_secret(key) for key in keys]})
 
+    @answers("RowtideCreateKey")
     async def create_key(self, identity: Identity, body: bytes) -> bytes:
         """Create a key pair: optional ``instances``, ``admin``. The secret is shown only here."""
         require_admin(self._directory.catalog, identity)
@@ -186,6 +195,7 @@ class AdminOperations:
         secret = {"access_key_secret": created[0].secret}
         return json_answer({**_without_secret(created[0]), **secret})
 
+    @answers("RowtideRevokeKey")
     async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
         """Remove a key for good: ``access_key_id``. The last admin key cannot be removed."""
         require_admin(self._directory.catalog, identity)

@@ -16,6 +16,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER, RowChange
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import ExportPartRequest
 from rowtide.core.rows import capacity
 from rowtide.core.rows.mutation import DELETE, UPDATE, Change, Outcome
 from rowtide.core.rows.read import RowAnswer, RowFilter, Selection, StoredRow, answer
@@ -44,6 +45,7 @@ from rowtide.stream.api.row_requests import (
 )
 from rowtide.stream.api.source_changes import SourceChanges
 from rowtide.stream.api.source_writes import check_source_request, write_source
+from rowtide.stream.http.handlers import answers, checks
 from rowtide.stream.http.tally import UnknownWithin
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.waiting import Tell
@@ -64,6 +66,7 @@ class BulkOperations:
 
     # BulkImport.
 
+    @answers("BulkImport")
     def bulk_import(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of one table; each succeeds or fails alone, in request order."""
         request = parse(pb.BulkImportRequest, body)
@@ -82,6 +85,7 @@ class BulkOperations:
             self._submit(table, change, partial(reply.told, index))
         return reply.future
 
+    @checks("BulkImport")
     def check_import(self, _identity: Identity, body: bytes) -> pb.BulkImportRequest:
         """Return a BulkImport, held to what refuses it whole; it may always be divided."""
         request = parse(pb.BulkImportRequest, body)
@@ -174,10 +178,18 @@ class BulkOperations:
 
     # BulkExport.
 
+    @checks("BulkExport")
     def check_export(self, _identity: Identity, body: bytes) -> pb.BulkExportRequest:
         """Return a BulkExport; it may always go from worker to worker."""
         return parse(pb.BulkExportRequest, body)
 
+    @answers(ExportPartRequest.operation)
+    def export_part(self, identity: Identity, body: bytes) -> bytes:
+        """Return the rows of some of a range's shards, for the worker that the client called."""
+        part = ExportPartRequest.decode(body)
+        return self.bulk_export(identity, part.request, frozenset(part.shards))
+
+    @answers("BulkExport")
     def bulk_export(
         self, identity: Identity, body: bytes, only: frozenset[str] | None = None
     ) -> bytes:

@@ -20,6 +20,7 @@ from rowtide.stream.api.index_requests import read_only
 from rowtide.stream.api.row_requests import parse
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 
 __all__ = ["DefinedColumnOperations", "columns_of"]
 
@@ -38,6 +39,7 @@ class DefinedColumnOperations:
         self._throttle = throttle
         self._limits = directory.limits
 
+    @answers("AddDefinedColumn")
     async def add_defined_column(self, identity: Identity, body: bytes) -> bytes:
         """Define more columns of a table."""
         request = parse(pb.AddDefinedColumnRequest, body)
@@ -49,6 +51,7 @@ class DefinedColumnOperations:
         )
         return pb.AddDefinedColumnResponse().SerializeToString()
 
+    @answers("DeleteDefinedColumn")
     async def delete_defined_column(self, identity: Identity, body: bytes) -> bytes:
         """Make defined columns of a table ordinary ones; their values stay."""
         request = parse(pb.DeleteDefinedColumnRequest, body)

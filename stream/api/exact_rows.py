@@ -23,6 +23,7 @@ from rowtide.core.values.errors import invalid, invalid_key
 from rowtide.core.values.schema import Table, check_key
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row_requests import named_key, parse, selection_of
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["ExactRows"]
@@ -34,6 +35,7 @@ class ExactRows:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
+    @answers("RowtideReadRows")
     def read(self, identity: Identity, body: bytes) -> bytes:
         """Return rows as of one stamp."""
         request = parse(pb.ReadRowsRequest, body)

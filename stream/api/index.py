@@ -34,6 +34,7 @@ from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.index_builder import is_built
 from rowtide.stream.shard.index_feed import Followed, IndexFeeder
 from rowtide.stream.shard.logs import ShardLogs
@@ -117,6 +118,7 @@ class IndexOperations:
 
     # Creating.
 
+    @answers("CreateIndex")
     async def create_index(self, identity: Identity, body: bytes) -> bytes:
         """Create an index of a table; it learns of rows that are there if so asked."""
         request = parse(pb.CreateIndexRequest, body)
@@ -185,6 +187,7 @@ class IndexOperations:
 
     # Dropping.
 
+    @answers("DropIndex")
     async def drop_index(self, identity: Identity, body: bytes) -> bytes:
         """Drop an index with all it holds."""
         request = parse(pb.DropIndexRequest, body)
@@ -219,6 +222,7 @@ class IndexOperations:
         """Note of a table's indexes those that have all rows by now; the catalog's owner does."""
         await self._finish(NOBODY, FinishIndexRequest(number).encode())
 
+    @answers(FinishIndexRequest.operation)
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer another worker that has gone through its rows for an index."""
         number = FinishIndexRequest.decode(body).table
@@ -248,6 +252,7 @@ class IndexOperations:
             whole.fed.update(part.fed)
         return whole
 
+    @answers(IndexStateRequest.operation)
     async def state_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return how far this worker's shards of a table and of its indexes are."""
         number = IndexStateRequest.decode(body).table
@@ -269,6 +274,7 @@ class IndexOperations:
 
     # Telling.
 
+    @answers("RowtideListIndexes")
     async def list_indexes(self, identity: Identity, body: bytes) -> bytes:
         """Return a table's indexes and how far each is behind."""
         name = str(json_fields(body, {"table"}).get("table", ""))

@@ -41,6 +41,7 @@ from rowtide.stream.api.split_point import PIECE_BYTES_MIN, Forward, SplitPointO
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.logs import ShardLogs
 
 __all__ = ["ReshapeOperations"]
@@ -78,6 +79,7 @@ class ReshapeOperations:
 
     # What operators ask.
 
+    @answers("RowtideListShards")
     def list_shards(self, identity: Identity, body: bytes) -> bytes:
         """Return a ``table``'s shards, those that have ended among them, parents first."""
         table = self._asked(identity, json_fields(body, {"table"}))
@@ -89,6 +91,7 @@ class ReshapeOperations:
         ]
         return json_answer({"table": table.name, "slots": self._logs.slots, "shards": told})
 
+    @answers("RowtideSplitShard")
     async def split_shard(self, identity: Identity, body: bytes) -> bytes:
         """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
         fields = json_fields(body, {"table", "shard", "at"})
@@ -106,6 +109,7 @@ class ReshapeOperations:
 
         return await self._planned(table, plan, 2)
 
+    @answers("RowtideMergeShards")
     async def merge_shards(self, identity: Identity, body: bytes) -> bytes:
         """Merge two adjacent ``shards`` of a ``table`` that are in one slot."""
         fields = json_fields(body, {"table", "shards"})
@@ -123,6 +127,7 @@ class ReshapeOperations:
 
         return await self._planned(table, plan, 1)
 
+    @answers("RowtideMoveShard")
     async def move_shard(self, identity: Identity, body: bytes) -> bytes:
         """Move a ``shard`` of a ``table`` to another ``slot``."""
         fields = json_fields(body, {"table", "shard", "slot"})
@@ -269,6 +274,7 @@ class ReshapeOperations:
         answer = await self._told_owner(request, self.begin_copy_request)
         return reshape.reshape_of(ObjectAnswer.decode(answer).content)
 
+    @answers(BeginCopyRequest.operation)
     async def begin_copy_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that begins to copy a shard, for the first time or again."""
         request = BeginCopyRequest.decode(body)
@@ -302,6 +308,7 @@ class ReshapeOperations:
             answer = await self._forward(shard.slot, request.operation, NOBODY, body)
         return OffsetAnswer.decode(answer).offset
 
+    @answers(ReceivedRequest.operation)
     def received_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer how far a shard on its way to one of our slots is. Raises ``Elsewhere``."""
         request = ReceivedRequest.decode(body)
@@ -313,6 +320,7 @@ class ReshapeOperations:
         request = FinishReshapeRequest(change.id, children, seals)
         await self._told_owner(request, self.finish_request)
 
+    @answers(FinishReshapeRequest.operation)
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that has sealed the parents of a change."""
         request = FinishReshapeRequest.decode(body)
@@ -336,6 +344,7 @@ class ReshapeOperations:
         """Remove an ended shard with its log: nobody needs it any more."""
         await self._told_owner(ForgetShardRequest(shard.shard_id), self.forget_request)
 
+    @answers(ForgetShardRequest.operation)
     async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
         """Answer a slot that has an ended shard which nobody needs any more."""
         shard_id = ForgetShardRequest.decode(body).shard

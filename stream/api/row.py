@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import RangePartRequest
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import row_key
 from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Outcome
@@ -53,6 +54,7 @@ from rowtide.stream.api.row_requests import (
     selection_of,
 )
 from rowtide.stream.api.transaction import Session, find_session
+from rowtide.stream.http.handlers import answers, checks
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.shard.waiting import Tell
@@ -78,16 +80,19 @@ class RowOperations:
 
     # Writes.
 
+    @answers("PutRow")
     def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Replace a row."""
         request = parse(pb.PutRowRequest, body)
         return self._write(identity, request, request.row, PUT)
 
+    @answers("UpdateRow")
     def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Change cells of a row."""
         request = parse(pb.UpdateRowRequest, body)
         return self._write(identity, request, request.row_change, UPDATE)
 
+    @answers("DeleteRow")
     def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Remove a row."""
         request = parse(pb.DeleteRowRequest, body)
@@ -116,6 +121,7 @@ class RowOperations:
         self._directory.owner(table, row.key).submit(change, reply)
         return reply.future
 
+    @checks("BatchWriteRow")
     def check_batch_write(self, identity: Identity, body: bytes) -> CheckedBatch | None:
         """Hold a BatchWriteRow to what refuses it whole; None: it may not be divided."""
         batch = self._reader.read(identity, body)
@@ -124,6 +130,7 @@ class RowOperations:
         write = partial(self._write_part, identity, batch)
         return CheckedBatch(batch.request, batch.fields, batch.first_values(), write)
 
+    @answers("BatchWriteRow")
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Write rows of several tables; each succeeds or fails alone, unless atomic."""
         batch = self._reader.read(identity, body)
@@ -199,6 +206,7 @@ class RowOperations:
 
     # Reads.
 
+    @answers("GetRow")
     def get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return one row."""
         request = parse(pb.GetRowRequest, body)
@@ -238,6 +246,7 @@ class RowOperations:
         self._consumption.count(table, partition_key, units, 0)
         return found, units
 
+    @checks("BatchGetRow")
     def check_batch_get(self, identity: Identity, body: bytes) -> pb.BatchGetRowRequest:
         """Return a BatchGetRow, held to what refuses it whole; it may always be divided."""
         request = parse(pb.BatchGetRowRequest, body)
@@ -260,6 +269,7 @@ class RowOperations:
             if error.code == "OTSParameterInvalid":
                 raise
 
+    @checks("GetRange")
     def check_range(self, _identity: Identity, body: bytes) -> pb.GetRangeRequest | None:
         """Return a GetRange; None within a transaction, when it may not go on to other workers."""
         request = parse(pb.GetRangeRequest, body)
@@ -276,6 +286,7 @@ class RowOperations:
             raise invalid(f"Tables count exceeds the upper limit: {most}.")
         check_table_names((wanted.table_name for wanted in request.tables), self._limits)
 
+    @answers("BatchGetRow")
     def batch_get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return rows of several tables, each with its own result, in request order."""
         request = parse(pb.BatchGetRowRequest, body)
@@ -322,6 +333,13 @@ class RowOperations:
         wire = HEADER + found.wire if found.wire else b""
         return row_done(units, 0) + field(4, wire) + _token(5, found.token)
 
+    @answers(RangePartRequest.operation)
+    def get_range_part(self, identity: Identity, body: bytes) -> bytes | Awaitable[bytes]:
+        """Return the rows of some of a range's shards, for the worker that the client called."""
+        part = RangePartRequest.decode(body)
+        return self.get_range(identity, part.request, frozenset(part.shards))
+
+    @answers("GetRange")
     def get_range(
         self, identity: Identity, body: bytes, only: frozenset[str] | None = None
     ) -> bytes | Awaitable[bytes]:

@@ -31,6 +31,7 @@ from rowtide.core.values.schema import ShardRange, Table, check_table_name
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row_requests import parse
 from rowtide.stream.api.table_requests import key_schema
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
 
@@ -70,6 +71,7 @@ class SplitPointOperations:
         The files are kept by key range: a local index has the same shards as its table.
         """
 
+    @answers("ComputeSplitPointsBySize")
     async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
         """Return cuts of a table into parts of about the size asked for."""
         request = parse(pb.ComputeSplitPointsBySizeRequest, body)
@@ -159,6 +161,7 @@ class SplitPointOperations:
             files[low, high] = files_within(owner.rows, low, high)
         return files[low, high]
 
+    @answers(PiecesRequest.operation)
     async def pieces_request(self, identity: Identity, body: bytes) -> bytes:
         """Measure a shard for another worker."""
         request = PiecesRequest.decode(body)

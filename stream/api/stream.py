@@ -20,6 +20,7 @@ from rowtide.core.values.schema import ShardRange, StreamSettings, Table, check_
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row_answers import stream_answer
 from rowtide.stream.api.row_requests import change_selection_of, parse
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.stream_reader import Page, find_stamp, has_stream, horizon, read_page
@@ -44,6 +45,7 @@ class StreamOperations:
         self._counts = counts or Counts()
         self._horizons = WeakKeyDictionary[ShardOwner, tuple[StreamSettings, int, int]]()
 
+    @answers("ListStream")
     def list_stream(self, identity: Identity, body: bytes) -> bytes:
         """List the enabled streams of one table or of the instance."""
         request = parse(pb.ListStreamRequest, body)
@@ -65,6 +67,7 @@ class StreamOperations:
         ]
         return pb.ListStreamResponse(streams=streams).SerializeToString()
 
+    @answers("DescribeStream")
     def describe_stream(self, identity: Identity, body: bytes) -> bytes:
         """Describe a stream and page through its shards."""
         request = parse(pb.DescribeStreamRequest, body)
@@ -90,6 +93,7 @@ class StreamOperations:
             response.next_shard_id = shards[limit].shard_id
         return response.SerializeToString()
 
+    @answers("GetShardIterator")
     async def get_shard_iterator(self, identity: Identity, body: bytes) -> bytes:
         """Return a position: the oldest record kept, or the first at or after a time."""
         request = parse(pb.GetShardIteratorRequest, body)
@@ -106,6 +110,7 @@ class StreamOperations:
         response = pb.GetShardIteratorResponse(shard_iterator=encode_position(position))
         return response.SerializeToString()
 
+    @answers("GetStreamRecord")
     async def get_stream_record(self, identity: Identity, body: bytes) -> bytes:
         """Return records from a position on; at the end, none and the very same position.
 

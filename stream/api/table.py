@@ -51,6 +51,7 @@ from rowtide.stream.api.table_requests import (
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.logs import ShardLogs
 
 __all__ = ["TableOperations"]
@@ -80,11 +81,13 @@ class TableOperations:
 
     # Reading.
 
+    @answers("ListTable")
     def list_table(self, identity: Identity, _body: bytes) -> bytes:
         """Return the names of the instance's tables, sorted."""
         tables = self._directory.catalog.tables_of(identity.instance)
         return pb.ListTableResponse(table_names=[t.name for t in tables]).SerializeToString()
 
+    @answers("DescribeTable")
     def describe_table(self, identity: Identity, body: bytes) -> bytes:
         """Return all there is to know of a table."""
         request = parse(pb.DescribeTableRequest, body)
@@ -106,6 +109,7 @@ class TableOperations:
 
     # Changing.
 
+    @answers("CreateTable")
     async def create_table(self, identity: Identity, body: bytes) -> bytes:
         """Create a table; it takes reads and writes when the answer goes out."""
         request = parse(pb.CreateTableRequest, body)
@@ -201,6 +205,7 @@ class TableOperations:
             stream=stream_of(request.stream_spec, draft.name, stamp, self._limits),
         )
 
+    @answers("UpdateTable")
     async def update_table(self, identity: Identity, body: bytes) -> bytes:
         """Change throughput, options or stream; in force in every shard when answered."""
         request = parse(pb.UpdateTableRequest, body)
@@ -258,6 +263,7 @@ class TableOperations:
             )
         return replace(table, reserved_read=read, reserved_write=write, throughput_changed_s=now_s)
 
+    @answers("DeleteTable")
     async def delete_table(self, identity: Identity, body: bytes) -> bytes:
         """Delete a table with all it holds; its shards are sealed when answered.
 

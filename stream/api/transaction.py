@@ -24,6 +24,7 @@ from rowtide.core.values.schema import Table, check_key, check_table_name
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import read_only
 from rowtide.stream.api.row_requests import parse
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["Session", "TransactionOperations", "find_session"]
@@ -88,6 +89,7 @@ class TransactionOperations:
         self._directory = directory
         self._loop = asyncio.get_running_loop()
 
+    @answers("StartLocalTransaction")
     def start_local_transaction(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Open a transaction on one partition key."""
         request = parse(pb.StartLocalTransactionRequest, body)
@@ -115,6 +117,7 @@ class TransactionOperations:
         owner.begin(transaction_id, key[0][1], answer)
         return answer.future
 
+    @answers("CommitTransaction")
     def commit_transaction(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
         """Apply everything that was written in a transaction, at once."""
         request = parse(pb.CommitTransactionRequest, body)
@@ -125,6 +128,7 @@ class TransactionOperations:
         session.owner.commit(session.id, answer)
         return answer.future
 
+    @answers("AbortTransaction")
     def abort_transaction(self, identity: Identity, body: bytes) -> bytes:
         """Forget everything that was written in a transaction.
 

@@ -30,6 +30,7 @@ from rowtide.stream.cluster.backing import Membership
 from rowtide.stream.cluster.hop import NOBODY, HopClient
 from rowtide.stream.cluster.peers import Answers, Peers, silent
 from rowtide.stream.cluster.roster import Roster
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
 
 __all__ = ["Handover"]
@@ -109,6 +110,7 @@ class Handover:
         """Let another worker, which has claimed it, have a slot that we but adopted."""
         return self._roster.give_way(slot)
 
+    @answers(HandOverRequest.operation)
     async def hand_over_request(self, _identity: Identity, body: bytes) -> bytes:
         """Give a slot to the worker that asks; raises ``Unavailable`` where it is ours."""
         await self._roster.hand_over(HandOverRequest.decode(body).slot)
@@ -165,6 +167,7 @@ class Handover:
         request = LeavingRequest(self._peers.address, leaving)
         return await self._peers.ask(request.operation, request.encode(), answer_s=TELL_S)
 
+    @answers(LeavingRequest.operation)
     async def leaving_request(self, _identity: Identity, body: bytes) -> bytes:
         """Hear that another worker leaves, or is asked; tell whether we leave."""
         request = LeavingRequest.decode(body)

@@ -20,6 +20,7 @@ from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.cluster.hop import NOBODY, HopClient
 from rowtide.stream.cluster.peers import Peers
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.slot.slot import Slot
 
 __all__ = ["Placement"]
@@ -109,6 +110,7 @@ class Placement:
         serving = sorted(self._peers.serving())
         return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
 
+    @answers(SettleRequest.operation)
     async def settle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Settle the ``tables`` that another worker has changed, by the catalog at ``applied``."""
         request = SettleRequest.decode(body)

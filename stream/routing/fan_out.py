@@ -38,9 +38,9 @@ from rowtide.stream.api.batch_parts import (
 )
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.range_scan import span_of, touched
-from rowtide.stream.http.edge import Handler
+from rowtide.stream.http.handlers import divides
 
-__all__ = ["HERE", "FanOut", "part_handler"]
+__all__ = ["HERE", "FanOut"]
 
 HERE = ""
 """The address of this worker among the parts of a request."""
@@ -116,6 +116,7 @@ class FanOut:
 
     # Batches.
 
+    @divides("BatchWriteRow")
     async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
         """Answer a BatchWriteRow that was found to be in order."""
         request, values = batch.request, iter(batch.first_values)
@@ -158,6 +159,7 @@ class FanOut:
             for value in values
         ]
 
+    @divides("BatchGetRow")
     async def read(self, identity: Identity, body: bytes, request: pb.BatchGetRowRequest) -> bytes:
         """Answer a BatchGetRow that was found to be in order."""
         whose: list[list[str]] = []
@@ -184,6 +186,7 @@ class FanOut:
             of_all.extend([next(results[address]) for address in of_table])
         return marked(bytes(whole.SerializeToString()), answers)
 
+    @divides("BulkImport")
     async def load(self, identity: Identity, body: bytes, request: pb.BulkImportRequest) -> bytes:
         """Answer a BulkImport that was found to be in order."""
         table = await self._table(identity, request.table_name)
@@ -265,6 +268,7 @@ class FanOut:
 
     # Ranges.
 
+    @divides("GetRange")
     async def scan(self, identity: Identity, _body: bytes, request: pb.GetRangeRequest) -> bytes:
         """Answer a GetRange."""
         await self._table(identity, request.table_name)
@@ -272,6 +276,7 @@ class FanOut:
         answer = pb.GetRangeResponse
         return await self._first("GetRange", RangePartRequest, identity, request, found, answer)
 
+    @divides("BulkExport")
     async def export(
         self, identity: Identity, _body: bytes, request: pb.BulkExportRequest
     ) -> bytes:
@@ -362,18 +367,6 @@ async def _told(answer: Awaitable[Told] | StoreError) -> Told:
         return answer if isinstance(answer, StoreError) else await answer
     except StoreError as error:
         return error
-
-
-def part_handler(
-    kind: type[PartRequest], answer: Callable[[Identity, bytes, frozenset[str]], Any]
-) -> Handler:
-    """Return what answers another worker about some of a range's shards."""
-
-    def handle(identity: Identity, body: bytes) -> Any:
-        part = kind.decode(body)
-        return answer(identity, part.request, frozenset(part.shards))
-
-    return handle
 
 
 def _has_rows(answer: Any) -> bool:

@@ -30,6 +30,7 @@ from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, StoreError, Un
 from rowtide.stream.api.admin import instance_document, key_document
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.http.handlers import answers
 
 __all__ = ["Credentials", "Introduction"]
 
@@ -99,6 +100,7 @@ class Introduction:
         except Elsewhere:
             await self._forward(CATALOG_SLOT, WelcomeRequest.operation, NOBODY, body)
 
+    @answers(WelcomeRequest.operation)
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
         """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
         request = WelcomeRequest.decode(body)
@@ -123,6 +125,7 @@ class Introduction:
                 except Elsewhere:
                     await self._forward(CATALOG_SLOT, FarewellRequest.operation, NOBODY, body)
 
+    @answers(FarewellRequest.operation)
     async def farewell(self, _identity: Identity, body: bytes) -> bytes:
         """Forget a worker, unless it is elsewhere by now. Raises ``Elsewhere``."""
         request = FarewellRequest.decode(body)

@@ -34,6 +34,7 @@ from rowtide.stream.api.split_point import Forward
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
 from rowtide.stream.cluster.placement import Placement
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.copy import row_ranges
 from rowtide.stream.shard.row_store import StoreFailed
 
@@ -135,6 +136,7 @@ class Balancer:
             loads.append(ShardLoad(known[0].table_id, known[1], size, rate))
         return loads
 
+    @answers(LoadsRequest.operation)
     def loads_request(self, _identity: Identity, _body: bytes) -> bytes:
         """Return (log's end, bytes on disk) of every shard that is open here."""
         told: dict[str, tuple[int, int]] = {}
@@ -161,6 +163,7 @@ class Balancer:
             raise invalid(f"Shard {shard.shard_id} is written at one partition key.")
         return middle
 
+    @answers(WrittenMiddleRequest.operation)
     def written_middle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return the encoded partition key in the middle of a shard's last writes; b"": none."""
         request = WrittenMiddleRequest.decode(body)

@@ -27,7 +27,7 @@ from rowtide.stream.cluster.handover import Handover
 from rowtide.stream.cluster.hop import HopClient, Unreached
 from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.cluster.placement import Placement
-from rowtide.stream.http.edge import Handler
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.measures.consumption import hours, packed, unpacked
 
 __all__ = ["ClusterOperations"]
@@ -37,7 +37,7 @@ RECLAIM_S_MAX = 25.0
 
 
 class ClusterOperations:
-    """Handlers by operation."""
+    """Those that an admin key may ask of any worker."""
 
     def __init__(
         self,
@@ -55,27 +55,7 @@ class ClusterOperations:
         self._handover = handover
         self._status = status
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return what clients may ask."""
-        return {
-            "RowtideClusterStatus": self.status,
-            "RowtideConsumption": self.consumption,
-            "RowtideReclaim": self.reclaim,
-            "RowtidePauseReclaimer": self.pause_reclaimer,
-            "RowtideResumeReclaimer": self.resume_reclaimer,
-            "RowtideDrain": self.drain,
-            "RowtideUndrain": self.undrain,
-            "RowtideForgetWorker": self.forget_worker,
-            "RowtideRepairShard": self.repair_shard,
-        }
-
-    def among_workers(self) -> dict[str, Handler]:
-        """Return what only other workers may ask."""
-        return {
-            ConsumptionRequest.operation: self._consumption_here,
-            ReclaimRequest.operation: self._reclaim_here,
-        }
-
+    @answers("RowtideClusterStatus")
     async def status(self, identity: Identity, _body: bytes) -> bytes:
         """Return every worker's status."""
         require_admin(self._directory.catalog, identity)
@@ -83,6 +63,7 @@ class ClusterOperations:
 
     # Consumption.
 
+    @answers("RowtideConsumption")
     async def consumption(self, identity: Identity, body: bytes) -> bytes:
         """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
 
@@ -112,12 +93,14 @@ class ClusterOperations:
             raise invalid("The table must be a name.")
         return ConsumptionRequest(instance, table, *bounds)
 
+    @answers(ConsumptionRequest.operation)
     async def _consumption_here(self, _identity: Identity, body: bytes) -> bytes:
         wanted = ConsumptionRequest.decode(body)
         return packed(await self._directory.consumption.found(*astuple(wanted)))
 
     # Reclaiming.
 
+    @answers("RowtideReclaim")
     async def reclaim(self, identity: Identity, body: bytes) -> bytes:
         """Remove what is hidden in one ``table`` of the request's instance, now.
 
@@ -138,6 +121,7 @@ class ClusterOperations:
         rows, ranges = (sum(counts[at] for counts in done.values()) for at in (0, 1))
         return json_answer({"table": name, "rows": rows, "ranges": ranges})
 
+    @answers(ReclaimRequest.operation)
     async def _reclaim_here(self, _identity: Identity, body: bytes) -> bytes:
         """Go through those of the shards that are open here."""
         wanted = ReclaimRequest.decode(body).shards
@@ -148,10 +132,12 @@ class ClusterOperations:
                 done[owner.shard.shard_id] = found.rows, found.ranges
         return ObjectAnswer(done).encode()
 
+    @answers("RowtidePauseReclaimer")
     async def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
         """Let the background reclaimers stand still until they are resumed, over restarts too."""
         return await self._set_reclaimer(identity, body, paused=True)
 
+    @answers("RowtideResumeReclaimer")
     async def resume_reclaimer(self, identity: Identity, body: bytes) -> bytes:
         """Let the background reclaimers go on."""
         return await self._set_reclaimer(identity, body, paused=False)
@@ -164,6 +150,7 @@ class ClusterOperations:
 
     # Workers.
 
+    @answers("RowtideDrain")
     async def drain(self, identity: Identity, body: bytes) -> bytes:
         """Let a ``worker`` (its address; without: the one asked) give its slots away, take none.
 
@@ -175,6 +162,7 @@ class ClusterOperations:
         await self._handover.drain()
         return json_answer({"worker": self._peers.address, "drained": True})
 
+    @answers("RowtideUndrain")
     async def undrain(self, identity: Identity, body: bytes) -> bytes:
         """Let a drained ``worker`` take slots again."""
         elsewhere = self._addressed(identity, body)
@@ -200,6 +188,7 @@ class ClusterOperations:
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
         return address
 
+    @answers("RowtideForgetWorker")
     async def forget_worker(self, identity: Identity, body: bytes) -> bytes:
         """Ask a ``worker`` that has died, and will not come back, no more.
 
@@ -230,6 +219,7 @@ class ClusterOperations:
 
     # Shards.
 
+    @answers("RowtideRepairShard")
     async def repair_shard(self, identity: Identity, body: bytes) -> bytes:
         """Tell what the log of a closed ``shard`` has lost; ``accept_loss``: serve what is left."""
         require_admin(self._directory.catalog, identity)

@@ -14,6 +14,7 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.worker_messages import ObjectAnswer, StatusRequest
 from rowtide.core.release import VERSION
 from rowtide.stream.cluster.peers import Peers, silent
+from rowtide.stream.http.handlers import answers
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
 from rowtide.stream.worker.worker_metrics import WorkerParts
@@ -58,6 +59,7 @@ class WorkerStatus(NamedTuple):
             ],
         }
 
+    @answers(StatusRequest.operation)
     def request(self, _identity: Identity, _body: bytes) -> bytes:
         """Answer another worker."""
         return ObjectAnswer(self.told()).encode()

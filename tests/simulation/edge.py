@@ -14,7 +14,7 @@ from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.routing.destinations import destinations
-from rowtide.stream.routing.fan_out import FanOut, part_handler
+from rowtide.stream.routing.fan_out import FanOut
 from rowtide.stream.routing.routing import Divided, Router
 from rowtide.stream.slot.slot import Slot
 
@@ -56,7 +56,7 @@ def router_of(
             "CommitTransaction": transactions.commit_transaction,
             "AbortTransaction": transactions.abort_transaction,
         },
-        {RangePartRequest.operation: part_handler(RangePartRequest, rows.get_range)},
+        {RangePartRequest.operation: rows.get_range_part},
         catalog,
         hop,
         owners,

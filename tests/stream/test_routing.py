@@ -36,7 +36,7 @@ from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.http.edge import Handler
-from rowtide.stream.routing.fan_out import HERE, FanOut, part_handler
+from rowtide.stream.routing.fan_out import HERE, FanOut
 from rowtide.stream.routing.routing import Awaited, Divided, Router
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from tests.contract.memory_log import MemoryLog
@@ -99,7 +99,7 @@ class Follower:
         """Return a router of the handlers as they are now."""
         return Router(
             self.handlers,
-            {RangePartRequest.operation: part_handler(RangePartRequest, self.get_range)},
+            {RangePartRequest.operation: self.get_range_part},
             self.owner,
             HopClient(lambda: None),
             dict,
@@ -121,11 +121,12 @@ class Follower:
         self.directory.check_index_read(self.directory.table(identity.instance, body.decode()))
         return b"row"
 
-    def get_range(self, identity: Identity, body: bytes, shards: frozenset[str]) -> bytes:
-        name = pb.GetRangeRequest.FromString(body).table_name
+    def get_range_part(self, identity: Identity, body: bytes) -> bytes:
+        part = RangePartRequest.decode(body)
+        name = pb.GetRangeRequest.FromString(part.request).table_name
         if self.owner.catalog.table(identity.instance, name) is None:
             raise no_table()
-        return ",".join(shards).encode()
+        return ",".join(part.shards).encode()
 
     async def batch_write_row(self, identity: Identity, body: bytes) -> bytes:
         named = [t.table_name for t in pb.BatchWriteRowRequest.FromString(body).tables]

@@ -1,0 +1,67 @@
+"""Joins the rows of the operation table to the methods that answer them.
+
+A method says by ``@answers(name)`` which operation it answers, in whatever part of a worker it is.
+An operation that is divided has two more methods. One ``@checks`` a request and returns what is to
+be divided, None: it must not be. The other one ``@divides`` it among workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from rowtide.core.protocol.operations import OPERATIONS
+
+__all__ = ["Role", "answers", "checks", "divides", "methods_of"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Role(StrEnum):
+    """What a method does for an operation; the value is the attribute that holds its name."""
+
+    ANSWERS = "answers_operation"
+    CHECKS = "checks_operation"
+    DIVIDES = "divides_operation"
+
+
+def answers(operation: str) -> Callable[[Method], Method]:
+    """Mark the method that answers an operation."""
+    return _marked_as(Role.ANSWERS, operation)
+
+
+def checks(operation: str) -> Callable[[Method], Method]:
+    """Mark the method that checks a request before it is divided."""
+    return _marked_as(Role.CHECKS, operation)
+
+
+def divides(operation: str) -> Callable[[Method], Method]:
+    """Mark the method that divides a request among workers."""
+    return _marked_as(Role.DIVIDES, operation)
+
+
+def _marked_as(role: Role, operation: str) -> Callable[[Method], Method]:
+    if operation not in OPERATIONS:
+        raise LookupError(f"core/protocol/operations.py has no row for {operation!r}: add one")
+
+    def mark(method: Method) -> Method:
+        setattr(method, role, operation)
+        return method
+
+    return mark
+
+
+def methods_of(parts: Iterable[object], role: Role) -> dict[str, Callable[..., Any]]:
+    """Return the methods of some parts that have a role, by operation. Raises ``LookupError``."""
+    found: dict[str, Callable[..., Any]] = {}
+    for part in parts:
+        for kind in type(part).__mro__:
+            for attribute, member in vars(kind).items():
+                operation = getattr(member, role, None)
+                if not isinstance(operation, str):
+                    continue
+                if operation in found:
+                    raise LookupError(f"two methods have {role.value} {operation!r}")
+                found[operation] = getattr(part, attribute)
+    return found
