@@ -1,19 +1,30 @@
-"""Requests to rowtide itself: bodies and answers are JSON, only admin keys may ask."""
+"""Requests to rowtide itself: bodies and answers are JSON, most need a key with the admin right."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import Rejected, invalid
+from rowtide.stream.http.tally import Handler
 
-__all__ = ["json_answer", "json_fields", "require_admin"]
+__all__ = ["admin_only", "json_answer", "json_fields"]
 
 
-def require_admin(catalog: Catalog, identity: Identity) -> None:
-    """Raise OTSNoPermissionAccess unless the key has the admin right."""
+def admin_only(catalog: Catalog, handler: Handler) -> Handler:
+    """Return a handler that raises OTSNoPermissionAccess unless the key has the admin right."""
+
+    def answer(identity: Identity, body: bytes) -> bytes | Awaitable[bytes]:
+        _require_admin(catalog, identity)
+        return handler(identity, body)
+
+    return answer
+
+
+def _require_admin(catalog: Catalog, identity: Identity) -> None:
     key = catalog.keys.get(identity.access_key_id)
     if key is None or not key.admin:
         raise Rejected(

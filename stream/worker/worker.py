@@ -332,7 +332,7 @@ class Worker:
             fan_out=self._fan_out,
         )
         self._router = Router(
-            operations.handlers(),
+            operations.handlers(self.catalog),
             operations.among_workers(),
             self._owner,
             self._hop,

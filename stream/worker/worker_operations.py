@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
+from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.operations import OPERATIONS, Division, Right
 from rowtide.stream.api.admin import AdminOperations
+from rowtide.stream.api.admin_request import admin_only
 from rowtide.stream.api.bulk import BulkOperations
 from rowtide.stream.api.defined_column import DefinedColumnOperations
 from rowtide.stream.api.exact_rows import ExactRows
@@ -55,9 +57,13 @@ class WorkerOperations(NamedTuple):
     workers: ClusterOperations
     fan_out: FanOut
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return what clients may ask."""
-        return self._joined((Right.INSTANCE, Right.ADMIN))
+    def handlers(self, catalog: Catalog) -> dict[str, Handler]:
+        """Return what clients may ask; the keys of ``catalog`` have the admin right or not."""
+        found = self._joined((Right.INSTANCE, Right.ADMIN))
+        for name, handler in found.items():
+            if OPERATIONS[name].right is Right.ADMIN:
+                found[name] = admin_only(catalog, handler)
+        return found
 
     def among_workers(self) -> dict[str, Handler]:
         """Return what only other workers may ask."""

@@ -6,7 +6,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from rowtide.core.cluster.catalog import Catalog
+from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.operations import OPERATIONS, Division, Right
+from rowtide.core.values.errors import Rejected
 from rowtide.stream.api.row import RowOperations
 from rowtide.stream.http.handlers import Role, answers, methods_of
 from rowtide.stream.worker.worker_operations import WorkerOperations
@@ -24,7 +27,7 @@ def operations() -> WorkerOperations:
 
 
 def test_every_operation_has_one_handler(operations: WorkerOperations) -> None:
-    for_clients, among_workers = operations.handlers(), operations.among_workers()
+    for_clients, among_workers = operations.handlers(Catalog()), operations.among_workers()
     assert for_clients.keys() | among_workers.keys() == OPERATIONS.keys()
     assert not for_clients.keys() & among_workers.keys()
     assert all(OPERATIONS[name].right is Right.WORKER for name in among_workers)
@@ -50,4 +53,14 @@ def test_an_operation_has_no_second_handler() -> None:
 
 def test_a_missing_handler_is_named(operations: WorkerOperations) -> None:
     with pytest.raises(LookupError, match=r"no method @answers .*PutRow"):
-        operations._replace(rows=_empty(object)).handlers()
+        operations._replace(rows=_empty(object)).handlers(Catalog())
+
+
+ADMINISTRATION = [name for name, spec in OPERATIONS.items() if spec.right is Right.ADMIN]
+
+
+@pytest.mark.parametrize("name", ADMINISTRATION)
+def test_a_key_without_the_admin_right_is_refused(operations: WorkerOperations, name: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        operations.handlers(Catalog())[name](Identity("key-of-ann", "shop", b""), b"{}")
+    assert refused.value.code == "OTSNoPermissionAccess"
