@@ -99,7 +99,7 @@ class ConnectorProcess:
 
     def _command(self) -> list[str]:
         # Whoever runs this has a worker.
-        from rowtide.stream.worker.worker import METRICS_BESIDE
+        from rowtide.stream.worker.assembly import METRICS_BESIDE
 
         settings = self._settings
         command = [sys.executable, "-c", RUN, "connector", "run"]

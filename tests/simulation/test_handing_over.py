@@ -8,9 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.stream.slot.failures import StoreBehind
+from tests.simulation.environment import SimulatedSlot
 from tests.simulation.program import in_world
 from tests.simulation.scene import SHARD, Scene, play
-from tests.simulation.simulated_worker import SimulatedSlot, SimulatedWorker
+from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.world import World
 
 

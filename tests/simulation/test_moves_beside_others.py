@@ -17,9 +17,9 @@ from rowtide.stream.slot.life import StartedSlot
 from rowtide.stream.slot.reshape import reshapes
 from rowtide.stream.slot.reshape.reshapes import LEFT_ENTRIES
 from rowtide.stream.slot.slot import Slot
+from tests.simulation.environment import SimulatedSlot
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
-from tests.simulation.simulated_worker import SimulatedSlot
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
 

@@ -23,6 +23,7 @@ from tests.simulation.broker import Broker, Pairs
 from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
 from tests.simulation.edge_writes import write, write_batch
+from tests.simulation.environment import Machine
 from tests.simulation.global_indexes import AGAIN, check_followed, until_followed
 from tests.simulation.group import Group, Hop
 from tests.simulation.invariants import (
@@ -38,7 +39,7 @@ from tests.simulation.memory_rows import Disk
 from tests.simulation.network import FAULTS, Network, Weather
 from tests.simulation.ranges import Ranges
 from tests.simulation.row_model import TableModel
-from tests.simulation.simulated_worker import TOPICS, Machine, Shared, SimulatedWorker
+from tests.simulation.simulated_worker import TOPICS, Shared, SimulatedWorker
 from tests.simulation.sources import Sources
 from tests.simulation.tables import (
     INSTANCE,
