@@ -33,8 +33,8 @@ PARTS = {
         *("slot", "shard", "http", "log", "measures"),
     ),
 }
-# A kind of source or sink knows none but its own folder; columnar is what three sinks share.
-KINDS_OF = {"sources": (), "sinks": ("columnar",)}
+# A kind of source or sink knows none but its own folder; copying and columnar are shared.
+KINDS_OF = {"sources": ("copying",), "sinks": ("columnar",)}
 # The core gets time, ids, the log and the store as arguments; it reads none of them itself.
 NOT_IN_CORE = re.compile(
     "(asyncio|concurrent|glob|http|multiprocessing|os|pathlib|random|secrets|selectors|shutil|"

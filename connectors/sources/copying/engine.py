@@ -1,0 +1,298 @@
+"""Copies tables in chunks while it follows the log: what comes when, for every kind of source.
+
+Chunks and the log become one order. A chunk is of a moment M:
+
+1. read a chunk, and learn its M, which has all that was written so far;
+2. write all changes of the log that M includes, none behind them;
+3. write the chunk's rows; go on with the next.
+
+So rowtide never gets an older state of a row after a newer one, and nothing that happened between
+two chunks is left out. Nothing behind M may be written before the chunk, which does not have it.
+
+Positions rise over all that is written, and the checkpoint is stored after what it names is
+durable. So a crash at any point repeats nothing that a shard has, except the rows of one chunk,
+which are read anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.sources.copying.backlog import Backlog
+from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
+from rowtide.connectors.sources.copying.seam import (
+    Chunk,
+    KeysPresent,
+    M,
+    Piece,
+    Row,
+    Seam,
+    Server,
+    Table,
+    TableUnread,
+)
+from rowtide.connectors.sources.errands import Errand, Errands
+from rowtide.connectors.sources.progress import unfinished
+from rowtide.connectors.sources.source import Behind, SourceTarget
+
+__all__ = ["CopyEngine"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_ROWS = 4000
+FILL_S = 1.0
+RETRY_S = 0.05
+"""Between two reads, where the first was too early."""
+KEYS = 1000
+"""Keys of rowtide that are looked for at the source at once."""
+
+
+@dataclass(slots=True)
+class _Ahead(Generic[M, Row]):
+    """A chunk that is read while the one before it is written."""
+
+    table: str
+    version: int
+    reading: asyncio.Task[Chunk[M, Row] | TableUnread | None]
+
+
+class CopyEngine(Generic[Table, Piece, M, Row, Server]):
+    """One life of a source: from a checkpoint on, over connections that are open.
+
+    ``tables`` are those that are followed, by full name; the seam's ``log`` changes them. One task
+    runs it, and decides and writes everything.
+    """
+
+    def __init__(
+        self,
+        target: SourceTarget,
+        tables: Mapping[str, Table],
+        seam: Seam[Table, Piece, M, Row, Server],
+        *,
+        backlog: Backlog[Piece],
+        keeper: CheckpointKeeper,
+    ) -> None:
+        self._target = target
+        self._tables = tables
+        self._log, self._reader, self._rows = seam.log, seam.reader, seam.rows
+        self._backlog = backlog
+        self._keeper = keeper
+        self._ahead: _Ahead[M, Row] | None = None
+        self._stopping = False
+        self.errands = Errands(backlog.wake)
+
+    def stop(self) -> None:
+        """Let ``run`` end soon."""
+        self._stopping = True
+        self._backlog.wake()
+
+    async def behind(self, server: Server) -> Behind:
+        """Return how far rowtide is behind; ``server`` is a session that nobody else uses."""
+        distance = await self._log.measure(server)
+        seconds = self._log.lag.seconds(distance.at, distance.end, distance.now_ms)
+        copying = sum(not table.whole for table in self._keeper.progress.values())
+        return Behind(seconds, distance.bytes, copying)
+
+    async def run(self) -> None:
+        """Copy and follow until ``stop``, or until the log ends this life."""
+        try:
+            await self._copy_and_follow()
+        finally:
+            self.errands.end()
+        await self._keeper.keep(at_once=True)
+
+    async def _copy_and_follow(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping and await self._log.look_around():
+                await self._advance(tasks)
+                await self._keeper.keep(at_once=False)
+            if self._ahead is not None:
+                self._ahead.reading.cancel()
+
+    async def _advance(self, tasks: asyncio.TaskGroup) -> None:
+        name = unfinished(self._keeper.progress, self._tables)
+        if not self._log.is_ready:
+            await self._follow_freely(FILL_S)
+        elif (errand := self.errands.first) is not None:
+            await self._run(errand)
+        elif name is not None:
+            await self._approach(self._tables[name], tasks)
+        else:
+            self._reader.end_copying()
+            await self._follow_freely(FILL_S)
+
+    async def _run(self, errand: Errand) -> None:
+        """Copy one row again: what its moment has comes before it."""
+        table = next((it for it in self._tables.values() if it.target == errand.table), None)
+        key = errand.key_of(table.key_names) if table is not None else None
+        if table is None or key is None:
+            self.errands.refuse()
+            return
+        await self._drop_ahead()
+        version = self._log.version(table.full_name)
+        try:
+            await self._reader.begin_copying()
+            chunk = await self._reader.read_row(table, key)
+        except TableUnread as error:
+            await self._log.resolve(table, error, self._follow)
+            return
+        if chunk is None:
+            await self._wait()
+        elif await self._is_due(table, chunk.moment, version):
+            row = self._rows.row_of(table, key, chunk)
+            if row is not None:  # Otherwise it is read again.
+                await errand.write(row)
+                self.errands.done()
+
+    async def _approach(self, table: Table, tasks: asyncio.TaskGroup) -> None:
+        """Bring a table one step nearer to being a copy."""
+        progress = self._keeper.progress[table.full_name]
+        try:
+            await self._reader.begin_copying()
+            if progress.sweep and (progress.copied or self._reader.sweeps_first):
+                await self._sweep(table)
+            else:
+                await self._copy(table, tasks)
+        except TableUnread as error:
+            await self._log.resolve(table, error, self._follow)
+
+    async def _copy(self, table: Table, tasks: asyncio.TaskGroup) -> None:
+        """Write the next chunk of a table. The one behind it is read meanwhile."""
+        name = table.full_name
+        progress, version = self._keeper.progress[name], self._log.version(name)
+        chunk = await self._next_chunk(table, progress.cursor)
+        if chunk is None:
+            await self._wait()
+            return
+        if not await self._is_due(table, chunk.moment, version):
+            return
+        if chunk.cursor is not None:
+            later = self._read_next(table, chunk.cursor, len(chunk.rows))
+            reading = tasks.create_task(later, name=f"read[{name}]")
+            self._ahead = _Ahead(name, version, reading)
+        await self._write(self._rows.rows_of(table, chunk))
+        self._reader.note_chunk(table, chunk, is_first=progress.cursor is None)
+        progress.cursor = chunk.cursor
+        if chunk.cursor is None:
+            progress.copied = True
+            if progress.whole:
+                self._reader.note_whole(table)
+        self._keeper.note_change()
+        await self._keeper.keep(at_once=chunk.cursor is None)
+
+    async def _next_chunk(self, table: Table, cursor: list[str] | None) -> Chunk[M, Row] | None:
+        """Return the chunk that was read ahead, or read one. Raises TableUnread."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            chunk = await ahead.reading
+            name = table.full_name
+            if (ahead.table, ahead.version) == (name, self._log.version(name)):
+                if isinstance(chunk, TableUnread):
+                    raise chunk
+                return chunk
+        return await self._reader.read_chunk(table, cursor)
+
+    async def _read_next(
+        self, table: Table, cursor: list[str], rows: int
+    ) -> Chunk[M, Row] | TableUnread | None:
+        try:
+            return await self._reader.read_next(table, cursor, rows)
+        except TableUnread as error:
+            return error  # Raised, it would end what else goes on.
+
+    async def _drop_ahead(self) -> None:
+        """Forget the chunk that was read ahead: it will be older than what is written by then."""
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead.reading])
+            self._ahead = None
+
+    async def _sweep(self, table: Table) -> None:
+        """Delete the rows of a table that the source does not have, one page of keys at a time."""
+        name = table.full_name
+        progress, version = self._keeper.progress[name], self._log.version(name)
+        after: Key | None = None
+        removed = 0
+        while keys := await self._target.keys(table.target, after, limit=KEYS):
+            present = await self._present(table, keys, version)
+            if present is None:
+                return
+            gone = [key for key in keys if key not in present.keys]
+            deletes = self._rows.deletes_of(table, gone, present.moment)
+            await self._write(deletes)
+            removed += len(deletes)
+            after = keys[-1]
+        progress.sweep = False
+        if progress.whole:
+            self._reader.note_whole(table)
+        self._keeper.note_change()
+        logger.info("%s rows of %s were gone at the source", removed, name)
+        await self._keeper.keep(at_once=True)
+
+    async def _present(
+        self, table: Table, keys: Sequence[Key], version: int
+    ) -> KeysPresent[M] | None:
+        """Return which keys are there once it is their turn; None where the sweep must stop."""
+        while not self._stopping and self._log.version(table.full_name) == version:
+            present = await self._reader.read_keys(table, keys)
+            if present is None:
+                await self._wait()
+            elif await self._is_due(table, present.moment, version):
+                return present
+        return None
+
+    async def _is_due(self, table: Table, moment: M, version: int) -> bool:
+        """Follow the log up to a moment; True if what was read at it can be written now."""
+        self._reader.note_read()
+        is_reached = await self._follow(moment)
+        return is_reached and moment.is_exact and self._log.version(table.full_name) == version
+
+    async def _follow(self, moment: M) -> bool:
+        """Write what a moment has; return False where that is not reached."""
+        while not self._stopping and not self._log.is_beyond(moment):
+            await self._write_pieces(moment)
+            if self._backlog.pieces or self._log.is_at(moment):
+                self._log.note_reached(moment)
+                return True
+            await self._backlog.fill(FILL_S)
+            await self._keeper.keep(at_once=False)
+        return False
+
+    async def _wait(self) -> None:
+        """Go on with the log until a read may succeed."""
+        await self._reader.note_too_early()
+        await self._follow_freely(RETRY_S)
+        await self._keeper.keep(at_once=False)
+
+    async def _follow_freely(self, timeout_s: float) -> None:
+        await self._backlog.fill(timeout_s)
+        await self._write_pieces(None)
+
+    async def _write_pieces(self, moment: M | None) -> None:
+        """Write what was read of the log, up to a moment if one is given."""
+        log, pieces = self._log, self._backlog.pieces
+        rows: list[SourceRow] = []
+        self._backlog.is_writing = True
+        while pieces and (moment is None or moment.includes(pieces[0])):
+            piece = pieces.popleft()
+            if moment is not None:
+                moment.note(piece)
+            rows += log.rows_of(piece)
+            if log.has_event(piece):
+                rows = await log.handle_event(piece, rows)
+            if len(rows) >= BATCH_ROWS:
+                await self._write(rows)
+                rows = []
+                log.note_durable()
+                await self._keeper.keep(at_once=False)
+        await self._write(rows)
+        log.note_durable()
+        self._backlog.is_writing = False
+
+    async def _write(self, rows: Sequence[SourceRow]) -> None:
+        if rows:
+            await self._target.write(rows)
