@@ -106,6 +106,11 @@ class SourceTable(NamedTuple):
         return f"{self.database}.{self.name}"
 
     @property
+    def key_names(self) -> Sequence[str]:
+        """Return the columns of the key, in rowtide's order."""
+        return [column.name for column in self.target_key]
+
+    @property
     def shape(self) -> TableShape:
         """Return the table as rowtide has it."""
         parts = [KeyColumn(column.name, _key_type(column)) for column in self.target_key]

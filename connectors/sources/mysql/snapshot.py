@@ -16,6 +16,7 @@ import pymysql
 
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources import chunk_size
+from rowtide.connectors.sources.copying.seam import TableUnread
 from rowtide.connectors.sources.mysql.gtids import Gtids
 from rowtide.connectors.sources.mysql.log import Moment
 from rowtide.connectors.sources.mysql.packets import Packets, length_at
@@ -36,7 +37,7 @@ from rowtide.connectors.sources.mysql.server import Server
 from rowtide.connectors.sources.mysql.tables import Tables, followed_tables, is_of_a_table
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged", "TableUnreadable", "Unread"]
+__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged", "TableUnreadable"]
 
 _QUERY = 3
 _NULL = 0xFB
@@ -48,15 +49,11 @@ _CHANGED = {1054, 1146, 1176, 1412, 1049}
 _Reader = Callable[[bytes], Scalar]
 
 
-class Unread(Exception):
-    """Rows of a table were not read, for a reason of the table's own."""
-
-
-class TableChanged(Unread):
+class TableChanged(TableUnread):
     """The table was changed since its schema was read; the binlog tells how."""
 
 
-class TableUnreadable(Unread):
+class TableUnreadable(TableUnread):
     """The server does not let this table be read; it says why."""
 
 

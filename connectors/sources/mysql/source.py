@@ -15,11 +15,20 @@ from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.sources.copying.backlog import Backlog
+from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
+from rowtide.connectors.sources.copying.engine import CopyEngine
+from rowtide.connectors.sources.copying.seam import Seam
 from rowtide.connectors.sources.life import ServerSource
 from rowtide.connectors.sources.mysql.binlog import Binlog, Piece, Purged
-from rowtide.connectors.sources.mysql.copy import Copy
+from rowtide.connectors.sources.mysql.follower import BinlogFollower
 from rowtide.connectors.sources.mysql.log import Beginning, Standing
 from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of
+from rowtide.connectors.sources.mysql.reader import (
+    SnapshotReader,
+    SnapshotRows,
+    SnapshotSession,
+)
 from rowtide.connectors.sources.mysql.server import Server, translated
 from rowtide.connectors.sources.mysql.settings import SourceSettings, parsed_settings
 from rowtide.connectors.sources.mysql.side import MySqlSide
@@ -191,23 +200,28 @@ class MySqlSource(ServerSource[Server]):
         }
         pipe: Pipe[Piece] = Pipe(_weight, weight_max=AHEAD_BYTES)
         snapshots = Snapshots(sessions.chunks, epoch=checkpoint.epoch, run=checkpoint.run)
-        copy = Copy(
+        session, keeper = SnapshotSession(snapshots), CheckpointKeeper(target, checkpoint)
+        followed = dict(tables)
+        log = BinlogFollower(
             target,
             checkpoint,
-            followed := dict(tables),
-            pipe=pipe,
-            snapshots=snapshots,
+            followed,
+            session=session,
+            keeper=keeper,
             copied=copied,
             states=self._states,
         )
+        chunks = SnapshotReader(session, target, made=log.made, copied=copied, states=self._states)
+        seam = Seam(log, chunks, SnapshotRows(snapshots))
+        engine = CopyEngine(target, followed, seam, backlog=Backlog(pipe), keeper=keeper)
         self._standing = partial(self._states.states, checkpoint.tables, followed)
-        self.began(copy, sessions.gauge)
+        self.began(engine, sessions.gauge)
         with self.translated():
             reader = _Reader(sessions, checkpoint, copied, self._folder)
             try:
                 await asyncio.to_thread(reader.open)
                 pipe.start(partial(reader.run, pipe.put), "mysql binlog")
-                await copy.run()
+                await engine.run()
             except BaseExceptionGroup as group:
                 raise first_failure(group) from group
             finally:

@@ -16,7 +16,7 @@ from demo.servers.debian import NotToBeHad
 from demo.servers.mariadb import MariaDB
 from demo.servers.mysql import MySQL
 from demo.servers.sql_server import QUICK, SqlServer
-from rowtide.connectors.sources.mysql import copy as source_copy
+from rowtide.connectors.sources.copying import checkpoint_keeper
 from tests.connectors.runtime.conftest import connector, processes, rows
 
 __all__ = ["connector", "processes", "rows"]
@@ -28,7 +28,7 @@ KINDS = {"mariadb": MariaDB, "mysql": MySQL}
 @pytest.fixture(autouse=True)
 def keep_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint tells a test how far the source is: let it come sooner."""
-    monkeypatch.setattr(source_copy, "KEEP_S", 0.05)
+    monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import pytest
 from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.sources import chunk_size
-from rowtide.connectors.sources.mysql.copy import Copy
+from rowtide.connectors.sources.copying.engine import CopyEngine
+from rowtide.connectors.sources.mysql.binlog import Piece
 from rowtide.connectors.sources.mysql.gtids import Gtids
-from rowtide.connectors.sources.mysql.position import Place
 from rowtide.connectors.sources.mysql.schema import SourceTable
 from rowtide.connectors.sources.mysql.snapshot import Chunk, Snapshots
-from rowtide.connectors.sources.mysql.window import Window
 from rowtide.core.values.errors import OutcomeUnknown, Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
@@ -138,14 +137,14 @@ async def test_changes_beyond_a_chunk_must_not_be_made_before_it(
         (4,): {"x": 40},
     }
 
-    async def hasty(self: Copy, place: Place, window: Window | None = None) -> bool:
-        del place, window
-        while sum(len(piece.rows) for piece in self._pieces) < 3:
-            self._pieces.extend(await self._pipe.take(1.0))
-        await self._make_up_to(None)
+    async def hasty(self: CopyEngine[Any, Piece, Any, Any, Any], moment: Any) -> bool:
+        del moment
+        while sum(len(piece.rows) for piece in self._backlog.pieces) < 3:
+            await self._backlog.fill(1.0)
+        await self._write_pieces(None)
         return True
 
-    monkeypatch.setattr(Copy, "_follow", hasty)
+    monkeypatch.setattr(CopyEngine, "_follow", hasty)
     assert await _changed_behind_a_chunk(sql_server, monkeypatch) != {
         (1,): {"x": 99},
         (3,): {"x": 30},

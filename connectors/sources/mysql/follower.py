@@ -1,0 +1,250 @@
+"""Follows the binlog for the copy engine: what its pieces do to tables, and how far it is written.
+
+A chunk's moment is a place of the binlog (``reader.py``). Positions rise by place, and the
+checkpoint names a place up to which all is durable (``position.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
+from rowtide.connectors.sources.copying.engine import KEYS
+from rowtide.connectors.sources.copying.seam import Distance, LogFollower, TableUnread
+from rowtide.connectors.sources.mysql.binlog import Piece
+from rowtide.connectors.sources.mysql.ddl import Meaning, What
+from rowtide.connectors.sources.mysql.gtids import Gtids, parsed_gtids
+from rowtide.connectors.sources.mysql.position import Checkpoint, Place
+from rowtide.connectors.sources.mysql.reader import BinlogMoment, SnapshotRows, SnapshotSession
+from rowtide.connectors.sources.mysql.schema import Column, SourceTable
+from rowtide.connectors.sources.mysql.server import Server
+from rowtide.connectors.sources.mysql.snapshot import TableUnreadable
+from rowtide.connectors.sources.mysql.states import TableStates
+from rowtide.connectors.sources.mysql.tables import Unfit
+from rowtide.connectors.sources.mysql.window import Window
+from rowtide.connectors.sources.progress import TableProgress, kept_values
+from rowtide.connectors.sources.source import SourceTarget
+from rowtide.core.values.errors import Unavailable
+
+__all__ = ["BinlogFollower"]
+
+logger = logging.getLogger(__name__)
+
+_COPIES = {What.RESHAPED, What.REPLACED, What.UNCLEAR}
+"""What copies a table again."""
+
+
+class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
+    """See ``LogFollower``.
+
+    ``tables`` and ``checkpoint`` are its own from here on. ``copied`` it shares with the thread
+    that reads the binlog: updates of the tables in it come as merges. The life ends too when a
+    table that failed can be followed: the next one follows it from the checkpoint on.
+    """
+
+    def __init__(
+        self,
+        target: SourceTarget,
+        checkpoint: Checkpoint,
+        tables: dict[str, SourceTable],
+        *,
+        session: SnapshotSession,
+        keeper: CheckpointKeeper,
+        copied: set[str],
+        states: TableStates,
+    ) -> None:
+        super().__init__()
+        self._target = target
+        self._checkpoint = checkpoint
+        self._tables = tables
+        self._session = session
+        self._rows = SnapshotRows(session.snapshots)
+        self._keeper = keeper
+        self._copied = copied
+        self._states = states
+        self._begun = Place(0, 0)
+        """Where the last transaction begins of which something was made."""
+        self._open = ""
+        """Its GTID, while there may be more of it."""
+        self._reached: Piece | None = None
+        """The last end of a transaction, until it is durable."""
+        self._gtids: list[str] = []
+        """Those of transactions that ended and are not yet durable."""
+        self._changes: dict[str, int] = {}
+
+    def version(self, table: str) -> int:
+        """See ``LogFollower``."""
+        return self._changes.get(table, 0)
+
+    def rows_of(self, piece: Piece) -> Sequence[SourceRow]:
+        """See ``LogFollower``."""
+        if piece.rows or piece.change:
+            self._begun = piece.begin
+        self._open = piece.gtid
+        if piece.end is not None:
+            self._reached, self._open = piece, ""
+            if piece.gtid:
+                self._gtids.append(piece.gtid)
+        return self._states.kept(piece.rows)
+
+    def has_event(self, piece: Piece) -> bool:
+        """See ``LogFollower``."""
+        return piece.change is not None
+
+    async def handle_event(self, piece: Piece, rows: list[SourceRow]) -> list[SourceRow]:
+        """See ``LogFollower``. A piece with a change of tables has no rows."""
+        await self._write(rows)
+        await self._change(piece)
+        return []
+
+    def note_durable(self) -> None:
+        """See ``LogFollower``."""
+        reached, self._reached = self._reached, None
+        if reached is not None and reached.end is not None:
+            self._checkpoint.place, self._checkpoint.looks = reached.end, dict(reached.looks)
+            if reached.time_ms:
+                self.lag.written(reached.time_ms)
+            for gtid in self._gtids:
+                self._checkpoint.gtids.add(gtid)
+            self._gtids.clear()
+            self._keeper.note_change()
+
+    def is_beyond(self, moment: BinlogMoment) -> bool:
+        """See ``LogFollower``. A server sends transactions before it commits them."""
+        return self._begun >= moment.place
+
+    def is_at(self, moment: BinlogMoment) -> bool:
+        """See ``LogFollower``."""
+        return self._checkpoint.place >= moment.place
+
+    async def look_around(self) -> bool:
+        """See ``LogFollower``: look at the tables that failed again."""
+        if not self._states.are_due:
+            return True
+        found = await self._session.run(self._session.snapshots.tables)
+        return not await self._states.is_one_fit(found, self._target)
+
+    async def resolve(
+        self,
+        table: SourceTable,
+        why: TableUnread,
+        follow: Callable[[BinlogMoment], Awaitable[bool]],
+    ) -> None:
+        """See ``LogFollower``. If a table is not as it was, the binlog says since when."""
+        name = table.full_name
+        if isinstance(why, TableUnreadable):
+            self._fail(self._states.unreadable(table, str(why)))
+            return
+        version = self.version(name)
+        place = await self._session.run(self._session.snapshots.now)
+        if await follow(BinlogMoment(place, Window("", None))) and self.version(name) == version:
+            raise Unavailable(f"{name} was changed without a word in the binlog: {why}")
+
+    async def measure(self, server: Server) -> Distance:
+        """See ``LogFollower``."""
+        end = await asyncio.to_thread(server.end, self._checkpoint.place)
+        return Distance(self._checkpoint.place, end.place, end.time_ms, end.bytes)
+
+    def made(self) -> Gtids:
+        """Return all of which something was made."""
+        made = parsed_gtids(self._checkpoint.gtids.text())
+        if self._open:
+            made = parsed_gtids(made.text() or self._open)
+            made.add(self._open)
+        return made
+
+    async def _change(self, piece: Piece) -> None:
+        """Do what a statement meant for the tables."""
+        assert piece.change is not None, "it is asked only for a change"
+        logger.info("at %s: %s", piece.begin, piece.change.reason)
+        for meaning in piece.change.meanings:
+            if meaning.what is What.UNCLEAR:
+                logger.warning("all tables are copied again: %s", piece.change.reason)
+            for name in _names(meaning, piece.change.tables):
+                await self._renew(name, piece.change.tables[name], meaning.what, piece)
+        self._keeper.note_change()
+
+    async def _renew(
+        self, name: str, now: SourceTable | Unfit | None, what: What, piece: Piece
+    ) -> None:
+        """Take a table as it is now, after a statement about it."""
+        self._note_change(name)
+        if now is None or what is What.DROPPED:
+            self._forget(name)
+            self._states.forget(name)
+        elif isinstance(now, Unfit):
+            self._fail(now)
+        elif (refused := await self._states.refusal(now, self._target)) is not None:
+            self._fail(refused)
+        else:
+            self._states.forget(name)
+            await self._changed(name, now, what, piece)
+
+    def _fail(self, unfit: Unfit) -> None:
+        """Follow a table no more until it can be. It is copied again then."""
+        self._note_change(unfit.full_name)
+        self._forget(unfit.full_name)
+        self._states.fail(unfit)
+        self._keeper.note_change()
+
+    async def _changed(self, name: str, now: SourceTable, what: What, piece: Piece) -> None:
+        """Deal with a table that is there, and was changed."""
+        progress = self._checkpoint.tables.get(name)
+        self._tables[name] = now
+        columns = [column.identity for column in now.columns]
+        if what is What.EMPTIED or (what is What.CREATED and progress is None):
+            await self._empty(now, piece)
+        if progress is None:
+            progress = TableProgress(columns, copied=what is What.CREATED)
+            progress.sweep = what is not What.CREATED
+            self._checkpoint.tables[name] = progress
+            if progress.copied:
+                self._copied.add(name)
+        elif what in _COPIES or not kept_values(progress.columns, now.columns, _filled):
+            logger.info("%s may have other values: it is copied again", name)
+            # Its keys may be others too: of 1.0 a DECIMAL of two digits makes 1.00.
+            self._restart(name)
+        progress.columns = columns
+
+    def _forget(self, name: str) -> None:
+        """Follow a table no more. Its rows stay as they are."""
+        self._checkpoint.tables.pop(name, None)
+        self._tables.pop(name, None)
+        self._copied.discard(name)
+
+    def _note_change(self, name: str) -> None:
+        """Throw away what is on its way of a table."""
+        self._changes[name] = self._changes.get(name, 0) + 1
+
+    def _restart(self, name: str) -> None:
+        """Copy a table again from the beginning, and delete what is gone."""
+        self._copied.discard(name)
+        self._checkpoint.tables[name].restart(sweep=True)
+
+    async def _empty(self, table: SourceTable, piece: Piece) -> None:
+        """Delete all rows of a table. Those made after the statement have higher positions."""
+        moment = BinlogMoment(piece.begin, Window("", None), piece.time_ms)
+        after: Key | None = None
+        while keys := await self._target.keys(table.target, after, limit=KEYS):
+            await self._write(self._rows.deletes_of(table, keys, moment))
+            after = keys[-1]
+
+    async def _write(self, rows: Sequence[SourceRow]) -> None:
+        if rows:
+            await self._target.write(rows)
+
+
+def _names(meaning: Meaning, tables: Mapping[str, SourceTable | Unfit | None]) -> list[str]:
+    if meaning.what is What.UNCLEAR:
+        return list(tables)
+    if meaning.table:
+        return [f"{meaning.database}.{meaning.table}"]
+    return [name for name in tables if name.startswith(meaning.database + ".")]
+
+
+def _filled(column: Column) -> bool:
+    """True if rows that are older than a column may have a value there."""
+    return column.computed or not column.nullable or column.default is not None
