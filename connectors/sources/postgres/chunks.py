@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.rows import Key
 from rowtide.connectors.sources.chunk_size import CHUNK_BYTES, ChunkSizes
+from rowtide.connectors.sources.copying.seam import TableUnread
 from rowtide.connectors.sources.postgres.partitions import read_partitions
 from rowtide.connectors.sources.postgres.rows import Cells, cells_reader, key_reader
 from rowtide.connectors.sources.postgres.server import (
@@ -30,7 +31,7 @@ from rowtide.connectors.sources.postgres.visibility import Visible
 __all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged", "TableRefused"]
 
 
-class TableChanged(Exception):
+class TableChanged(TableUnread):
     """A table is not as it was when it was last looked at."""
 
 

@@ -15,12 +15,16 @@ from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.sources.copying.backlog import Backlog
+from rowtide.connectors.sources.copying.engine import CopyEngine
+from rowtide.connectors.sources.copying.seam import Seam
 from rowtide.connectors.sources.life import ServerSource
 from rowtide.connectors.sources.pipe import Pipe
 from rowtide.connectors.sources.postgres.chunks import Chunks
-from rowtide.connectors.sources.postgres.copier import Copier, Parts
+from rowtide.connectors.sources.postgres.follower import ConfirmingKeeper, Parts, StreamFollower
 from rowtide.connectors.sources.postgres.look import Look, look, make_targets, note_tables
 from rowtide.connectors.sources.postgres.position import Checkpoint, lsn_text
+from rowtide.connectors.sources.postgres.reader import StreamReader, StreamRows, WrittenTransactions
 from rowtide.connectors.sources.postgres.report import TableReport
 from rowtide.connectors.sources.postgres.requirements import check
 from rowtide.connectors.sources.postgres.server import LogUnreadable, Server, translated
@@ -208,16 +212,28 @@ class PostgresSource(ServerSource[Server]):
             lsn=checkpoint.lsn,
             generated=found.publication.generated,
         )
-        waiting = Waiting(sessions.server, report)
-        chunks = Chunks(sessions.chunks)
-        parts = Parts(chunks, sessions.server, stream, pipe, shared, report, waiting)
+        keeper = ConfirmingKeeper(target, checkpoint, stream)
+        written, rows, backlog = WrittenTransactions(), StreamRows(checkpoint), Backlog(pipe)
+        parts = Parts(
+            sessions.server, stream, shared, report, backlog, keeper, written=written, rows=rows
+        )
         begin = await asyncio.to_thread(sessions.server.mark)
-        copier = Copier(target, checkpoint, found, parts, begin=begin)
-        self.began(copier, sessions.gauge)
+        log = StreamFollower(target, checkpoint, found, parts, begin=begin)
+        reader = StreamReader(
+            Chunks(sessions.chunks),
+            sessions.server,
+            written=written,
+            checkpoint=checkpoint,
+            copied=shared.copied,
+            waiting=Waiting(sessions.server, report),
+        )
+        seam = Seam(log, reader, rows)
+        engine = CopyEngine(target, found.tables, seam, backlog=backlog, keeper=keeper)
+        self.began(engine, sessions.gauge)
         try:
             await asyncio.to_thread(stream.open)
             pipe.start(stream.run, "postgres stream")
-            await copier.run()
+            await engine.run()
         finally:
             self.ended()
             pipe.close()

@@ -107,7 +107,7 @@ def weight(pieces: list[Piece]) -> int:
 
 @dataclass(slots=True)
 class Shared:
-    """What the stream's thread and the copier both know of tables.
+    """What the stream's thread and the follower both know of tables.
 
     Updates of the tables ``copied`` are merges. ``owners`` has the full name of the table that is
     followed under a name of rowtide's.
@@ -140,7 +140,7 @@ class Stream:
         self._generated = generated
         self._decoders: dict[int, RowDecoder] = {}
         self._set_aside: dict[int, Relation] = {}
-        """Descriptions of tables that can't be followed, until the copier finds that they can."""
+        """Descriptions of tables that can't be followed, until the follower finds that they can."""
         self._root: SourceTable | None = None
         """The partitioned table whose description came just before."""
         self._closed = False
@@ -349,7 +349,7 @@ class Stream:
         self._add_piece(Lost(full_name), 0)
 
     def _set_aside_decoder(self, oid: int) -> RowDecoder | None:
-        """Return the decoder of a table that the copier has found fit meanwhile."""
+        """Return the decoder of a table that the follower has found fit meanwhile."""
         relation = self._set_aside.get(oid)
         if relation is None:
             return None

@@ -78,6 +78,11 @@ class SourceTable(NamedTuple):
         return f"{self.schema}.{self.name}"
 
     @property
+    def key_names(self) -> Sequence[str]:
+        """Return the columns of the key, in rowtide's order."""
+        return [column.name for column in self.key]
+
+    @property
     def shape(self) -> TableShape:
         """Return the table as rowtide has it."""
         parts = [KeyColumn(column.name, key_type(column.type_oid)) for column in self.key]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.sources.postgres import copier
+from rowtide.connectors.sources.copying import checkpoint_keeper
+from rowtide.connectors.sources.postgres import follower
 from tests.connectors.runtime.conftest import connector, processes, rows
 
 __all__ = ["connector", "processes", "rows"]
@@ -20,8 +21,8 @@ MakeServer = Callable[..., PostgreSQL]
 @pytest.fixture(autouse=True)
 def do_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint tells a test how far the source is: let it come sooner, and looks too."""
-    monkeypatch.setattr(copier, "KEEP_S", 0.05)
-    monkeypatch.setattr(copier, "LOOK_S", 0.5)
+    monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)
+    monkeypatch.setattr(follower, "LOOK_S", 0.5)
 
 
 @pytest.fixture

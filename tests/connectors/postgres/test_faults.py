@@ -9,7 +9,8 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.sources.postgres import copier
+from rowtide.connectors.sources.copying import checkpoint_keeper
+from rowtide.connectors.sources.postgres import follower
 from rowtide.connectors.sources.postgres.chunks import Required
 from rowtide.connectors.sources.postgres.position import parsed_lsn
 from rowtide.connectors.sources.postgres.visibility import Visible
@@ -164,7 +165,7 @@ async def crashed_after(rows: int, server: PostgreSQL) -> MemoryTarget:
 async def test_a_copy_goes_on_where_it_was(
     postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copier, "KEEP_S", 0.0)
+    monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.0)
     make_numbers(postgres)
     target = await crashed_after(25, postgres)
     async with following(postgres, target, chunk_rows=10) as running:
@@ -281,7 +282,7 @@ async def test_an_idle_source_is_not_said_to_have_more_than_it_has(postgres: Pos
 async def test_the_server_is_told_of_no_more_than_is_kept(
     postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copier, "BEHIND_BYTES", 1000)
+    monkeypatch.setattr(follower, "BEHIND_BYTES", 1000)
     make_numbers(postgres)
     postgres.execute("CREATE TABLE public.other (x text)")
     target = MemoryTarget()

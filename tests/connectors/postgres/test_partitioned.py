@@ -9,7 +9,7 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.sources.postgres import copier
+from rowtide.connectors.sources.postgres import follower
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.following import Running, following, plain, source_of
 
@@ -195,7 +195,7 @@ async def test_partitions_change_while_the_table_is_copied(
     postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk finds it out, without another look."""
-    monkeypatch.setattr(copier, "LOOK_S", 600.0)
+    monkeypatch.setattr(follower, "LOOK_S", 600.0)
     make_tables(postgres)
     done: list[SourceRow | str] = []
 

@@ -1,0 +1,212 @@
+"""Chunks of PostgreSQL's tables for the copy engine: what a moment must see, and rows' positions.
+
+A moment sees some transactions and not others. The stream brings transactions in another order
+than the server shows them, so a moment must see, by their numbers, all that were written so far.
+Rows that pass through earlier states after a chunk end right, because all that the chunk has seen
+follows. The mark that is written after each chunk is a transaction that the chunk does not see: an
+idle table waits for no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from rowtide.connectors.rows import Key, SourceRow
+from rowtide.connectors.sources.copying.seam import Chunk, ChunkReader, ChunkRows, KeysPresent
+from rowtide.connectors.sources.postgres import chunks as reads
+from rowtide.connectors.sources.postgres.chunks import Chunks, Required
+from rowtide.connectors.sources.postgres.position import AFTER_ALL_CHANGES, Checkpoint, prefix
+from rowtide.connectors.sources.postgres.rows import Cells
+from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.stream import Piece
+from rowtide.connectors.sources.postgres.tables import SourceTable
+from rowtide.connectors.sources.postgres.visibility import Visible
+from rowtide.connectors.sources.postgres.waiting import Waiting
+
+__all__ = ["StreamMoment", "StreamReader", "StreamRows", "WrittenTransactions"]
+
+logger = logging.getLogger(__name__)
+
+_Row = tuple[Key, Cells]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMoment:
+    """The transactions that a read saw, and when it was by the server."""
+
+    visible: Visible
+    time_ms: int
+    is_exact: bool = True
+
+    def includes(self, piece: Piece) -> bool:
+        """See ``Moment``. A transaction is included as a whole."""
+        return not piece.first or self.visible.sees(piece.xid)
+
+    def note(self, piece: Piece) -> None:
+        """See ``Moment``."""
+
+
+class WrittenTransactions:
+    """The transactions that every moment of a copy must see.
+
+    Those below ``floor``, and those noted since. ``floor`` is None while nothing is copied.
+    """
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self._xids: set[int] = set()
+
+    def begin(self, floor: int) -> None:
+        """Note transactions from here on."""
+        self.floor = floor
+        self._xids.clear()
+
+    def note(self, xid: int) -> None:
+        """Note a transaction that is written."""
+        if self.floor is not None:
+            self._xids.add(xid)
+
+    def forget_noted(self) -> None:
+        """What one moment has seen each later one sees: it need not be looked for again."""
+        self._xids.clear()
+
+    def required(self) -> Required:
+        """Return what a moment must see by now."""
+        assert self.floor is not None, "a copy began"
+        return Required(self.floor, frozenset(self._xids))
+
+
+class StreamReader(ChunkReader[SourceTable, StreamMoment, _Row]):
+    """See ``ChunkReader``. ``server`` is a session beside that of ``chunks``.
+
+    Tables in ``copied`` are shared with the stream's thread: their updates are merges.
+    """
+
+    sweeps_first = True
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        server: Server,
+        *,
+        written: WrittenTransactions,
+        checkpoint: Checkpoint,
+        copied: set[str],
+        waiting: Waiting,
+    ) -> None:
+        self._chunks = chunks
+        self._server = server
+        self._written = written
+        self._checkpoint = checkpoint
+        self._copied = copied
+        self._waiting = waiting
+
+    async def begin_copying(self) -> None:
+        """See ``ChunkReader``: note which transactions a moment must see."""
+        if self._written.floor is None:
+            # As a slot begins: when all that ran then has ended, nothing is seen late that was
+            # made before the transactions' numbers were noted.
+            self._written.begin((await asyncio.to_thread(self._server.visible)).xmax)
+
+    def end_copying(self) -> None:
+        """See ``ChunkReader``."""
+        self._written.floor = None
+
+    async def read_chunk(
+        self, table: SourceTable, cursor: list[str] | None
+    ) -> Chunk[StreamMoment, _Row] | None:
+        """See ``ChunkReader``."""
+        required = self._written.required()
+        return _chunk(await asyncio.to_thread(self._chunks.read, table, cursor, required))
+
+    async def read_row(self, table: SourceTable, key: Key) -> Chunk[StreamMoment, _Row] | None:
+        """See ``ChunkReader``."""
+        required = self._written.required()
+        return _chunk(await asyncio.to_thread(self._chunks.again, table, key, required))
+
+    async def read_keys(
+        self, table: SourceTable, keys: Sequence[Key]
+    ) -> KeysPresent[StreamMoment] | None:
+        """See ``ChunkReader``."""
+        required = self._written.required()
+        found = await asyncio.to_thread(self._chunks.existing, table, keys, required)
+        if found is None:
+            return None
+        return KeysPresent(StreamMoment(found.visible, found.time_ms), found.keys)
+
+    async def note_too_early(self) -> None:
+        """See ``ChunkReader``: report which transaction is waited for."""
+        await self._waiting.note()
+
+    def note_read(self) -> None:
+        """See ``ChunkReader``."""
+        self._waiting.over()
+
+    def note_chunk(
+        self, table: SourceTable, chunk: Chunk[StreamMoment, _Row], *, is_first: bool
+    ) -> None:
+        """See ``ChunkReader``."""
+        del is_first
+        self._checkpoint.tables[table.full_name].rows += len(chunk.rows)
+        if chunk.cursor is None:
+            logger.info("%s is copied", table.full_name)
+
+    def note_whole(self, table: SourceTable) -> None:
+        """See ``ChunkReader``."""
+        self._copied.add(table.full_name)
+
+
+def _chunk(found: reads.Chunk | None) -> Chunk[StreamMoment, _Row] | None:
+    if found is None:
+        return None
+    return Chunk(StreamMoment(found.visible, found.time_ms), found.rows, found.cursor)
+
+
+class StreamRows(ChunkRows[SourceTable, StreamMoment, _Row]):
+    """See ``ChunkRows``. ``last_lsn`` is the commit of what was written last of the stream."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._numbers = count()
+        self.last_lsn = 0
+
+    def rows_of(self, table: SourceTable, chunk: Chunk[StreamMoment, _Row]) -> Sequence[SourceRow]:
+        """See ``ChunkRows``."""
+        target, time_ms = table.target, chunk.moment.time_ms
+        positions = self._positions(self.last_lsn, AFTER_ALL_CHANGES)
+        return [
+            SourceRow(target, key, cells, True, time_ms, next(positions))
+            for key, cells in chunk.rows
+        ]
+
+    def row_of(
+        self, table: SourceTable, key: Key, chunk: Chunk[StreamMoment, _Row]
+    ) -> SourceRow | None:
+        """See ``ChunkRows``."""
+        cells = dict(chunk.rows).get(key)
+        position = next(self._positions(self.last_lsn, AFTER_ALL_CHANGES))
+        return SourceRow(table.target, key, cells, True, chunk.moment.time_ms, position)
+
+    def deletes_of(
+        self, table: SourceTable, keys: Sequence[Key], moment: StreamMoment
+    ) -> list[SourceRow]:
+        """See ``ChunkRows``."""
+        return self.deletes_at(
+            table, keys, self.last_lsn, AFTER_ALL_CHANGES, time_ms=moment.time_ms
+        )
+
+    def deletes_at(
+        self, table: SourceTable, keys: Iterable[Key], lsn: int, change: int, *, time_ms: int
+    ) -> list[SourceRow]:
+        """Return deletions that come after a change of the transaction that commits at an LSN."""
+        positions = self._positions(lsn, change)
+        return [SourceRow(table.target, key, None, True, time_ms, next(positions)) for key in keys]
+
+    def _positions(self, lsn: int, change: int) -> Iterator[bytes]:
+        checkpoint = self._checkpoint
+        begin = prefix(checkpoint.epoch, lsn, change=change, run=checkpoint.run)
+        return (begin + number.to_bytes(8, "big") for number in self._numbers)
