@@ -12,8 +12,6 @@ import pytest
 from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.sources import chunk_size
-from rowtide.connectors.sources.copying.engine import CopyEngine
-from rowtide.connectors.sources.mysql.binlog import Piece
 from rowtide.connectors.sources.mysql.gtids import Gtids
 from rowtide.connectors.sources.mysql.schema import SourceTable
 from rowtide.connectors.sources.mysql.snapshot import Chunk, Snapshots
@@ -125,59 +123,6 @@ async def test_a_chunk_stays_within_its_bytes(
     assert len(target.rows["a"]) == 700
     assert len(target.made) == 700, "each was copied once"
     assert max(sizes) < 10_000 + 9000
-
-
-async def test_changes_beyond_a_chunk_must_not_be_made_before_it(
-    sql_server: SqlServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The control: with the order broken, this very comparison finds the difference."""
-    assert await _changed_behind_a_chunk(sql_server, monkeypatch) == {
-        (1,): {"x": 99},
-        (3,): {"x": 30},
-        (4,): {"x": 40},
-    }
-
-    async def hasty(self: CopyEngine[Any, Piece, Any, Any, Any], moment: Any) -> bool:
-        del moment
-        while sum(len(piece.rows) for piece in self._backlog.pieces) < 3:
-            await self._backlog.fill(1.0)
-        await self._write_pieces(None)
-        return True
-
-    monkeypatch.setattr(CopyEngine, "_follow", hasty)
-    assert await _changed_behind_a_chunk(sql_server, monkeypatch) != {
-        (1,): {"x": 99},
-        (3,): {"x": 30},
-        (4,): {"x": 40},
-    }
-
-
-async def _changed_behind_a_chunk(
-    server: SqlServer, monkeypatch: pytest.MonkeyPatch
-) -> dict[tuple[Any, ...], Any]:
-    """Return what is copied where rows change between a chunk's reading and its making."""
-    server.execute(
-        "DROP TABLE IF EXISTS shop.a",
-        "CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)",
-        "INSERT INTO shop.a VALUES (1, 10), (2, 20), (3, 30)",
-    )
-    chunk = Snapshots.chunk
-    left = ["DELETE FROM shop.a WHERE id = 2", "UPDATE shop.a SET x = 99 WHERE id = 1"]
-    left += ["INSERT INTO shop.a VALUES (4, 40)"]
-
-    def overtaken(self: Snapshots, table: SourceTable, cursor: Any, before: Gtids) -> Chunk:
-        made = chunk(self, table, cursor, before)
-        while left:
-            server.execute(left.pop())
-        return made
-
-    target = MemoryTarget()
-    with monkeypatch.context() as patch:
-        patch.setattr(Snapshots, "chunk", overtaken)
-        async with following(server, target, chunk_rows=10) as running:
-            await running.settle()
-            await running.settle()  # What was changed amid the copy is known to the server now.
-    return plain(target.rows["a"])
 
 
 def _failures(chance: random.Random) -> Callable[[SourceRow | str], None]:

@@ -1,0 +1,17 @@
+"""The servers of each kind of source."""
+
+from __future__ import annotations
+
+import pytest
+
+from rowtide.connectors.sources.copying import checkpoint_keeper
+from tests.connectors.mysql_source.conftest import mariadb, mysql, shared_mariadb, shared_mysql
+from tests.connectors.postgres.conftest import postgres, shared_postgres
+
+__all__ = ["mariadb", "mysql", "postgres", "shared_mariadb", "shared_mysql", "shared_postgres"]
+
+
+@pytest.fixture(autouse=True)
+def keep_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint tells a test how far the source is: let it come sooner."""
+    monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)
