@@ -86,9 +86,9 @@ _HOMES = {
     "client.sync_client": ("Client",),
     "client.sync_transaction": ("LocalTransaction",),
     "client.table_requests": ("SecondaryIndex", "TableDescription"),
-    "core.change": ("Change",),
-    "core.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
-    "core.limits": ("Limits",),
+    "core.records.change": ("Change",),
+    "core.values.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
+    "core.values.limits": ("Limits",),
 }
 """The names by the module that has them; a test compares them with ``__all__``."""
 
