@@ -13,7 +13,7 @@ import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.credentials import read_credentials, read_endpoint
-from rowtide.cli.exits import NotNow, Refused, told
+from rowtide.cli.exits import CommandRefused, NotNow, told
 from rowtide.cli.settings import Settings, flag, variable
 
 __all__ = ["ClientCommand", "complete_table", "data_dir_given"]
@@ -108,7 +108,9 @@ def client_of(given: dict[str, Any]) -> ProtocolClient:
         stored = read_credentials(data_dir)
         endpoint = given["endpoint"] or read_endpoint(data_dir)
     except (OSError, ValueError, KeyError) as error:
-        raise Refused(f"Cannot read what `rowtide up` left in {data_dir}: {error}") from error
+        raise CommandRefused(
+            f"Cannot read what `rowtide up` left in {data_dir}: {error}"
+        ) from error
     if endpoint is None:
         raise NotNow(
             f"No rowtide runs on {data_dir}",

@@ -19,7 +19,7 @@ from rowtide.cli.connector_parked import parked
 from rowtide.cli.connector_run import run
 from rowtide.cli.connector_status import list_connectors, logs, status
 from rowtide.cli.endpoint_call import asked
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json
 from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.stream import since_us
@@ -27,9 +27,9 @@ from rowtide.client.changes.start import Begin, ShardPlace
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
-from rowtide.connectors.runtime.declarations import Declarations, Declared
-from rowtide.connectors.runtime.place import Place
-from rowtide.connectors.runtime.planning import Plan, planned
+from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
+from rowtide.connectors.runtime.place import ProcessContext
+from rowtide.connectors.runtime.planning import ConnectorPlan, planned
 from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, recopy, rest
 
 __all__ = ["connector"]
@@ -88,7 +88,7 @@ def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, ye
         confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)
 
     async def carry_out(endpoint: Endpoint) -> dict[str, Sequence[str]]:
-        declarations, place = Declarations(endpoint), Place(endpoint, os.environ, "")
+        declarations, place = Declarations(endpoint), ProcessContext(endpoint, os.environ, "")
         declared, left = await declarations.all(), {}
         for declaration in found.to_declare:
             await declarations.declare(declaration)
@@ -123,12 +123,14 @@ def _judged(file: Path) -> list[Declaration]:
     return declarations
 
 
-def _planned(client: ProtocolClient, declarations: list[Declaration], *, prune: bool) -> Plan:
+def _planned(
+    client: ProtocolClient, declarations: list[Declaration], *, prune: bool
+) -> ConnectorPlan:
     declared = asked(client, lambda endpoint: Declarations(endpoint).all())
     return planned(declarations, declared, prune=prune)
 
 
-def _print_plan(plan: Plan, *, done: bool = False) -> None:
+def _print_plan(plan: ConnectorPlan, *, done: bool = False) -> None:
     for declaration in plan.made:
         click.echo(f"+ {declaration.name}: {declaration.described}")
     for declaration, changes in plan.changed:
@@ -152,7 +154,7 @@ def _print_plan(plan: Plan, *, done: bool = False) -> None:
 _TO_DO = "{} to make, {} to change, {} to delete, {} as before."
 
 
-def _plan_document(plan: Plan) -> dict[str, Any]:
+def _plan_document(plan: ConnectorPlan) -> dict[str, Any]:
     return {
         "make": [declaration.name for declaration in plan.made],
         "change": {
@@ -181,7 +183,7 @@ def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
     async def paused(endpoint: Endpoint) -> None:
         for name in names:
             if not await rest(endpoint, name):
-                raise Refused(f"There is no connector {name}")
+                raise CommandRefused(f"There is no connector {name}")
 
     asked(client, paused)
     click.echo(f"Paused {', '.join(names)}.")
@@ -195,7 +197,7 @@ def resume(client: ProtocolClient, names: tuple[str, ...]) -> None:
     async def resumed(endpoint: Endpoint) -> None:
         for name in names:
             if not await Declarations(endpoint).pause(name, paused=False):
-                raise Refused(f"There is no connector {name}")
+                raise CommandRefused(f"There is no connector {name}")
 
     asked(client, resumed)
     click.echo(f"Resumed {', '.join(names)}.")
@@ -215,7 +217,9 @@ def rewind(client: ProtocolClient, name: str, to: str) -> None:
 
     async def again(endpoint: Endpoint) -> None:
         declared = (await Declarations(endpoint).all()).get(name)
-        await begin_again(Place(endpoint, os.environ, ""), _readable(name, declared), place)
+        await begin_again(
+            ProcessContext(endpoint, os.environ, ""), _readable(name, declared), place
+        )
 
     find_modules_here()
     try:
@@ -240,11 +244,11 @@ def _place(text: str) -> Begin | ShardPlace:
         raise click.UsageError(f"{error}, nor rows, oldest, latest or SHARD:SEQUENCE.") from error
 
 
-def _readable(name: str, declared: Declared | None) -> Declaration:
+def _readable(name: str, declared: DeclaredConnector | None) -> Declaration:
     if declared is None:
-        raise Refused(f"There is no connector {name}")
+        raise CommandRefused(f"There is no connector {name}")
     if declared.declaration is None:
-        raise Refused(f"The declaration of {name} can't be read: {declared.failure}")
+        raise CommandRefused(f"The declaration of {name} can't be read: {declared.failure}")
     return declared.declaration
 
 
@@ -260,7 +264,7 @@ def recopy_tables(client: ProtocolClient, name: str, tables: tuple[str, ...]) ->
 
     async def again(endpoint: Endpoint) -> None:
         declared = (await Declarations(endpoint).all()).get(name)
-        await recopy(Place(endpoint, os.environ, ""), _readable(name, declared), tables)
+        await recopy(ProcessContext(endpoint, os.environ, ""), _readable(name, declared), tables)
 
     find_modules_here()
     try:
@@ -284,8 +288,8 @@ def delete_one(client: ProtocolClient, name: str, *, yes: bool) -> None:
     async def gone(endpoint: Endpoint) -> Sequence[str]:
         declared = (await Declarations(endpoint).all()).get(name)
         if declared is None:
-            raise Refused(f"There is no connector {name}")
-        return await delete(Place(endpoint, os.environ, ""), declared)
+            raise CommandRefused(f"There is no connector {name}")
+        return await delete(ProcessContext(endpoint, os.environ, ""), declared)
 
     find_modules_here()
     left = asked(client, gone)

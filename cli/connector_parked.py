@@ -13,12 +13,12 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_text
 from rowtide.cli.value_syntax import json_text
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations
-from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
+from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedEntry, ParkedRows
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 
@@ -112,35 +112,35 @@ def _want(client: ProtocolClient, name: str, ids: Sequence[str], what: str, *, e
     click.echo(f"{len(wanted)} to be {verb} by the process that runs {name}.")
 
 
-def _parked(client: ProtocolClient, name: str) -> dict[bytes, list[Entry]]:
-    async def found(endpoint: Endpoint) -> list[Entry]:
+def _parked(client: ProtocolClient, name: str) -> dict[bytes, list[ParkedEntry]]:
+    async def found(endpoint: Endpoint) -> list[ParkedEntry]:
         if name not in await Declarations(endpoint).all():
-            raise Refused(f"There is no connector {name}")
+            raise CommandRefused(f"There is no connector {name}")
         return await ParkedRows(endpoint, name).all()
 
-    by_key: dict[bytes, list[Entry]] = {}
+    by_key: dict[bytes, list[ParkedEntry]] = {}
     for entry in asked(client, found):
         by_key.setdefault(entry.key_bytes, []).append(entry)
     return by_key
 
 
-def _one(found: dict[bytes, list[Entry]], id_: str) -> list[Entry]:
+def _one(found: dict[bytes, list[ParkedEntry]], id_: str) -> list[ParkedEntry]:
     for entries in found.values():
         if _id(entries[0]) == id_:
             return entries
-    raise Refused(f"No row {id_} is parked")
+    raise CommandRefused(f"No row {id_} is parked")
 
 
-def _id(entry: Entry) -> str:
+def _id(entry: ParkedEntry) -> str:
     """Return a short name of a key."""
     return hashlib.sha256(entry.key_bytes).hexdigest()[:10]
 
 
-def _waiting(entries: Sequence[Entry]) -> int:
+def _waiting(entries: Sequence[ParkedEntry]) -> int:
     return len(entries) - 1 + entries[0].later
 
 
-def _key_text(entry: Entry) -> str:
+def _key_text(entry: ParkedEntry) -> str:
     if entry.text:
         return json_text(json.loads(entry.text)["key"])
     try:
@@ -155,7 +155,7 @@ def _short(reason: str) -> str:
     return line if len(line) <= REASON_SHOWN else line[: REASON_SHOWN - 3] + "..."
 
 
-def _document(entries: Sequence[Entry]) -> dict[str, Any]:
+def _document(entries: Sequence[ParkedEntry]) -> dict[str, Any]:
     first = entries[0]
     return {
         "id": _id(first),

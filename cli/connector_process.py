@@ -1,8 +1,8 @@
 """The process beside a worker that runs the connectors of its instance.
 
 A process of its own, because what connectors compute must not delay the worker's requests, and what
-happens to them must not end it. It is started once somebody has declared a connector, told to stop
-before the worker stops, and started again where it ends by itself.
+happens to them must not end it. The worker starts it once a connector is declared, stops it before
+itself, and starts it again after it ended unexpectedly.
 """
 
 from __future__ import annotations

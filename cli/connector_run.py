@@ -23,11 +23,11 @@ from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.settings import Settings, SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
 from rowtide.connectors.runtime.host import Host
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.stream.measures.collector import tune_collector
 
 if TYPE_CHECKING:
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
 __all__ = ["run"]
 
@@ -90,7 +90,7 @@ async def _run(
         if cluster is not None:
             beside.append(tasks.create_task(cluster.brokers.watch(), name="leaders"))
         process = f"{socket.gethostname()}:{os.getpid()}"
-        place = Place(endpoint, os.environ, folder, cluster, process)
+        place = ProcessContext(endpoint, os.environ, folder, cluster, process)
         # A batch is some thousand rows of a few dozen objects each, and no cycles: looking for
         # them took a fifth of the CPU and more.
         tune_collector()
@@ -100,13 +100,13 @@ async def _run(
 
 
 @asynccontextmanager
-async def _reached(settings: Settings) -> AsyncIterator[Cluster | None]:
+async def _reached(settings: Settings) -> AsyncIterator[KafkaCluster | None]:
     if not settings.kafka:
         yield None
         return
     # Only who reads from Kafka waits for its client to be imported.
     from rowtide.cli.kafka_start import kafka_config
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
-    async with Cluster(kafka_config(settings, settings.kafka)) as cluster:
+    async with KafkaCluster(kafka_config(settings, settings.kafka)) as cluster:
         yield cluster

@@ -11,14 +11,14 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, clock_text, emit_json, emit_table, time_text
 from rowtide.cli.stream import since_us
 from rowtide.cli.value_syntax import json_text
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.connector_log import ConnectorLog, Line
-from rowtide.connectors.runtime.declarations import Declarations, Declared
-from rowtide.connectors.runtime.standing import Standing, standings
+from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
+from rowtide.connectors.runtime.standing import ConnectorStatus, standings
 
 __all__ = ["list_connectors", "logs", "status"]
 
@@ -40,7 +40,7 @@ def list_connectors(client: ProtocolClient, output: Output) -> None:
     emit_table(header, rows)
 
 
-def _declared(found: Declared) -> dict[str, Any]:
+def _declared(found: DeclaredConnector) -> dict[str, Any]:
     declaration = found.declaration
     ends: tuple[str | None, str | None] = (None, None)
     if declaration is not None and declaration.sink:
@@ -68,7 +68,7 @@ def status(client: ProtocolClient, names: tuple[str, ...], output: Output, *, ta
     found = asked(client, lambda endpoint: standings(endpoint, names))
     for name in names:
         if name not in found:
-            raise Refused(f"There is no connector {name}")
+            raise CommandRefused(f"There is no connector {name}")
     if output == "json":
         emit_json([standing.document() for standing in found.values()])
         return
@@ -81,7 +81,7 @@ def status(client: ProtocolClient, names: tuple[str, ...], output: Output, *, ta
         _print_troubles(standing)
 
 
-def _print_tables(found: Collection[Standing]) -> None:
+def _print_tables(found: Collection[ConnectorStatus]) -> None:
     """Print each table that is reported; one that runs nowhere is not."""
     header = ("name", "table", "in rowtide", "state", "rows copied", "of about")
     rows = [
@@ -102,7 +102,7 @@ def _print_tables(found: Collection[Standing]) -> None:
             click.echo(f"{standing.name}: {standing.tables_omitted:,} more tables are not listed")
 
 
-def _row(standing: Standing) -> Sequence[object]:
+def _row(standing: ConnectorStatus) -> Sequence[object]:
     lag, seconds = _lag(standing)
     return (
         standing.name,
@@ -115,7 +115,7 @@ def _row(standing: Standing) -> Sequence[object]:
     )
 
 
-def _lag(standing: Standing) -> tuple[int | str | None, float | None]:
+def _lag(standing: ConnectorStatus) -> tuple[int | str | None, float | None]:
     """Return how much a connector has not handled, and how many seconds it is behind."""
     lag, behind = standing.lag, standing.behind
     if behind is not None:
@@ -123,13 +123,13 @@ def _lag(standing: Standing) -> tuple[int | str | None, float | None]:
     return (lag.records, lag.seconds) if lag is not None and lag.begun else (None, None)
 
 
-def _state(standing: Standing) -> str:
+def _state(standing: ConnectorStatus) -> str:
     failed = standing.tables_failed
     ended = f", {failed} table{'s' * (failed != 1)} failed" if failed else ""
     return _whole_state(standing) + ended
 
 
-def _whole_state(standing: Standing) -> str:
+def _whole_state(standing: ConnectorStatus) -> str:
     lag, behind = standing.lag, standing.behind
     if standing.state == "snapshot" and behind is not None:
         return f"snapshot, {behind.copying} table{'s' * (behind.copying != 1)} left"
@@ -146,7 +146,7 @@ def _span(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
-def _print_troubles(standing: Standing) -> None:
+def _print_troubles(standing: ConnectorStatus) -> None:
     for trouble in standing.troubles:
         click.echo(f"{standing.name}: {trouble}")
     for report in standing.reports:
@@ -174,7 +174,7 @@ def logs(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if name not in asked(client, lambda endpoint: Declarations(endpoint).all()):
-        raise Refused(f"There is no connector {name}")
+        raise CommandRefused(f"There is no connector {name}")
     found = asked(client, lambda endpoint: _read(endpoint, name, after_us))[-lines:]
     try:
         while True:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "CREDENTIALS",
-    "Credentials",
     "DamagedFile",
+    "SavedCredentials",
     "load_or_create",
     "read_credentials",
     "read_endpoint",
@@ -36,7 +36,7 @@ class DamagedFile(ValueError):
     """One of these files is not as it was written."""
 
 
-class Credentials(NamedTuple):
+class SavedCredentials(NamedTuple):
     """A key pair, and the instance it was made with."""
 
     access_key_id: str
@@ -44,20 +44,22 @@ class Credentials(NamedTuple):
     instance: str
 
 
-def read_credentials(data_dir: Path) -> Credentials | None:
+def read_credentials(data_dir: Path) -> SavedCredentials | None:
     """Return the stored pair, or None where there is none. Raises ``DamagedFile``."""
-    stored = _read(data_dir / CREDENTIALS, Credentials._fields)
-    return None if stored is None else Credentials(*(stored[n] for n in Credentials._fields))
+    stored = _read(data_dir / CREDENTIALS, SavedCredentials._fields)
+    return (
+        None if stored is None else SavedCredentials(*(stored[n] for n in SavedCredentials._fields))
+    )
 
 
-def load_or_create(data_dir: Path, instance: str) -> tuple[Credentials, bool]:
+def load_or_create(data_dir: Path, instance: str) -> tuple[SavedCredentials, bool]:
     """Return the pair and whether it was made just now. The caller owns the directory."""
     stored = read_credentials(data_dir)
     if stored is not None:
         return stored, False
     # Letters and digits alone: a secret that begins with a hyphen would pass for a flag.
     secret = "".join(secrets.choice(ALPHABET) for _ in range(40))
-    made = Credentials("rt" + secrets.token_hex(9), secret, instance)
+    made = SavedCredentials("rt" + secrets.token_hex(9), secret, instance)
     write_private(data_dir / CREDENTIALS, made._asdict())
     return made, True
 

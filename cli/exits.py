@@ -23,7 +23,7 @@ from rowtide.client.failures import failure_of
 from rowtide.core.values import errors
 from rowtide.core.values.errors import StoreError
 
-__all__ = ["EXIT_CODES", "Failure", "NotNow", "OutcomeUnknown", "Refused", "told"]
+__all__ = ["EXIT_CODES", "CommandOutcomeUnknown", "CommandRefused", "Failure", "NotNow", "told"]
 
 
 class Failure(click.ClickException):
@@ -40,7 +40,7 @@ class Failure(click.ClickException):
             click.echo(f"  {self.hint}", file=file, err=file is None)
 
 
-class Refused(Failure):
+class CommandRefused(Failure):
     """The same command will fail again."""
 
     exit_code = 1
@@ -52,7 +52,7 @@ class NotNow(Failure):
     exit_code = 3
 
 
-class OutcomeUnknown(Failure):
+class CommandOutcomeUnknown(Failure):
     """A change may have been made or not."""
 
     exit_code = 4
@@ -60,10 +60,10 @@ class OutcomeUnknown(Failure):
 
 EXIT_CODES = {
     0: "done; also `up` and `stream tail` after Ctrl-C",
-    Refused.exit_code: "rejected by the server, absent, or impossible",
+    CommandRefused.exit_code: "rejected by the server, absent, or impossible",
     click.UsageError.exit_code: "wrong command line or setting",
     NotNow.exit_code: "no answer, or not available now: nothing was changed, try again later",
-    OutcomeUnknown.exit_code: "unknown outcome: the change may have been made or not",
+    CommandOutcomeUnknown.exit_code: "unknown outcome: the change may have been made or not",
     130: "stopped by Ctrl-C",
 }
 
@@ -72,9 +72,9 @@ _BEGUN = "What came before it was done: look before you repeat it."
 _TRY_AGAIN = "Nothing was changed: try again."
 
 _KINDS: dict[type[StoreError], type[Failure]] = {
-    errors.Rejected: Refused,
+    errors.Rejected: CommandRefused,
     errors.Unavailable: NotNow,
-    errors.OutcomeUnknown: OutcomeUnknown,
+    errors.OutcomeUnknown: CommandOutcomeUnknown,
 }
 """How a command ends by what the client makes of the server's code."""
 
@@ -106,23 +106,23 @@ def told(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator
     except ServerError as error:
         failure = _refusal(error, writes=writes)
         if writes and begun() and isinstance(failure, NotNow):
-            failure = OutcomeUnknown(failure.message, _BEGUN)
+            failure = CommandOutcomeUnknown(failure.message, _BEGUN)
         raise failure from error
     except NotConnected as error:
         if writes and begun():
-            raise OutcomeUnknown(_sentence(str(error)), _BEGUN) from error
+            raise CommandOutcomeUnknown(_sentence(str(error)), _BEGUN) from error
         raise NotNow(_sentence(str(error)), "Is it running? `rowtide up` starts it.") from error
     except NoAnswer as error:
         if writes:
-            raise OutcomeUnknown(_sentence(str(error)), _UNKNOWN) from error
+            raise CommandOutcomeUnknown(_sentence(str(error)), _UNKNOWN) from error
         raise NotNow(_sentence(str(error)), "Try again.") from error
 
 
 def _refusal(error: ServerError, *, writes: bool) -> Failure:
     kind = _kind_of(error)
-    if kind is OutcomeUnknown and not writes:
+    if kind is CommandOutcomeUnknown and not writes:
         kind, hint = NotNow, "Try again; the server's log may tell more."
-    elif kind is OutcomeUnknown:
+    elif kind is CommandOutcomeUnknown:
         hint = _UNKNOWN
     elif kind is NotNow:
         hint = _TRY_AGAIN
@@ -135,7 +135,7 @@ def _refusal(error: ServerError, *, writes: bool) -> Failure:
 
 def _kind_of(error: ServerError) -> type[Failure]:
     if error.code.startswith("HTTP4"):
-        return Refused  # Of a proxy: the address is wrong, most likely.
+        return CommandRefused  # Of a proxy: the address is wrong, most likely.
     failure = failure_of(error.code, error.message)
     return next(kind for known, kind in _KINDS.items() if isinstance(failure, known))
 

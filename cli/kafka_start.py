@@ -142,11 +142,11 @@ async def _start_kafka(
 async def _reach(settings: Settings) -> None:
     """Raise ``ClusterUnreachable`` unless a broker of the cluster answers."""
     from rowtide.core.values.errors import Unavailable
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
     logger.info("connecting to Kafka at %s", settings.kafka)
     try:
-        async with Cluster(kafka_config(settings, settings.kafka)):
+        async with KafkaCluster(kafka_config(settings, settings.kafka)):
             logger.info("Kafka answers")
     except Unavailable as error:
         raise ClusterUnreachable(str(error)) from error

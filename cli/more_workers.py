@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from rowtide.cli.credentials import CREDENTIALS, Credentials, write_private
+from rowtide.cli.credentials import CREDENTIALS, SavedCredentials, write_private
 from rowtide.cli.settings import Settings, flag
 
 __all__ = ["PARENT", "RUN", "MoreWorkers", "but_settings", "watch_parent"]
@@ -54,7 +54,7 @@ class MoreWorkers:
     """Workers 1 to ``settings.workers`` - 1. ``config`` is the file that settings came from."""
 
     def __init__(
-        self, settings: Settings, credentials: Credentials, bootstrap: str, config: Path | None
+        self, settings: Settings, credentials: SavedCredentials, bootstrap: str, config: Path | None
     ) -> None:
         self._settings = settings
         self._credentials = credentials

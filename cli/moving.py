@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from rowtide.cli.exits import Failure, NotNow, Refused
+from rowtide.cli.exits import CommandRefused, Failure, NotNow
 from rowtide.cli.output import emit_table
 from rowtide.cli.serving import LOG_FOLDER
 from rowtide.cli.settings import DURABILITIES, Settings, SettingsError, load_settings
@@ -92,7 +92,7 @@ def export_logs(folder: Path, config: Path | None, **flags: Any) -> None:
 def _exported(settings: Settings, folder: Path) -> Manifest:
     data_dir = settings.data_dir
     if not (data_dir / LOG_FOLDER).is_dir():
-        raise Refused(
+        raise CommandRefused(
             f"{data_dir} has no local log", "Name the directory of `rowtide dev` with --data-dir."
         )
     lock = DirectoryLock(data_dir)
@@ -157,9 +157,9 @@ def _worker_command(settings: Settings) -> str:
 async def _imported(settings: Settings, folder: ExportFolder) -> bool:
     # Imported here: with them come libraries that take their time.
     from rowtide.cli.kafka_start import ClusterUnreachable, kafka_config
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
-    cluster = Cluster(kafka_config(settings, settings.kafka))
+    cluster = KafkaCluster(kafka_config(settings, settings.kafka))
     try:
         await cluster.start()
     except Unavailable as error:
@@ -199,31 +199,31 @@ def _failures(failure_of: Callable[[Exception], Failure]) -> Iterator[None]:
 
 def _export_failure(cause: Exception, settings: Settings, folder: Path) -> Failure:
     if isinstance(cause, OtherSource | NotAnExport):
-        return Refused(str(cause), "Choose another folder, or remove this one.")
+        return CommandRefused(str(cause), "Choose another folder, or remove this one.")
     if isinstance(cause, NoSuchTopics):
-        return Refused(str(cause), "Name their prefix with --topic-prefix.")
+        return CommandRefused(str(cause), "Name their prefix with --topic-prefix.")
     if isinstance(cause, EntriesLost):
-        return Refused(
+        return CommandRefused(
             str(cause),
             f"Start the server; `rowtide shard repair {cause.shard_id}` says what is gone.",
         )
     if isinstance(cause, OSError):
-        return Refused(f"{cause.filename or folder}: {cause.strerror or cause}")
+        return CommandRefused(f"{cause.filename or folder}: {cause.strerror or cause}")
     return told_failure(cause, Settings(data_dir=settings.data_dir, log="local"))
 
 
 def _import_failure(cause: Exception, settings: Settings) -> Failure:
     if isinstance(cause, NotAnExport):
-        return Refused(str(cause), "Give the folder of a finished `rowtide export`.")
+        return CommandRefused(str(cause), "Give the folder of a finished `rowtide export`.")
     if isinstance(cause, FolderBusy):
-        return Refused(str(cause), "Wait until it ends, or stop it.")
+        return CommandRefused(str(cause), "Wait until it ends, or stop it.")
     if isinstance(cause, NotEmpty):
-        return Refused(
+        return CommandRefused(
             str(cause),
             "Choose another --topic-prefix, or delete these topics if you need them no more.",
         )
     if isinstance(cause, Differs):
-        return Refused(
+        return CommandRefused(
             str(cause),
             "Something else writes there. Delete the topics of this import, then import again.",
         )

@@ -14,7 +14,7 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.row_arguments import (
     change_of,
@@ -181,7 +181,7 @@ def get(
     client.max_staleness_ms = max_staleness_ms
     found = client.get_row(table, key, columns=names, versions=versions or 1)
     if found is None:
-        raise Refused(f"No such row in {table}: {_key_text(key)}")
+        raise CommandRefused(f"No such row in {table}: {_key_text(key)}")
     if output == "json":
         emit_json(row_document(found, versions=versions is not None))
         return

@@ -12,7 +12,7 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.endpoint_call import asked
-from rowtide.cli.exits import NotNow, Refused
+from rowtide.cli.exits import CommandRefused, NotNow
 from rowtide.cli.output import Output, emit_table
 from rowtide.cli.settings import variable
 from rowtide.cli.stream import stream_id_of
@@ -123,7 +123,7 @@ def _up_to_date(client: ProtocolClient, table: str, language: str, cache_dir: Pa
 
 
 class _Progress:
-    """Tells, where somebody watches, that there is more to read than a moment takes."""
+    """Shows progress on a terminal when the reading takes longer than a moment."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -148,7 +148,7 @@ def _searched(folder: Path, table: str, query: str, limit: int) -> FoundRows:
         raise NotNow(error.message.rstrip(".")) from error
     try:
         if index.table != table:
-            raise Refused(f"{folder} is the index of table {index.table}, not of {table}")
+            raise CommandRefused(f"{folder} is the index of table {index.table}, not of {table}")
         return index.search(query, limit=limit)
     except QueryRefused as error:
         raise click.UsageError(str(error)) from error

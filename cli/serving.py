@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowtide.cli.built_python import log_interpreter
 from rowtide.cli.connector_process import ConnectorProcess
-from rowtide.cli.credentials import Credentials
+from rowtide.cli.credentials import SavedCredentials
 from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import Settings
 from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
-from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.clock import MachineClock
 from rowtide.stream.measures.collector import pause_collector
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ class Serving:
 
     settings: Settings
     own: WorkerDirectory
-    credentials: Credentials
+    credentials: SavedCredentials
     ready: Callable[[int, Sequence[str]], None]
     stopping: Callable[[], None]
     config: Path | None = None
-    clock: Clock = field(default_factory=Clock)
+    clock: MachineClock = field(default_factory=MachineClock)
 
 
 def serve(serving: Serving) -> None:

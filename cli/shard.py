@@ -13,7 +13,7 @@ import click
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, complete_table
-from rowtide.cli.exits import OutcomeUnknown
+from rowtide.cli.exits import CommandOutcomeUnknown
 from rowtide.cli.output import Output, emit_json, emit_table, time_text
 from rowtide.cli.shard_repair import repair
 
@@ -163,7 +163,7 @@ def _begun(what: str) -> Iterator[None]:
         yield
     except (ServerError, NoAnswer) as error:
         hint = "`rowtide shard list` shows what became of it."
-        raise OutcomeUnknown(f"{what}: {error}", hint) from error
+        raise CommandOutcomeUnknown(f"{what}: {error}", hint) from error
 
 
 def _branch(found: list[dict[str, Any]], node: dict[str, Any], indent: str) -> None:

@@ -12,7 +12,7 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from rowtide.cli.credentials import DamagedFile
-from rowtide.cli.exits import Failure, NotNow, Refused
+from rowtide.cli.exits import CommandRefused, Failure, NotNow
 from rowtide.cli.settings import Settings
 from rowtide.core.records.record import CorruptRecord
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
@@ -45,16 +45,20 @@ def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
     from rowtide.stream.log.local.store import OtherFormat, StoreBusy
 
     if isinstance(cause, StoreBusy):
-        return Refused(str(cause), "Stop that one, or choose another directory with --data-dir.")
+        return CommandRefused(
+            str(cause), "Stop that one, or choose another directory with --data-dir."
+        )
     if isinstance(cause, OtherFormat):
-        return Refused(str(cause), "Start the version that wrote it, or take another --data-dir.")
+        return CommandRefused(
+            str(cause), "Start the version that wrote it, or take another --data-dir."
+        )
     if isinstance(cause, Unavailable | OutcomeUnknown):
         return NotNow(
             f"The log in {settings.data_dir} did not do what was asked: {cause}",
             "Nothing acknowledged is lost. See that the disk is well, and start again.",
         )
     if isinstance(cause, OtherCluster):
-        return Refused(
+        return CommandRefused(
             f"The rows in {settings.data_dir} are not those of the log there",
             "Restore both from one copy; to go on without these rows, remove the folder 'rows' "
             "and identity.json, or choose another --data-dir.",
@@ -80,7 +84,7 @@ def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
             "Nothing acknowledged is lost. See that the brokers are well, and start again.",
         )
     if isinstance(cause, OtherCluster):
-        return Refused(
+        return CommandRefused(
             str(cause),
             "Check --kafka and --topic-prefix. If Kafka has lost its logs, restore them; to go on "
             "without these rows, choose another --data-dir.",
@@ -91,21 +95,21 @@ def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
 def _of_either(cause: BaseException, settings: Settings) -> Failure:
     """Return the failure where it is not the logs' place that is at fault."""
     if isinstance(cause, StoreError):
-        return Refused(str(cause))
+        return CommandRefused(str(cause))
     if isinstance(cause, CorruptRecord):
-        return Refused(
+        return CommandRefused(
             f"A log holds a record that this version cannot read: {cause}",
             "Start the version that wrote it, or take another --data-dir.",
         )
     if isinstance(cause, DamagedFile):
-        return Refused(str(cause), "Restore it; where it is removed, another key is made.")
+        return CommandRefused(str(cause), "Restore it; where it is removed, another key is made.")
     if isinstance(cause, DirectoryBusy | EmbeddedKafkaError | JSONDecodeError | OSError):
         return _of_this_machine(cause, settings)
     return _unforeseen(cause)
 
 
 def _not_as_needed(cause: StoreError, settings: Settings) -> Failure:
-    return Refused(
+    return CommandRefused(
         str(cause),
         f"Topics must be as durability '{settings.durability}' wants them: change the topics' "
         f"settings, or --durability, or take another --topic-prefix.",
@@ -115,36 +119,38 @@ def _not_as_needed(cause: StoreError, settings: Settings) -> Failure:
 def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
     """Return the failure where the disk, the port, Java or the jars are at fault."""
     if isinstance(cause, JarsUnavailable):
-        return Refused(str(cause), f"Looked for and kept in {_cache(settings)}.")
+        return CommandRefused(str(cause), f"Looked for and kept in {_cache(settings)}.")
     if isinstance(cause, JavaUnusable):
-        return Refused(str(cause), "Without --java the one that came with rowtide is used.")
+        return CommandRefused(str(cause), "Without --java the one that came with rowtide is used.")
     if isinstance(cause, JSONDecodeError):
-        return Refused(f"A file in {settings.data_dir} is damaged: {cause}", "Restore it.")
+        return CommandRefused(f"A file in {settings.data_dir} is damaged: {cause}", "Restore it.")
     if not isinstance(cause, OSError):
-        return Refused(str(cause))
+        return CommandRefused(str(cause))
     if cause.errno == errno.EADDRINUSE:
-        return Refused(
+        return CommandRefused(
             f"Port {settings.port} of {settings.host} is in use by another program",
             "Stop that one, or choose another port with --port (0 takes a free one).",
         )
     unknown = isinstance(cause, socket.gaierror)  # Its numbers are others than errno's.
     refused = cause.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and cause.filename is None
     if unknown or refused:
-        return Refused(
+        return CommandRefused(
             f"Cannot listen on {settings.host} port {settings.port}: {cause.strerror}",
             "Choose another address or port with --host and --port.",
         )
     what = cause.filename or settings.data_dir
     if cause.errno in (errno.ENOTDIR, errno.EEXIST):
-        return Refused(f"{what} is not a directory", "Choose another one with --data-dir.")
+        return CommandRefused(f"{what} is not a directory", "Choose another one with --data-dir.")
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT):
-        return Refused(
+        return CommandRefused(
             f"Cannot write to {what}: {cause.strerror}",
             "Choose another directory with --data-dir, or change its owner or mode.",
         )
     if cause.errno == errno.ENOSPC:
-        return Refused(f"No space is left for {what}", "Free some, or move it with --data-dir.")
-    return Refused(f"{what}: {cause.strerror or cause}")
+        return CommandRefused(
+            f"No space is left for {what}", "Free some, or move it with --data-dir."
+        )
+    return CommandRefused(f"{what}: {cause.strerror or cause}")
 
 
 def _cache(settings: Settings) -> Path | str:
@@ -152,7 +158,7 @@ def _cache(settings: Settings) -> Path | str:
 
 
 def _unforeseen(cause: BaseException) -> Failure:
-    return Refused(
+    return CommandRefused(
         f"rowtide stopped on an error of its own: {type(cause).__name__}: {cause}",
         "Nothing acknowledged is lost. Please report it, with what -v logs.",
     )

@@ -13,7 +13,7 @@ import click
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import (
     Output,
     clock_text,
@@ -24,7 +24,7 @@ from rowtide.cli.output import (
     time_text,
 )
 from rowtide.cli.table import table_argument
-from rowtide.cli.tail import END, Change, Follower, stream_of
+from rowtide.cli.tail import END, ShardChange, StreamTail, stream_of
 from rowtide.cli.value_syntax import assignment_text, json_text, to_json
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -140,7 +140,7 @@ def tail(
     if from_start and since is not None:
         raise click.UsageError("--from-start and --since exclude each other.")
     start_us = None if from_start else END if since is None else since
-    follower = Follower(client, stream_id_of(client, table), start_us)
+    follower = StreamTail(client, stream_id_of(client, table), start_us)
     try:
         for number, change in enumerate(_changes(follower, follow=follow), 1):
             click.echo(json_text(document(change)) if output == "json" else line(change))
@@ -150,7 +150,7 @@ def tail(
         return  # Nothing else ends a tail, so it is no failure.
 
 
-def _changes(follower: Follower, *, follow: bool) -> Iterator[Change]:
+def _changes(follower: StreamTail, *, follow: bool) -> Iterator[ShardChange]:
     """Yield changes; rest where there are none, and sit out a server that is away."""
     idle_s, away = IDLE_S_MIN, False
     while True:
@@ -176,7 +176,7 @@ def _changes(follower: Follower, *, follow: bool) -> Iterator[Change]:
         idle_s = IDLE_S_MIN if found else min(2 * idle_s, IDLE_S_MAX)
 
 
-def document(change: Change) -> dict[str, Any]:
+def document(change: ShardChange) -> dict[str, Any]:
     """Return a change for a program."""
     row, original = change.record.row, change.record.original
     found: dict[str, Any] = {
@@ -200,7 +200,7 @@ def _change_document(cell: Any) -> dict[str, Any]:
     return {"op": "delete_version", "name": cell.name, "version_ms": cell.version_ms}
 
 
-def line(change: Change) -> str:
+def line(change: ShardChange) -> str:
     """Return a change for eyes."""
     row = change.record.row
     at = clock_text(row.sequence.timestamp_us) if row.sequence else "-"
@@ -221,7 +221,7 @@ def stream_id_of(client: ProtocolClient, table: str) -> str:
     found = stream_of(client, table)
     if found is None:
         client.describe_table(table)  # An absent table is another failure.
-        raise Refused(
+        raise CommandRefused(
             f"Table {table} has no stream",
             f"`rowtide table update {table} --stream 24` keeps its changes for 24 hours.",
         )

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from rowtide.cli.client import ProtocolClient, StreamRecord
 
-__all__ = ["END", "Change", "Follower", "stream_of"]
+__all__ = ["END", "ShardChange", "StreamTail", "stream_of"]
 
 END = 2**63 - 1
 """A time in microseconds after every change: the end of the stream as it is now."""
 
 
-class Change(NamedTuple):
+class ShardChange(NamedTuple):
     """One change and the shard that it stands in."""
 
     shard_id: str
     record: StreamRecord
 
 
-class Follower:
+class StreamTail:
     """Reads a stream from ``start_us`` on; None is the oldest change that is kept."""
 
     def __init__(self, client: ProtocolClient, stream_id: str, start_us: int | None) -> None:
@@ -40,7 +40,7 @@ class Follower:
             # What begins later was all written after we came.
             self._start_us = None
 
-    def poll(self) -> Iterator[list[Change]]:
+    def poll(self) -> Iterator[list[ShardChange]]:
         """Ask each shard once; yield what it had, if anything."""
         for shard_id, iterator in list(self._iterators.items()):
             page = self._client.get_stream_record(iterator)
@@ -50,7 +50,7 @@ class Follower:
             else:
                 self._iterators[shard_id] = page.next_iterator
             if page.records:
-                yield [Change(shard_id, record) for record in page.records]
+                yield [ShardChange(shard_id, record) for record in page.records]
         if self._read:
             self._open_shards()
 

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import click
 
 from rowtide.cli.credentials import (
-    Credentials,
+    SavedCredentials,
     load_or_create,
     remove_endpoint,
     write_endpoint,
     write_private,
 )
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
 from rowtide.cli.serving import LOG_FOLDER, Serving, serve
@@ -40,7 +40,7 @@ from rowtide.cli.settings import (
 from rowtide.cli.start_failures import told_failure
 from rowtide.core.release import VERSION
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
-from rowtide.stream.measures.clock import AdvancedClock, Clock
+from rowtide.stream.measures.clock import AdvancedClock, MachineClock
 
 __all__ = ["dev", "up", "worker"]
 
@@ -196,7 +196,7 @@ def dev(
     with TemporaryDirectory(prefix="rowtide-dev-", ignore_cleanup_errors=True) as folder:
         flags["data_dir"] = Path(folder)
         settings = _settings(config, {**flags, "log": "local"}, verbose)
-        _start(settings, config, ready_file, AdvancedClock() if test_clock else Clock())
+        _start(settings, config, ready_file, AdvancedClock() if test_clock else MachineClock())
 
 
 def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Settings:
@@ -211,7 +211,10 @@ def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Setti
 
 
 def _start(
-    settings: Settings, config: Path | None, ready_file: Path | None, clock: Clock | None = None
+    settings: Settings,
+    config: Path | None,
+    ready_file: Path | None,
+    clock: MachineClock | None = None,
 ) -> None:
     """Serve until a signal comes. Raises what tells a person why that failed."""
     try:
@@ -222,7 +225,7 @@ def _start(
             ready_file.unlink(missing_ok=True)
         credentials, made = load_or_create(settings.data_dir, settings.instance)
         ready, stopping = _notices(settings, credentials, ready_file, made=made)
-        _run(Serving(settings, own, credentials, ready, stopping, config, clock or Clock()))
+        _run(Serving(settings, own, credentials, ready, stopping, config, clock or MachineClock()))
     except click.ClickException:
         raise
     except Exception as error:
@@ -230,10 +233,10 @@ def _start(
 
 
 def _require_log(settings: Settings) -> None:
-    """Raise ``Refused`` where the directory keeps its logs in another way than is asked for."""
+    """Raise ``CommandRefused`` if the directory keeps its logs in another way than requested."""
     for log, folder in (("local", LOG_FOLDER), ("kafka", "kafka")):
         if log != settings.log and (settings.data_dir / folder).exists():
-            raise Refused(
+            raise CommandRefused(
                 f"{settings.data_dir} has its logs in '{folder}', which --log {settings.log} does "
                 "not read",
                 f"Give --log {log} to `rowtide up`, or choose another --data-dir.",
@@ -252,7 +255,7 @@ def _try_port(settings: Settings) -> None:
 
 
 def _notices(
-    settings: Settings, credentials: Credentials, ready_file: Path | None, *, made: bool
+    settings: Settings, credentials: SavedCredentials, ready_file: Path | None, *, made: bool
 ) -> tuple[Callable[[int, Sequence[str]], None], Callable[[], None]]:
     """Return what to call once clients may come, and at the signal to stop."""
 
@@ -289,7 +292,7 @@ def endpoint_of(host: str, port: int) -> str:
 
 
 def _announce(
-    endpoints: Sequence[str], credentials: Credentials, data_dir: Path, *, secret: bool
+    endpoints: Sequence[str], credentials: SavedCredentials, data_dir: Path, *, secret: bool
 ) -> None:
     """Print what a client needs. The secret goes to a terminal, or out once, where it was made.
 

@@ -12,7 +12,7 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand, data_dir_given
 from rowtide.cli.connector_folder import folder_of
 from rowtide.cli.endpoint_call import asked
-from rowtide.cli.exits import Refused
+from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.value_syntax import plain_text, to_json
@@ -20,7 +20,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import Declarations
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.verify.comparison import Compared, Difference, Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.values import key, variant
@@ -68,7 +68,7 @@ def verify(
     files = folder or folder_of(sink, data_dir_given())
 
     async def compared(endpoint: Endpoint) -> tuple[Declaration, Verdict]:
-        place = Place(endpoint, os.environ, str(files))
+        place = ProcessContext(endpoint, os.environ, str(files))
         declared = await Declarations(endpoint).all()
         known = {name: found.declaration for name, found in declared.items()}
         if (reading := known.get(sink)) is not None and reading.sink:
@@ -76,7 +76,9 @@ def verify(
             return reading, await verify_sink(reading, place, wait_s=wait_s)
         if (filling := known.get(source)) is not None and filling.source:
             return filling, await verify_source(filling, sink, place)
-        raise Refused(f"Neither is {sink} a connector that reads {source}, nor {source} a source")
+        raise CommandRefused(
+            f"Neither is {sink} a connector that reads {source}, nor {source} a source"
+        )
 
     find_modules_here()
     try:
@@ -88,12 +90,12 @@ def verify(
     else:
         _print(source, sink, declaration.kind, verdict, show=show, ranges=ranges)
     if not verdict.equal:
-        raise SystemExit(Refused.exit_code)
+        raise SystemExit(CommandRefused.exit_code)
 
 
 def _require_table(declaration: Declaration, table: str) -> None:
     if declaration.table != table:
-        raise Refused(
+        raise CommandRefused(
             f"Connector {declaration.name} reads the table {declaration.table}, not {table}"
         )
 

@@ -14,7 +14,7 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.sinks.sink import Sink
 from rowtide.connectors.sources.source import Source
 
-__all__ = ["SINKS", "SOURCES", "Surroundings", "make_sink", "make_source"]
+__all__ = ["SINKS", "SOURCES", "ConnectorContext", "make_sink", "make_source"]
 
 SINKS: Mapping[str, str] = {
     "clickhouse": "rowtide.connectors.sinks.clickhouse.sink",
@@ -36,7 +36,7 @@ SOURCES: Mapping[str, str] = {
 """Kind of source to the module that has ``make_source(fields, surroundings)``."""
 
 
-class Surroundings(NamedTuple):
+class ConnectorContext(NamedTuple):
     """What a connector may know of where it runs.
 
     ``folder`` is its own on this machine's disk, for embedded targets; it may be lost with the
@@ -48,14 +48,14 @@ class Surroundings(NamedTuple):
 
 
 class _SinkModule(Protocol):
-    def make_sink(self, fields: Fields, surroundings: Surroundings) -> Sink: ...
+    def make_sink(self, fields: Fields, surroundings: ConnectorContext) -> Sink: ...
 
 
 class _SourceModule(Protocol):
-    def make_source(self, fields: Fields, surroundings: Surroundings) -> Source: ...
+    def make_source(self, fields: Fields, surroundings: ConnectorContext) -> Source: ...
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """Return the sink that settings describe (``kind`` and its own). Raises SettingsRefused.
 
     Nothing is reached yet: a sink is opened by ``open``.
@@ -66,7 +66,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
     return sink
 
 
-def make_source(fields: Fields, surroundings: Surroundings) -> Source:
+def make_source(fields: Fields, surroundings: ConnectorContext) -> Source:
     """Return the source that settings describe. Raises SettingsRefused."""
     module = cast(_SourceModule, _module(SOURCES, fields, "make_source"))
     source = module.make_source(fields, surroundings)

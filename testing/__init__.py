@@ -1,8 +1,8 @@
 """A pytest plugin: a real Table Store for the tests of an application.
 
 ``pip install rowtide`` registers it. Its fixtures, with examples, are described in
-docs/guides/testing.md. Whoever uses none of them pays for the import of this module alone: it
-imports nothing but pytest, which is there already.
+docs/guides/testing.md. A suite that uses none of them pays for the import of this module alone:
+it imports nothing but pytest, which is there already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from rowtide.testing.clock import Clock
-    from rowtide.testing.instance import Instance
+    from rowtide.testing.instance import InstanceAccess
     from rowtide.testing.server import Server
 
 __all__ = ["rowtide_clock", "rowtide_clock_server", "rowtide_instance", "rowtide_server"]
@@ -40,7 +40,7 @@ def rowtide_clock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture
-def rowtide_instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
+def rowtide_instance(request: pytest.FixtureRequest) -> Iterator[InstanceAccess]:
     """A fresh instance, dropped after the test; with ``rowtide_clock`` it is on that server."""
     clocked = "rowtide_clock" in request.fixturenames
     server: Server = request.getfixturevalue(
@@ -51,7 +51,9 @@ def rowtide_instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
 
 
 @pytest.fixture
-def rowtide_clock(request: pytest.FixtureRequest, rowtide_instance: Instance) -> Iterator[Clock]:
+def rowtide_clock(
+    request: pytest.FixtureRequest, rowtide_instance: InstanceAccess
+) -> Iterator[Clock]:
     """The clock of the server that holds this test's ``rowtide_instance``."""
     from rowtide.testing.clock import Clock
 

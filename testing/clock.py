@@ -16,7 +16,7 @@ class Clock:
     """Runs as the machine's does, and is advanced. It never goes back, over all tests.
 
     Versions, time to live, the expiry of streams and the lives of local transactions follow it.
-    Signatures and time-outs do not. Whoever moves it also removes at once what has expired in the
+    Signatures and time-outs do not. Advancing it also removes at once what has expired in the
     tables of the test's instance, to which ``admin`` is connected: no test waits for that.
     """
 

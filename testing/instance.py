@@ -11,11 +11,11 @@ from rowtide.cli.client import ProtocolClient
 if TYPE_CHECKING:
     from rowtide.client import Client as RowtideClient
 
-__all__ = ["Instance"]
+__all__ = ["InstanceAccess"]
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class InstanceAccess:
     """Where an instance is, and a key pair for it."""
 
     endpoint: str

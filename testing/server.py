@@ -16,7 +16,7 @@ from pathlib import Path
 from rowtide.cli.client import NoAnswer, ProtocolClient
 from rowtide.cli.more_workers import PARENT, but_settings
 from rowtide.deploy.up import NotReady, Up
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 
 __all__ = ["Server", "running_server"]
 
@@ -52,7 +52,7 @@ class Server:
         return self._instance(self.instance).admin()
 
     @contextmanager
-    def new_instance(self) -> Iterator[Instance]:
+    def new_instance(self) -> Iterator[InstanceAccess]:
         """Yield a fresh instance; it is dropped at the end, with all its tables.
 
         A server has ten instances at most.
@@ -67,11 +67,11 @@ class Server:
             with suppress(NoAnswer):  # The test may have stopped the server.
                 _drop(instance)
 
-    def _instance(self, name: str) -> Instance:
-        return Instance(self.endpoint, name, self.access_key_id, self.access_key_secret)
+    def _instance(self, name: str) -> InstanceAccess:
+        return InstanceAccess(self.endpoint, name, self.access_key_id, self.access_key_secret)
 
 
-def _drop(instance: Instance) -> None:
+def _drop(instance: InstanceAccess) -> None:
     with instance.admin() as client:
         for table in client.list_table():
             client.delete_table(table)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rowtide.stream.log.kafka.alter_configs import AlterTopics
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 
 __all__ = ["change_topic"]
 
 
-async def change_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
+async def change_topic(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
     """Give a topic another value of one setting."""
 
     def check(response: Any) -> None:

@@ -20,9 +20,9 @@ from rowtide.core.records.change import (
     ROW,
     UPDATE,
     Change,
+    ChangeParts,
     ChangeTable,
     Kind,
-    Parts,
     WireChange,
 )
 from rowtide.core.records.position import decode_position
@@ -30,12 +30,12 @@ from rowtide.core.values import key, variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected
 
-__all__ = ["ApiSource", "CurrentRow", "Stream"]
+__all__ = ["ApiSource", "ChangeStream", "CurrentRow"]
 
 _KINDS: dict[int, Kind] = {pb.PUT_ROW: PUT_ROW, pb.UPDATE_ROW: UPDATE, pb.DELETE_ROW: DELETE}
 
 
-class Stream(NamedTuple):
+class ChangeStream(NamedTuple):
     """A table and one life of its stream."""
 
     id: str
@@ -65,9 +65,9 @@ class ApiSource:
         self.columns = tuple(columns)
         self.filter = filter
         self._table = table
-        self._stream: Stream | None = None
+        self._stream: ChangeStream | None = None
 
-    async def stream(self) -> Stream:
+    async def stream(self) -> ChangeStream:
         """Return the stream as it was when first asked. Raises OTSObjectNotExist."""
         if self._stream is None:
             asked = pb.DescribeTableRequest(table_name=self._table)
@@ -79,7 +79,7 @@ class ApiSource:
             names = tuple(column.name.encode() for column in told.table_meta.primary_key)
             stream = streams.streams[0]
             table = ChangeTable(self._table, names)
-            self._stream = Stream(stream.stream_id, stream.creation_time, table)
+            self._stream = ChangeStream(stream.stream_id, stream.creation_time, table)
         return self._stream
 
     async def table_name(self) -> str:
@@ -210,7 +210,7 @@ class ApiSource:
     ) -> Change:
         wanted = {name.encode() for name in self.columns}
         cells = [cell for cell in row.cells if not wanted or cell.name in wanted]
-        parts = Parts([value for _, value in row.key], cells, None)
+        parts = ChangeParts([value for _, value in row.key], cells, None)
         return Change.of(ROW, table, shard_id, stamp, parts)
 
     async def finished(self, consumer: str, positions: Sequence[str]) -> None:

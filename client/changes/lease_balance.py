@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.client.changes.leases import Lease
+from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
 __all__ = ["Plan", "planned", "readable"]
@@ -20,10 +20,10 @@ class Plan(NamedTuple):
     """Shards to take, and the lease to ask its owner for."""
 
     take: list[SourceShard]
-    ask: Lease | None
+    ask: ReaderLease | None
 
 
-def readable(shards: Sequence[SourceShard], leases: Mapping[str, Lease]) -> list[SourceShard]:
+def readable(shards: Sequence[SourceShard], leases: Mapping[str, ReaderLease]) -> list[SourceShard]:
     """Return the shards that are not read to their end, and whose parents are.
 
     A parent that is listed no more is gone with all that it had.
@@ -40,7 +40,7 @@ def readable(shards: Sequence[SourceShard], leases: Mapping[str, Lease]) -> list
 def planned(
     me: str,
     shards: Sequence[SourceShard],
-    leases: Mapping[str, Lease],
+    leases: Mapping[str, ReaderLease],
     over: Collection[str],
 ) -> Plan:
     """Return what the reader ``me`` should do; ``shards`` are readable, ``over`` expired leases."""
@@ -60,7 +60,7 @@ def planned(
     return Plan([], next((x for x in held if x.owner == fullest and not x.wanted), None))
 
 
-def _is_free(lease: Lease | None, me: str, over: Collection[str]) -> bool:
+def _is_free(lease: ReaderLease | None, me: str, over: Collection[str]) -> bool:
     """True if ``me`` may take a shard: one released for another reader waits for that one."""
     if lease is None or lease.shard_id in over:
         return True

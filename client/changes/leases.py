@@ -23,7 +23,7 @@ from rowtide.core.values.key_ranges import Ranges
 from rowtide.core.values.schema import STRING
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["LEASE_TABLE", "START", "Lease", "Leases", "MemoryLeases", "TableLeases"]
+__all__ = ["LEASE_TABLE", "START", "Leases", "MemoryLeases", "ReaderLease", "TableLeases"]
 
 LEASE_TABLE = "rowtide_readers"
 """One for all consumers of an instance, unless another is named."""
@@ -34,7 +34,7 @@ START = "#start"
 """In place of a shard: where the consumer began. No shard is named so."""
 
 
-class Lease(NamedTuple):
+class ReaderLease(NamedTuple):
     """What a consumer's row of a shard says.
 
     ``owner`` is empty while nobody reads; ``wanted`` names who asked for it. ``position`` is the
@@ -62,22 +62,22 @@ class Leases(Protocol):
         """Be the rows for a table that is read; make the table of leases where it is missing."""
         ...
 
-    async def all(self) -> dict[str, Lease]:
+    async def all(self) -> dict[str, ReaderLease]:
         """Return every row by its shard, ``START`` among them."""
         ...
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         """Make a row unless it is there; return it as it stands."""
         ...
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace ``old`` by ``new`` with the next counter, if it stands; return what stands.
 
         That is ``old`` or any other where it was not replaced.
         """
         ...
 
-    async def remove(self, lease: Lease) -> None:
+    async def remove(self, lease: ReaderLease) -> None:
         """Remove a row if it stands."""
         ...
 
@@ -87,27 +87,27 @@ class MemoryLeases:
 
     def __init__(self, consumer: str = "") -> None:
         self.consumer = consumer
-        self._rows: dict[str, Lease] = {}
+        self._rows: dict[str, ReaderLease] = {}
 
     async def open(self, table: str) -> None:
         """There is nothing to make."""
 
-    async def all(self) -> dict[str, Lease]:
+    async def all(self) -> dict[str, ReaderLease]:
         """Return the rows, see ``Leases.all``."""
         return dict(self._rows)
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         """Make a row, see ``Leases.create``."""
         return self._rows.setdefault(lease.shard_id, lease)
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row, see ``Leases.change``."""
         now = self._rows[old.shard_id]
         if now == old:
             now = self._rows[old.shard_id] = new._replace(counter=old.counter + 1)
         return now
 
-    async def remove(self, lease: Lease) -> None:
+    async def remove(self, lease: ReaderLease) -> None:
         """Remove a row, see ``Leases.remove``."""
         if self._rows.get(lease.shard_id) == lease:
             del self._rows[lease.shard_id]
@@ -137,7 +137,7 @@ class TableLeases:
             options = pb.TableOptions(time_to_live=-1, max_versions=1)
             await make_table(self._endpoint, self._table, KEY, options)
 
-    async def all(self) -> dict[str, Lease]:
+    async def all(self) -> dict[str, ReaderLease]:
         """Return the rows, see ``Leases.all``."""
         request = pb.GetRangeRequest(
             table_name=self._table,
@@ -146,7 +146,7 @@ class TableLeases:
             inclusive_start_primary_key=self._key(variant.V_INF_MIN),
             exclusive_end_primary_key=self._key(variant.V_INF_MAX),
         )
-        found: dict[str, Lease] = {}
+        found: dict[str, ReaderLease] = {}
         while True:
             told = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
             for row in plainbuffer.decode_rows(told.rows) if told.rows else ():
@@ -156,17 +156,17 @@ class TableLeases:
                 return found
             request.inclusive_start_primary_key = told.next_start_primary_key
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         """Make a row, see ``Leases.create``."""
         condition = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
         return await self._put(lease, condition) or lease
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row, see ``Leases.change``."""
         new = new._replace(counter=old.counter + 1)
         return await self._put(new, _unchanged(old)) or old
 
-    async def remove(self, lease: Lease) -> None:
+    async def remove(self, lease: ReaderLease) -> None:
         """Remove a row, see ``Leases.remove``."""
         request = pb.DeleteRowRequest(
             table_name=self._table,
@@ -179,7 +179,7 @@ class TableLeases:
             if error.code != "OTSConditionCheckFail":
                 raise
 
-    async def _put(self, lease: Lease, condition: pb.Condition) -> Lease | None:
+    async def _put(self, lease: ReaderLease, condition: pb.Condition) -> ReaderLease | None:
         """Write a row under a condition; return what stands then."""
         request = pb.PutRowRequest(
             table_name=self._table,
@@ -195,7 +195,7 @@ class TableLeases:
             return await self._get(lease.shard_id)
         return lease
 
-    async def _get(self, shard_id: str) -> Lease | None:
+    async def _get(self, shard_id: str) -> ReaderLease | None:
         request = pb.GetRowRequest(
             table_name=self._table, primary_key=self._key(variant.encode(shard_id)), max_versions=1
         )
@@ -213,13 +213,13 @@ class TableLeases:
         return HEADER + plainbuffer.encode_row(key, cells, deleted=deleted)
 
 
-def _unchanged(lease: Lease) -> pb.Condition:
+def _unchanged(lease: ReaderLease) -> pb.Condition:
     """Return the condition that a row has the lease's counter."""
     test = has_value("counter", lease.counter)
     return pb.Condition(row_existence=pb.EXPECT_EXIST, column_condition=test.SerializeToString())
 
 
-def _columns(lease: Lease) -> dict[str, Scalar]:
+def _columns(lease: ReaderLease) -> dict[str, Scalar]:
     pending = json.dumps([[begin.hex(), end.hex()] for begin, end in lease.pending])
     return {
         "counter": lease.counter,
@@ -232,12 +232,12 @@ def _columns(lease: Lease) -> dict[str, Scalar]:
     }
 
 
-def _lease(row: plainbuffer.RowChange) -> Lease:
+def _lease(row: plainbuffer.RowChange) -> ReaderLease:
     """Return what a row says. Raises ``Rejected`` where the row is none of ours."""
     try:
         told = {cell.name: variant.decode(cell.variant) for cell in row.cells}
         pending = json.loads(str(told[b"pending"]))
-        return Lease(
+        return ReaderLease(
             str(variant.decode(row.key[1][1])),
             int(told[b"counter"]),
             str(told[b"owner"]),

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rowtide.client.changes.leases import Lease, Leases
+from rowtide.client.changes.leases import Leases, ReaderLease
 from rowtide.client.changes.source import ChangePage, ChangeSource, RowPage
 from rowtide.core.records.change import DELETE, Change
 from rowtide.core.records.position import decode_position, encode_position
@@ -105,7 +105,7 @@ class ShardFollower:
 
     def __init__(
         self,
-        lease: Lease,
+        lease: ReaderLease,
         source: ChangeSource,
         leases: Leases,
         handle: Handle,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from rowtide.client.changes.leases import START, Lease, Leases
+from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import Rejected, invalid
@@ -51,7 +51,7 @@ class Start(NamedTuple):
     positions: dict[str, str]
     unread: frozenset[str]
     snapshot: bool
-    kept: dict[str, Lease]
+    kept: dict[str, ReaderLease]
     began_us: int = 0
 
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Start(NamedTuple):
         leases = {name: _kept(name, *told) for name, told in kept.items()}
         return cls(positions, frozenset(unread), snapshot, leases, began_us)
 
-    def leases(self, epoch: int) -> dict[str, Lease]:
+    def leases(self, epoch: int) -> dict[str, ReaderLease]:
         """Return what the rows of kept shards would say, had they been read in this epoch."""
         return {name: lease._replace(epoch=epoch) for name, lease in self.kept.items()}
 
@@ -75,7 +75,7 @@ NOWHERE = Start({}, frozenset(), snapshot=False, kept={})
 """Before it is known."""
 
 
-def current_leases(rows: Mapping[str, Lease]) -> dict[str, Lease]:
+def current_leases(rows: Mapping[str, ReaderLease]) -> dict[str, ReaderLease]:
     """Return the rows of a consumer's shards as they are in its present epoch."""
     started = rows.get(START)
     if started is None:
@@ -87,7 +87,10 @@ def current_leases(rows: Mapping[str, Lease]) -> dict[str, Lease]:
 
 
 def unread_of(
-    shard: SourceShard, start: Start, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+    shard: SourceShard,
+    start: Start,
+    leases: Mapping[str, ReaderLease],
+    shards: Sequence[SourceShard],
 ) -> Ranges:
     """Return the ranges of a shard without a row of its own whose rows nobody has read yet.
 
@@ -130,7 +133,7 @@ async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -
         else:
             start = await start_at(source, to)
         if started is None:
-            first = Lease(START, position=start.text())
+            first = ReaderLease(START, position=start.text())
             if await leases.create(first) == first:
                 return
             continue
@@ -140,7 +143,7 @@ async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -
             return
 
 
-async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -> Start:
+async def _moved(source: ChangeSource, rows: dict[str, ReaderLease], to: ShardPlace) -> Start:
     started, known = rows.get(START), current_leases(rows)
     old = Start.parsed(started.position) if started is not None else NOWHERE
     shards = await source.shards()
@@ -155,7 +158,7 @@ async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -
         )
     again = _descendants(shards, to.shard_id)
     positions: dict[str, str] = {}
-    kept: dict[str, Lease] = {}
+    kept: dict[str, ReaderLease] = {}
     for shard in shards:
         name, lease = shard.shard_id, known.get(shard.shard_id)
         position = lease.position if lease is not None else old.positions.get(name)
@@ -166,7 +169,9 @@ async def _moved(source: ChangeSource, rows: dict[str, Lease], to: ShardPlace) -
         if lease is not None:
             # Rows that were still to be read still are.
             ended = lease.ended and position == lease.position
-            kept[name] = Lease(name, position=position or "", pending=lease.pending, ended=ended)
+            kept[name] = ReaderLease(
+                name, position=position or "", pending=lease.pending, ended=ended
+            )
         elif position is not None:
             positions[name] = position
     listed = {shard.shard_id for shard in shards}
@@ -186,11 +191,11 @@ def _descendants(shards: list[SourceShard], name: str) -> set[str]:
     return found - {name}
 
 
-def _kept_text(lease: Lease) -> list[object]:
+def _kept_text(lease: ReaderLease) -> list[object]:
     pending = [[begin.hex(), end.hex()] for begin, end in lease.pending]
     return [lease.position, pending, lease.ended]
 
 
-def _kept(name: str, position: str, pending: list[list[str]], ended: bool) -> Lease:
+def _kept(name: str, position: str, pending: list[list[str]], ended: bool) -> ReaderLease:
     ranges: Ranges = tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in pending)
-    return Lease(name, position=position, pending=ranges, ended=ended)
+    return ReaderLease(name, position=position, pending=ranges, ended=ended)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.client.changes.clock import lease_clock
 from rowtide.client.changes.lease_balance import planned, readable
-from rowtide.client.changes.leases import START, Lease, Leases
+from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.client.changes.start import NOWHERE, Begin, Start, start_at, unread_of
@@ -107,7 +107,7 @@ class ChangeWorker:
                 logger.debug("consumer %s: %s", self.consumer, error)
                 await asyncio.sleep(self._beat_s)
 
-    async def _found_start(self) -> Lease:
+    async def _found_start(self) -> ReaderLease:
         """Return where the consumer began, or begin: one row says it for every shard at once.
 
         A shard that is listed later holds only what came later, and is read from its beginning.
@@ -115,7 +115,7 @@ class ChangeWorker:
         started = (await self._leases.all()).get(START)
         if started is None:
             start = await start_at(self._source, self._begin)
-            started = await self._leases.create(Lease(START, position=start.text()))
+            started = await self._leases.create(ReaderLease(START, position=start.text()))
         return started
 
     @property
@@ -197,7 +197,7 @@ class ChangeWorker:
             await self._leases.change(plan.ask, plan.ask._replace(wanted=self.id))
         await self._forget(rows, shards)
 
-    async def _same_epoch(self, rows: Mapping[str, Lease], over: set[str]) -> bool:
+    async def _same_epoch(self, rows: Mapping[str, ReaderLease], over: set[str]) -> bool:
         """True if all readers are in the consumer's epoch; join it, and release the leases.
 
         Only then is anything taken in it, so that nobody is given what is old between what is new.
@@ -220,8 +220,8 @@ class ChangeWorker:
         self,
         tasks: asyncio.TaskGroup,
         shard: SourceShard,
-        row: Lease | None,
-        leases: Mapping[str, Lease],
+        row: ReaderLease | None,
+        leases: Mapping[str, ReaderLease],
         shards: Sequence[SourceShard],
     ) -> None:
         lease = leases.get(shard.shard_id) or await self._first_lease(shard, leases, shards)
@@ -263,17 +263,17 @@ class ChangeWorker:
                 logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
 
     async def _first_lease(
-        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
-    ) -> Lease:
+        self, shard: SourceShard, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
+    ) -> ReaderLease:
         """Return what the row of a shard says that nobody has read in this epoch."""
         position = self._start.positions.get(shard.shard_id)
         if position is None:
             self._require_parents(shard, leases, shards)
             position = await self._source.position(shard.shard_id, None)
         pending = unread_of(shard, self._start, leases, shards)
-        return Lease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
+        return ReaderLease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
 
-    def _expired(self, leases: Mapping[str, Lease]) -> set[str]:
+    def _expired(self, leases: Mapping[str, ReaderLease]) -> set[str]:
         """Return the shards whose rows nobody has touched for the length of a lease."""
         now_s = self._clock()
         seen: dict[str, tuple[int, float]] = {}
@@ -285,7 +285,9 @@ class ChangeWorker:
         lease_s = self._settings.lease_s * DRIFT
         return {shard_id for shard_id, (_, since_s) in seen.items() if now_s - since_s >= lease_s}
 
-    def _require_listed(self, leases: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
+    def _require_listed(
+        self, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
+    ) -> None:
         """Raise ``LogTrimmed`` where a shard is gone that was not read to its end."""
         listed = {shard.shard_id for shard in shards} | {START}
         now_s = self._clock()
@@ -304,7 +306,7 @@ class ChangeWorker:
                 )
 
     def _require_parents(
-        self, shard: SourceShard, leases: Mapping[str, Lease], shards: Sequence[SourceShard]
+        self, shard: SourceShard, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
     ) -> None:
         """Raise ``LogTrimmed`` where a parent is gone that nobody had begun to read.
 
@@ -318,7 +320,7 @@ class ChangeWorker:
                     f"Consumer {self.consumer} has not read shard {parent}, and it is kept no more."
                 )
 
-    async def _forget(self, rows: Mapping[str, Lease], shards: Sequence[SourceShard]) -> None:
+    async def _forget(self, rows: Mapping[str, ReaderLease], shards: Sequence[SourceShard]) -> None:
         """Remove the rows of shards that are read and kept no more, by whoever reads anything."""
         listed = {shard.shard_id for shard in shards} | {START}
         needed = {parent for shard in shards for parent in shard.parents}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.kept_rows import KeptRows
 
-__all__ = ["LOG_TABLE", "ConnectorLog", "Gathered", "Line", "of_connector"]
+__all__ = ["LOG_TABLE", "ConnectorLog", "Line", "LineBuffer", "of_connector"]
 
 LOG_TABLE = "rowtide_connector_log"
 
@@ -39,7 +39,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Gathered(logging.Handler):
+class LineBuffer(logging.Handler):
     """Gathers lines by connector until they are taken."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.lag import Lag
 from rowtide.connectors.runtime.parking import ParkedRows
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.core.values.errors import StoreError, first_failure
@@ -31,7 +31,7 @@ class ConnectorRun(ABC):
     connector, one that failed for the end of a pause.
     """
 
-    def __init__(self, declaration: Declaration, place: Place) -> None:
+    def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
         self.declaration = declaration
         self.progress = Progress()
         self.state = "starting"

@@ -25,7 +25,7 @@ import yaml
 
 from rowtide.client.changes.start import Begin
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink, make_source
+from rowtide.connectors.registry import ConnectorContext, make_sink, make_source
 from rowtide.connectors.runtime.source_columns import (
     SECRET_BYTES_MIN,
     TableColumns,
@@ -240,7 +240,7 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
         names = ", ".join(f"${{{name}}}" for name in missing)
         return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
     fields = Fields(settings, f"connectors.{declaration.name}.{part}", environment=environment)
-    surroundings = Surroundings(declaration.name, "")
+    surroundings = ConnectorContext(declaration.name, "")
     if declaration.sink:
         make_sink(fields, surroundings)
     else:

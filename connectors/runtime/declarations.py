@@ -16,7 +16,7 @@ from rowtide.connectors.runtime.connector_table import CONNECTOR_TABLE
 from rowtide.connectors.runtime.declaration import Declaration, parse_document
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 
-__all__ = ["Declarations", "Declared", "group_of"]
+__all__ = ["Declarations", "DeclaredConnector", "group_of"]
 
 _PART = "declaration"
 
@@ -26,7 +26,7 @@ def group_of(name: str) -> str:
     return f"connector.{name}"
 
 
-class Declared(NamedTuple):
+class DeclaredConnector(NamedTuple):
     """A connector and what is wanted of it; ``failure`` where its document can't be read here.
 
     ``asked`` rises when somebody asks for parked rows to be looked at.
@@ -46,7 +46,7 @@ class Declarations:
     def __init__(self, endpoint: Endpoint) -> None:
         self._rows = KeptRows(endpoint, CONNECTOR_TABLE, (("connector", str), ("part", str)))
 
-    async def all(self) -> dict[str, Declared]:
+    async def all(self) -> dict[str, DeclaredConnector]:
         """Return every connector by its name."""
         found = [
             _declared(str(key[0]), columns)
@@ -77,12 +77,12 @@ class Declarations:
         await self._rows.delete((name, _PART))
 
 
-def _declared(name: str, columns: Columns) -> Declared:
+def _declared(name: str, columns: Columns) -> DeclaredConnector:
     text = str(columns.get("document", ""))
     paused, asked = bool(columns.get("paused")), int(columns.get("asked", 0))
     try:
         declaration = parse_document(name, json.loads(text))
     except (SettingsRefused, ValueError) as error:
         # Written by a version that knew more settings, or by hand.
-        return Declared(name, None, text, paused, asked, str(error))
-    return Declared(name, declaration, declaration.text, paused, asked)
+        return DeclaredConnector(name, None, text, paused, asked, str(error))
+    return DeclaredConnector(name, declaration, declaration.text, paused, asked)

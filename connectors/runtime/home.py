@@ -21,7 +21,7 @@ from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.start import rewind
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import group_of
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.source_lease import SourceLease
 from rowtide.core.values.errors import StoreError
 from rowtide.stream.measures.clock import lease_clock
@@ -41,7 +41,7 @@ _MARK = "folder-name"
 
 @asynccontextmanager
 async def at_home(
-    place: Place, declaration: Declaration, api: ApiSource, stopping: asyncio.Event
+    place: ProcessContext, declaration: Declaration, api: ApiSource, stopping: asyncio.Event
 ) -> AsyncIterator[None]:
     """Be the process that runs a connector; wait while another one is, or ``stopping`` is set.
 
@@ -67,7 +67,7 @@ async def at_home(
 class _Home:
     """The lease of a connector, and the folder here."""
 
-    def __init__(self, place: Place, declaration: Declaration, api: ApiSource) -> None:
+    def __init__(self, place: ProcessContext, declaration: Declaration, api: ApiSource) -> None:
         self._name = declaration.name
         self._api = api
         self._place = place

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
-from rowtide.connectors.runtime.connector_log import ConnectorLog, Gathered, of_connector
+from rowtide.connectors.runtime.connector_log import ConnectorLog, LineBuffer, of_connector
 from rowtide.connectors.runtime.connector_run import ConnectorRun
-from rowtide.connectors.runtime.declarations import Declarations, Declared
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import StatusBoard, report_of
@@ -32,7 +32,7 @@ class Host:
 
     def __init__(
         self,
-        place: Place,
+        place: ProcessContext,
         names: Collection[str] = (),
         told: Callable[[Collection[ConnectorRun]], None] | None = None,
     ) -> None:
@@ -42,7 +42,7 @@ class Host:
         self._declarations = Declarations(place.endpoint)
         self._board = StatusBoard(place.endpoint)
         self._log = ConnectorLog(place.endpoint)
-        self._gathered = Gathered()
+        self._gathered = LineBuffer()
         self._runs: dict[str, ConnectorRun] = {}
         self._asked: dict[str, int] = {}
         self._reporting: dict[str, asyncio.Lock] = {}
@@ -80,7 +80,7 @@ class Host:
         for run in self._runs.values():
             run.stop()
 
-    def _fit(self, declared: dict[str, Declared], tasks: asyncio.TaskGroup) -> None:
+    def _fit(self, declared: dict[str, DeclaredConnector], tasks: asyncio.TaskGroup) -> None:
         """Stop what is not wanted so any more, and start what is and does not run."""
         wanted = {
             name: found.declaration

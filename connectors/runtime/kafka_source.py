@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rowtide.client.changes.api import ApiSource, Stream
+from rowtide.client.changes.api import ApiSource, ChangeStream
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
@@ -28,7 +28,7 @@ from rowtide.core.records.position import Position, decode_position, encode_posi
 from rowtide.core.values.errors import LogTrimmed
 from rowtide.core.values.limits import Limits
 from rowtide.stream.api.row_requests import change_selection_of
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.group_offsets import GroupOffsets
 from rowtide.stream.log.log import Entry
 from rowtide.stream.log.topics import TopicNames
@@ -60,7 +60,7 @@ class _Fetched:
 class KafkaSource:
     """The stream that ``api`` names, read from the logs in ``cluster``."""
 
-    def __init__(self, api: ApiSource, cluster: Cluster) -> None:
+    def __init__(self, api: ApiSource, cluster: KafkaCluster) -> None:
         self.api = api
         self._cluster = cluster
         self._names = TopicNames(cluster.config.topic_prefix, "")
@@ -128,7 +128,7 @@ class KafkaSource:
         return fetched
 
     def _take(
-        self, entries: Sequence[Entry], at: Position, stream: Stream, fetched: _Fetched
+        self, entries: Sequence[Entry], at: Position, stream: ChangeStream, fetched: _Fetched
     ) -> None:
         """Take what entries hold of the stream, up to the end of the shard or of the stream."""
         table, shard, read_envelope = stream.table, at.shard_id, record.read_envelope
@@ -158,7 +158,7 @@ def _text(at: Position, offset: int) -> str:
     return encode_position(at._replace(offset=offset))
 
 
-def _is_of(stream: Stream, value: bytes, begin: int) -> bool:
+def _is_of(stream: ChangeStream, value: bytes, begin: int) -> bool:
     """True if options that took effect have this stream enabled."""
     body = record.decode_body(value, begin)
     assert isinstance(body, record.Options), "its kind was seen"

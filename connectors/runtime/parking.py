@@ -22,7 +22,7 @@ from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.row_text import read_row, row_text
 from rowtide.core.values.errors import Rejected, Unavailable
 
-__all__ = ["PARKED_TABLE", "RETRY", "SKIP", "Entry", "ParkedRows", "TooManyParked"]
+__all__ = ["PARKED_TABLE", "RETRY", "SKIP", "ParkedEntry", "ParkedRows", "TooManyParked"]
 
 PARKED_TABLE = "rowtide_parked"
 
@@ -41,7 +41,7 @@ class TooManyParked(Exception):
     """So many rows are refused that it is no longer one bad row: nothing of the batch is parked."""
 
 
-class Entry(NamedTuple):
+class ParkedEntry(NamedTuple):
     """A parked row. ``text`` is empty where it is too large to keep; ``later`` counts changes that
     came after it and have no entry of their own, ``last`` is the stamp of the last of them. Of a
     source ``shard_id`` is the table, and ``position`` the row's, in hex."""
@@ -72,7 +72,7 @@ class ParkedRows:
         )
         self._connector = connector
         self._changing = asyncio.Lock()
-        self.keys: dict[bytes, list[Entry]] = {}
+        self.keys: dict[bytes, list[ParkedEntry]] = {}
 
     async def begin_term(self, term: int) -> None:
         """Change entries from now on only while nobody has begun a later term.
@@ -94,12 +94,12 @@ class ParkedRows:
     async def load(self) -> None:
         """Learn what is parked now."""
         async with self._changing:
-            found: dict[bytes, list[Entry]] = {}
+            found: dict[bytes, list[ParkedEntry]] = {}
             for entry in await self.all():
                 found.setdefault(entry.key_bytes, []).append(entry)
             self.keys = found
 
-    async def all(self) -> list[Entry]:
+    async def all(self) -> list[ParkedEntry]:
         """Return every entry, a key's in the order of their stamps."""
         return [
             _entry(key[1], key[2], columns)
@@ -150,7 +150,7 @@ class ParkedRows:
             for key_bytes, count in counts.items():
                 await self._count_later(key_bytes, count, last[key_bytes])
 
-    async def _put_behind(self, row: SinkRow, first: Entry, shard_id: str) -> None:
+    async def _put_behind(self, row: SinkRow, first: ParkedEntry, shard_id: str) -> None:
         """Make a row an entry behind those of its key. Whoever removes the first looks for more."""
         await self._put(row, "", shard_id, new=True)
         if await self._rows.get((self._connector, row.key_bytes, first.stamp)) is None:
@@ -177,7 +177,7 @@ class ParkedRows:
             raise self._ended(key_bytes)
 
     async def refuse_again(
-        self, entry: Entry, reason: str, *, position: str = "", alone: bool = False
+        self, entry: ParkedEntry, reason: str, *, position: str = "", alone: bool = False
     ) -> None:
         """Note that an entry was tried, and why it stays.
 
@@ -193,18 +193,18 @@ class ParkedRows:
                 now = entry._replace(position=position or entry.position, later=0, wanted="")
                 self.keys[entry.key_bytes] = [now]
 
-    async def want(self, entry: Entry, what: str) -> None:
+    async def want(self, entry: ParkedEntry, what: str) -> None:
         """Ask for an entry to be tried again, or skipped."""
         key = (self._connector, entry.key_bytes, entry.stamp)
         await self._rows.update(key, {"wanted": what})
 
-    async def remove(self, entry: Entry) -> None:
+    async def remove(self, entry: ParkedEntry) -> None:
         """Forget an entry; with its last one a key is parked no more."""
         async with self._changing:
             await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
             self._forget(entry)
 
-    async def settle(self, entry: Entry) -> bool:
+    async def settle(self, entry: ParkedEntry) -> bool:
         """Forget an entry that was dealt with, unless more came after it than it counts.
 
         Another process may have the shard by now, and have changes wait behind the entry.
@@ -217,7 +217,7 @@ class ParkedRows:
                 return True
         return False
 
-    async def replace(self, entry: Entry, refused: Refused, shard_id: str) -> None:
+    async def replace(self, entry: ParkedEntry, refused: Refused, shard_id: str) -> None:
         """Park what is refused in an entry's place; nothing has come after it yet."""
         row, reason = refused
         async with self._changing:
@@ -226,7 +226,7 @@ class ParkedRows:
                 await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
                 self._forget(entry)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: ParkedEntry) -> None:
         left = [e for e in self.keys.get(entry.key_bytes, []) if e.stamp != entry.stamp]
         if left:
             self.keys[entry.key_bytes] = left
@@ -238,7 +238,7 @@ class ParkedRows:
     ) -> None:
         """Make an entry. Where it is to be new, and another process has made it, that one stays."""
         text = row_text(row)
-        entry = Entry(
+        entry = ParkedEntry(
             row.key_bytes,
             row.stamp,
             reason[:REASON_MAX],
@@ -268,10 +268,10 @@ class ParkedRows:
         self.keys[row.key_bytes] = [*others, entry]
 
 
-def _entry(key_bytes: object, stamp: object, columns: Columns) -> Entry:
+def _entry(key_bytes: object, stamp: object, columns: Columns) -> ParkedEntry:
     assert isinstance(key_bytes, bytes), "as the table was made"
     assert isinstance(stamp, int), "as the table was made"
-    return Entry(
+    return ParkedEntry(
         key_bytes,
         stamp,
         str(columns.get("reason", "")),

@@ -17,7 +17,7 @@ from rowtide.client.changes.shard_follower import Unfinished
 from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
-from rowtide.connectors.runtime.parking import RETRY, SKIP, Entry, ParkedRows
+from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedEntry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.row_making import TOO_LARGE, RowMaker, newest, rows_since
 from rowtide.connectors.runtime.transforms import Function, Transforms
@@ -110,9 +110,9 @@ class Pipeline:
             self._progress.failed(f"parked {dict(row.key)}: {reason}")
             logger.warning("shard %s: parked %s: %s", shard_id, dict(row.key), reason)
 
-    def transformed(self, rows: Sequence[SinkRow]) -> Told:
+    def transformed(self, rows: Sequence[SinkRow]) -> TransformedRows:
         """Return what the sink gets of rows, and those that the function fails on."""
-        target, told = self._target, Told(rows)
+        target, told = self._target, TransformedRows(rows)
         made, function = target.transforms.made, target.function
         if not target.transforms.any:
             told.rows.extend(rows)
@@ -206,7 +206,7 @@ class Pipeline:
                 return True
         return all([await parked.settle(entry) for entry in entries])
 
-    async def _told_each(self, entries: Sequence[Entry], shard_id: str) -> bool:
+    async def _told_each(self, entries: Sequence[ParkedEntry], shard_id: str) -> bool:
         """Tell what waits of a key, one after another, up to one that is refused."""
         parked = self._target.parked
         for entry, following in zip(entries, [*entries[1:], None], strict=True):
@@ -226,7 +226,7 @@ class Pipeline:
         await parked.want(more[0], RETRY)
         return False
 
-    async def _refused_now(self, entry: Entry, shard_id: str) -> Sequence[Refused]:
+    async def _refused_now(self, entry: ParkedEntry, shard_id: str) -> Sequence[Refused]:
         """Give the sink the row that a key has now; return what is refused of it.
 
         Raises ``Rejected`` where the table has another key by now.
@@ -261,7 +261,7 @@ class Pipeline:
 
 
 @dataclass(slots=True)
-class Told:
+class TransformedRows:
     """What a sink gets of ``made`` rows, and what is refused."""
 
     made: Sequence[SinkRow]

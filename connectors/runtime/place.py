@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rowtide.client.endpoint import Endpoint
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import TableShape
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import KeyColumn
 
 if TYPE_CHECKING:
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
-__all__ = ["Place", "table_shape"]
+__all__ = ["ProcessContext", "table_shape"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessContext:
     """One process. ``environment`` resolves ``${NAME}``; ``folder`` holds one for each connector.
 
     ``cluster`` is Kafka, where this process reaches it; ``process`` names the process to people.
@@ -29,12 +29,12 @@ class Place:
     endpoint: Endpoint
     environment: Mapping[str, str]
     folder: str
-    cluster: Cluster | None = None
+    cluster: KafkaCluster | None = None
     process: str = ""
 
-    def surroundings(self, name: str) -> Surroundings:
+    def surroundings(self, name: str) -> ConnectorContext:
         """Return what a connector may know of it."""
-        return Surroundings(name, f"{self.folder}/{name}")
+        return ConnectorContext(name, f"{self.folder}/{name}")
 
 
 async def table_shape(endpoint: Endpoint, table: str) -> TableShape:

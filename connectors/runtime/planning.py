@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rowtide.connectors.runtime.declaration import Declaration
-from rowtide.connectors.runtime.declarations import Declared
+from rowtide.connectors.runtime.declarations import DeclaredConnector
 
-__all__ = ["Change", "Plan", "planned"]
+__all__ = ["ConnectorPlan", "SettingChange", "planned"]
 
 _SECRET = re.compile("password|secret|token|credential|key$", re.IGNORECASE)
 _SENT_ALREADY = ("table", "sink", "columns", "filter", "transform")
@@ -18,7 +18,7 @@ _SENT_ALREADY = ("table", "sink", "columns", "filter", "transform")
 _NOT_SHOWN = "(not shown)"
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """One setting: its place, what is kept now and what the file says; None where it is absent."""
 
     place: str
@@ -26,14 +26,14 @@ class Change(NamedTuple):
     new: str | None
 
 
-class Plan(NamedTuple):
+class ConnectorPlan(NamedTuple):
     """Connectors to make, to change and to delete, and those that stay as they are.
 
     ``others`` are declared elsewhere: they are left alone.
     """
 
     made: list[Declaration]
-    changed: list[tuple[Declaration, list[Change]]]
+    changed: list[tuple[Declaration, list[SettingChange]]]
     deleted: list[str]
     same: list[str]
     others: list[str]
@@ -54,10 +54,10 @@ class Plan(NamedTuple):
 
 
 def planned(
-    wanted: Sequence[Declaration], declared: Mapping[str, Declared], *, prune: bool
-) -> Plan:
+    wanted: Sequence[Declaration], declared: Mapping[str, DeclaredConnector], *, prune: bool
+) -> ConnectorPlan:
     """Compare a file with what is declared; with ``prune`` what the file lacks is deleted."""
-    plan = Plan([], [], [], [], [])
+    plan = ConnectorPlan([], [], [], [], [])
     for declaration in wanted:
         known = declared.get(declaration.name)
         if known is None:
@@ -72,13 +72,13 @@ def planned(
     return plan
 
 
-def _changes(old: object, new: object, place: str) -> Iterator[Change]:
+def _changes(old: object, new: object, place: str) -> Iterator[SettingChange]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in sorted(old.keys() | new.keys()):
             inner = f"{place}.{name}" if place else str(name)
             yield from _changes(old.get(name), new.get(name), inner)
     elif old != new:
-        yield Change(place, _shown(old, place), _shown(new, place))
+        yield SettingChange(place, _shown(old, place), _shown(new, place))
 
 
 def _shown(value: object, place: str) -> str | None:

@@ -15,9 +15,9 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_log import ConnectorLog
 from rowtide.connectors.runtime.declaration import Declaration, variables
-from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
+from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector, group_of
 from rowtide.connectors.runtime.parking import ParkedRows
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
 from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
 from rowtide.connectors.sources.source import LeavesTraces, Repeatable, Source
@@ -29,7 +29,9 @@ STOPPED_S_MAX = 30.0
 LOOK_S = 0.2
 
 
-async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardPlace) -> None:
+async def begin_again(
+    place: ProcessContext, declaration: Declaration, to: Begin | ShardPlace
+) -> None:
     """Rewind a connector, whether it runs or not. Raises ``StoreError``."""
     if declaration.sink:
         source = ApiSource(place.endpoint, declaration.table)
@@ -40,7 +42,7 @@ async def begin_again(place: Place, declaration: Declaration, to: Begin | ShardP
     await _copy_again(place, declaration, ())
 
 
-async def recopy(place: Place, declaration: Declaration, tables: Sequence[str]) -> None:
+async def recopy(place: ProcessContext, declaration: Declaration, tables: Sequence[str]) -> None:
     """Have a source copy some of its tables again while the others flow. Raises ``StoreError``.
 
     ``tables`` are names at the source or in rowtide.
@@ -53,7 +55,9 @@ async def recopy(place: Place, declaration: Declaration, tables: Sequence[str]) 
     await _copy_again(place, declaration, tables)
 
 
-async def _copy_again(place: Place, declaration: Declaration, tables: Sequence[str]) -> None:
+async def _copy_again(
+    place: ProcessContext, declaration: Declaration, tables: Sequence[str]
+) -> None:
     """Change a source's checkpoint, whether the source runs or not; no tables are all tables."""
     where = f"connectors.{declaration.name}.source"
     fields = Fields(declaration.source, where, environment=place.environment)
@@ -93,7 +97,7 @@ async def rest(endpoint: Endpoint, name: str) -> bool:
         await asyncio.sleep(LOOK_S)
 
 
-async def delete(place: Place, declared: Declared) -> Sequence[str]:
+async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence[str]:
     """Stop a connector wherever it runs, and forget it. The target keeps what it has.
 
     What a source made at its server is removed; what is left there is returned, in words for
@@ -117,7 +121,7 @@ async def delete(place: Place, declared: Declared) -> Sequence[str]:
     return left
 
 
-async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str]:
+async def _erased(place: ProcessContext, declaration: Declaration | None) -> Sequence[str]:
     """Remove what a source made at its server; return what is left, or may be."""
     if declaration is None or not declaration.source:
         return ()
@@ -139,7 +143,9 @@ async def _erased(place: Place, declaration: Declaration | None) -> Sequence[str
     return [f"{trace} ({why})" for trace in source.traces()]
 
 
-def left_behind(place: Place, former: Declaration | None, now: Declaration) -> Sequence[str]:
+def left_behind(
+    place: ProcessContext, former: Declaration | None, now: Declaration
+) -> Sequence[str]:
     """Return what a source made at its server that it does not use as it is declared now.
 
     Nothing is removed: a process may still run it as it was.
@@ -148,7 +154,7 @@ def left_behind(place: Place, former: Declaration | None, now: Declaration) -> S
     return [trace for trace in _traces(place, former) if trace not in kept]
 
 
-def _traces(place: Place, declaration: Declaration | None) -> Sequence[str]:
+def _traces(place: ProcessContext, declaration: Declaration | None) -> Sequence[str]:
     if declaration is None or not declaration.source:
         return ()
     try:
@@ -158,7 +164,7 @@ def _traces(place: Place, declaration: Declaration | None) -> Sequence[str]:
     return source.traces() if isinstance(source, LeavesTraces) else ()
 
 
-def _made(place: Place, declaration: Declaration) -> Source:
+def _made(place: ProcessContext, declaration: Declaration) -> Source:
     """Return a source, for what it can tell also where a password is not known."""
     named = {name: f"${{{name}}}" for name in variables(declaration.source)}
     where = f"connectors.{declaration.name}.source"
@@ -180,7 +186,7 @@ async def _unparked(parked: ParkedRows) -> Sequence[str]:
     return (f"{rows}, to be retried or skipped when it is declared again",)
 
 
-def _tables(declared: Declared) -> Sequence[str]:
+def _tables(declared: DeclaredConnector) -> Sequence[str]:
     declaration = declared.declaration
     return (declaration.table,) if declaration is not None and declaration.table else ()
 

@@ -24,13 +24,13 @@ from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.home import at_home
 from rowtide.connectors.runtime.lag import measured
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
-from rowtide.connectors.runtime.place import Place, table_shape
+from rowtide.connectors.runtime.place import ProcessContext, table_shape
 from rowtide.connectors.sinks.sink import Sink, traits_of
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from rowtide.client.changes.source import ChangeSource
-    from rowtide.stream.log.kafka.cluster import Cluster
+    from rowtide.stream.log.kafka.cluster import KafkaCluster
 
 __all__ = ["SinkRun"]
 
@@ -42,7 +42,7 @@ LOOK_AGAIN_S = 2.0
 class SinkRun(ConnectorRun):
     """Runs a sink's ``declaration``."""
 
-    def __init__(self, declaration: Declaration, place: Place) -> None:
+    def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
         super().__init__(declaration, place)
         self._api = ApiSource(
             place.endpoint, declaration.table, columns=declaration.transforms.wanted
@@ -172,7 +172,7 @@ def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
     )
 
 
-def _from_kafka(api: ApiSource, cluster: Cluster) -> ChangeSource:
+def _from_kafka(api: ApiSource, cluster: KafkaCluster) -> ChangeSource:
     """Return what reads the logs at the brokers."""
     from rowtide.connectors.runtime.kafka_source import (
         KafkaSource,  # With a library that takes its time.

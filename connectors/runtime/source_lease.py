@@ -15,7 +15,7 @@ import logging
 import secrets
 from collections.abc import Callable
 
-from rowtide.client.changes.leases import Lease, Leases
+from rowtide.client.changes.leases import Leases, ReaderLease
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.stream.measures.clock import lease_clock
 
@@ -43,7 +43,7 @@ class SourceLease:
         self._leases = leases
         self._lease_s = lease_s
         self._clock = clock
-        self._lease: Lease | None = None
+        self._lease: ReaderLease | None = None
         self._changing = asyncio.Lock()
         self.term = 0
         """Rises with every taking of the source, by whichever process."""
@@ -59,7 +59,7 @@ class SourceLease:
         while True:
             try:
                 await self._leases.open("")
-                found = await self._leases.create(Lease(_ROW))
+                found = await self._leases.create(ReaderLease(_ROW))
                 if found.counter != seen:
                     seen, since_s = found.counter, self._clock()
                 if not found.owner or self._clock() - since_s >= self._lease_s * DRIFT:
@@ -92,7 +92,7 @@ class SourceLease:
             if lease is not None:
                 await self._leases.change(lease, lease._replace(owner=""))
 
-    def _held(self) -> Lease:
+    def _held(self) -> ReaderLease:
         if self._lease is None:
             raise self._taken_over()
         return self._lease

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from rowtide.connectors.rows import Key, Refused, SinkRow, SourceRow, TableShape
-from rowtide.connectors.runtime.parking import SKIP, Entry, ParkedRows
+from rowtide.connectors.runtime.parking import SKIP, ParkedEntry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.sources.source import CopiesRows, RowRefused, SourceTarget
 from rowtide.core.records.change import DELETE, PUT_ROW, UPDATE
@@ -153,7 +153,7 @@ class ParkingTarget:
         for entry in self._parked.keys.get(key_bytes, []):
             await self._parked.remove(entry)
 
-    async def _try(self, entry: Entry, source: object) -> None:
+    async def _try(self, entry: ParkedEntry, source: object) -> None:
         """Have a key's row copied again."""
         skips = entry.wanted == SKIP
         if not isinstance(source, CopiesRows):
@@ -172,7 +172,7 @@ class ParkingTarget:
             except Rejected as error:
                 await self._parked.refuse_again(entry, str(error), alone=skips)
 
-    async def _write_again(self, entry: Entry, row: SourceRow) -> None:
+    async def _write_again(self, entry: ParkedEntry, row: SourceRow) -> None:
         """Write a row as it is now; what is parked of its key ends with that."""
         try:
             await self._target.write([row])

@@ -31,7 +31,7 @@ from rowtide.core.values.errors import invalid
 from rowtide.core.values.variant import Scalar
 from rowtide.core.values.varint import varint
 
-__all__ = ["EncodedRows", "Request", "encoded_row", "requests"]
+__all__ = ["EncodedRows", "SourceRequest", "encoded_row", "requests"]
 
 ROWS_MAX = 4000
 BYTES_MAX = 2 * 1024 * 1024
@@ -67,7 +67,7 @@ _INTEGER = Struct("<q").pack
 _DOUBLE = Struct("<d").pack
 
 
-class Request(NamedTuple):
+class SourceRequest(NamedTuple):
     """A request of one table, and its rows."""
 
     body: bytes
@@ -80,14 +80,14 @@ class EncodedRows(list[SourceRow]):
     def __init__(self, source: str, table: str, rows: Sequence[SourceRow]) -> None:
         super().__init__(rows)
         self.table = table
-        self._made: list[Request] = []
+        self._made: list[SourceRequest] = []
         self._refused: RowRefused | None = None
         try:
             self._made.extend(requests(source, table, rows, first_rows=ROWS_MAX))
         except RowRefused as error:
             self._refused = error  # What was made before it stays.
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[SourceRequest]:
         """Yield and raise what the function ``requests`` did."""
         yield from self._made
         if self._refused is not None:
@@ -96,7 +96,7 @@ class EncodedRows(list[SourceRow]):
 
 def requests(
     source: str, table: str, rows: Sequence[SourceRow], *, first_rows: int = FIRST_ROWS_MAX
-) -> Iterator[Request]:
+) -> Iterator[SourceRequest]:
     """Yield the requests that write a table's rows, each encoded only when it is asked for.
 
     The first has ``first_rows`` at most. Raises ``RowRefused`` for a row with a value that has no
@@ -160,11 +160,11 @@ class _Request:
         self.size += len(encoded)
         self.rows.append(row)
 
-    def taken(self) -> Request:
+    def taken(self) -> SourceRequest:
         """Return what was taken, and begin the next request."""
         forms = [(_FORMS, _varint(len(p.sample)), p.sample) for p in self._forms]
         body = b"".join((*self._parts, self._tail, *chain.from_iterable(forms)))
-        made = Request(body, self.rows)
+        made = SourceRequest(body, self.rows)
         self._begin()
         return made
 

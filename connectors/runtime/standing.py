@@ -9,7 +9,7 @@ from typing import Any
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.endpoint import Endpoint
-from rowtide.connectors.runtime.declarations import Declarations, Declared, group_of
+from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
@@ -17,11 +17,11 @@ from rowtide.connectors.runtime.table_states import FAILED
 from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.core.values.errors import Rejected
 
-__all__ = ["Standing", "standings"]
+__all__ = ["ConnectorStatus", "standings"]
 
 
 @dataclass(slots=True)
-class Standing:
+class ConnectorStatus:
     """One connector. ``reports`` are of the processes that run it now.
 
     ``lag`` is a sink's, asked of its table; ``behind`` a source's, as the process tells that is it.
@@ -79,12 +79,12 @@ def _without_tables(report: Report) -> dict[str, Any]:
     return {n: value for n, value in asdict(report).items() if not n.startswith("tables")}
 
 
-async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str, Standing]:
+async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str, ConnectorStatus]:
     """Return how connectors stand, all or those named. Raises ``StoreError``."""
     declared = await Declarations(endpoint).all()
     reports = await StatusBoard(endpoint).all()
     now_us = endpoint.answered_us
-    found: dict[str, Standing] = {}
+    found: dict[str, ConnectorStatus] = {}
     for name, one in declared.items():
         if names and name not in names:
             continue
@@ -93,9 +93,11 @@ async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str
     return found
 
 
-async def _standing(endpoint: Endpoint, declared: Declared, reports: list[Report]) -> Standing:
+async def _standing(
+    endpoint: Endpoint, declared: DeclaredConnector, reports: list[Report]
+) -> ConnectorStatus:
     declaration = declared.declaration
-    standing = Standing(declared.name, "", reports=reports)
+    standing = ConnectorStatus(declared.name, "", reports=reports)
     standing.rate = sum(report.rate for report in reports)
     if declaration is None:
         standing.state = "unreadable"
@@ -132,7 +134,7 @@ def _trouble(table: TableState) -> str:
     return f"table {table.table} failed: {table.reason.rstrip('.')}{remedy}"
 
 
-def _state(standing: Standing) -> str:
+def _state(standing: ConnectorStatus) -> str:
     states = {report.state for report in standing.reports}
     if "running" in states:
         if any(report.waiting for report in standing.reports):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.sources.source import TableState
 
-__all__ = ["FAILED", "TableStates", "fit_states"]
+__all__ = ["FAILED", "ReportedTables", "fit_states"]
 
 FAILED = "failed"
 TEXT_MAX = 1000
@@ -24,7 +24,7 @@ BYTES_MAX = 1024 * 1024
 _ORDER = (FAILED, "copying", "following")
 
 
-class TableStates(NamedTuple):
+class ReportedTables(NamedTuple):
     """``tables`` are sorted by name. ``failed`` counts also those among the ``omitted`` ones."""
 
     tables: Sequence[TableState] = ()
@@ -32,7 +32,7 @@ class TableStates(NamedTuple):
     omitted: int = 0
 
 
-def fit_states(states: Iterable[TableState]) -> TableStates:
+def fit_states(states: Iterable[TableState]) -> ReportedTables:
     """Return the states with texts cut, and without those that do not fit.
 
     Failed tables come first, because an operator must do something about them.
@@ -47,7 +47,7 @@ def fit_states(states: Iterable[TableState]) -> TableStates:
         kept.append(state)
     kept.sort(key=lambda state: state.table)
     failed = sum(state.state == FAILED for state in ordered)
-    return TableStates(kept, failed, len(ordered) - len(kept))
+    return ReportedTables(kept, failed, len(ordered) - len(kept))
 
 
 def _cut_texts(state: TableState) -> TableState:

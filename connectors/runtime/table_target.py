@@ -20,7 +20,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.client.failures import failure_of
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
-from rowtide.connectors.runtime.source_rows import EncodedRows, Request, requests
+from rowtide.connectors.runtime.source_rows import EncodedRows, SourceRequest, requests
 from rowtide.connectors.sources.source import RowRefused
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -181,12 +181,12 @@ class TableTarget:
                     await under_way
                 raise
 
-    def _requests(self, table: str, rows: Sequence[SourceRow]) -> Iterator[Request]:
+    def _requests(self, table: str, rows: Sequence[SourceRow]) -> Iterator[SourceRequest]:
         if isinstance(rows, EncodedRows):
             return rows.requests()
         return requests(self._source, table, rows)
 
-    async def _send(self, table: str, request: Request) -> None:
+    async def _send(self, table: str, request: SourceRequest) -> None:
         """Send a request until its rows are durable, or one is refused, or for too long."""
         until_s = asyncio.get_running_loop().time() + self._deadline_s
         wait_s = WAIT_S
@@ -202,7 +202,7 @@ class TableTarget:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_S_MAX)
 
-    async def _failure(self, request: Request) -> StoreError | None:
+    async def _failure(self, request: SourceRequest) -> StoreError | None:
         """Send a request once; return why not all of its rows are known to be durable."""
         try:
             answer = await self._endpoint.ask("BulkImport", request.body)

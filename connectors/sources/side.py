@@ -22,13 +22,13 @@ Found = Sequence[tuple[Key, Mapping[str, Scalar | None]]]
 """Rows of a server: None stands for NULL, which is no column in rowtide."""
 
 
-class Session(Protocol):
+class SideSession(Protocol):
     """A connection to a server."""
 
     def close(self) -> None: ...
 
 
-Server = TypeVar("Server", bound=Session)
+Server = TypeVar("Server", bound=SideSession)
 Table = TypeVar("Table", bound=Followed)
 
 

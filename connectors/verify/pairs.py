@@ -17,7 +17,7 @@ from rowtide.connectors.rows import SinkRow, TableShape
 from rowtide.connectors.runtime.declaration import Declaration, masked_columns
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.masking import MaskedSide
-from rowtide.connectors.runtime.place import Place, table_shape
+from rowtide.connectors.runtime.place import ProcessContext, table_shape
 from rowtide.connectors.runtime.transforms import Transforms
 from rowtide.connectors.sinks.sink import Comparable
 from rowtide.connectors.sources.source import ComparableSource, SourceSide
@@ -32,7 +32,7 @@ __all__ = ["preparing", "verify_sink", "verify_source"]
 
 async def verify_sink(
     declaration: Declaration,
-    place: Place,
+    place: ProcessContext,
     *,
     wait_s: float,
     told: Callable[[Verdict], None] = lambda verdict: None,
@@ -83,7 +83,7 @@ def preparing(transforms: Transforms) -> Prepare:
     return prepared
 
 
-async def verify_source(declaration: Declaration, table: str, place: Place) -> Verdict:
+async def verify_source(declaration: Declaration, table: str, place: ProcessContext) -> Verdict:
     """Compare a source with a table that it fills. Raises ``StoreError``."""
     where = f"connectors.{declaration.name}.source"
     fields = Fields(declaration.source, where, environment=place.environment)

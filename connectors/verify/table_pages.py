@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from rowtide.client.changes.leases import Lease, Leases
+from rowtide.client.changes.leases import Leases, ReaderLease
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.changes.start import current_leases
 from rowtide.connectors.rows import SinkRow
@@ -32,7 +32,7 @@ Prepare = Callable[[SinkRow], SinkRow | None]
 """What the connector makes of a row before its sink gets it; None: the sink does not."""
 
 
-class Place(NamedTuple):
+class ShardEnd(NamedTuple):
     """Where a shard's log ended."""
 
     shard_id: str
@@ -77,7 +77,7 @@ class TablePages:
         """Wait for the connector, see ``Reference.reached``."""
         wanted: dict[str, int] = {}
         for place in places:
-            assert isinstance(place, Place), place
+            assert isinstance(place, ShardEnd), place
             wanted[place.shard_id] = max(place.offset, wanted.get(place.shard_id, 0))
         until_s = self._clock() + self._wait_s
         while True:
@@ -95,16 +95,16 @@ class TablePages:
         rows = (self._prepare(_row(change)) for change in found.rows)
         return {r.key_bytes: r.columns for r in rows if r is not None and r.columns is not None}
 
-    async def _place(self, shard_id: str) -> Place:
+    async def _place(self, shard_id: str) -> ShardEnd:
         end = await self._source.position(shard_id, END_US)
-        return Place(shard_id, decode_position(end).offset)
+        return ShardEnd(shard_id, decode_position(end).offset)
 
 
 def _row(change: Change) -> SinkRow:
     return SinkRow(change.key, change.key_bytes, change.stamp, change.columns, change.kind)
 
 
-def _behind(wanted: Mapping[str, int], leases: Mapping[str, Lease]) -> list[str]:
+def _behind(wanted: Mapping[str, int], leases: Mapping[str, ReaderLease]) -> list[str]:
     """Return for each shard that is not read up to its place how far it is."""
     found: list[str] = []
     for shard_id, offset in wanted.items():

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rowtide.core.shard.reshape import MERGE, MOVE, SPLIT
 from rowtide.core.values.schema import ShardRange
 
-__all__ = ["Balance", "BalanceSettings", "ShardLoad", "Wanted"]
+__all__ = ["Balance", "BalanceSettings", "ShardLoad", "WantedChange"]
 
 LOOKS = 2
 """A shard is hot where it was in so many looks, one after another."""
@@ -59,7 +59,7 @@ class ShardLoad(NamedTuple):
     rate: float | None
 
 
-class Wanted(NamedTuple):
+class WantedChange(NamedTuple):
     """A change to be made: of ``shards``, two to merge; ``slot`` is where one moves to."""
 
     kind: str
@@ -89,7 +89,7 @@ class Balance:
 
     def look(
         self, loads: Sequence[ShardLoad], workers: Mapping[int, str], now_s: float
-    ) -> list[Wanted]:
+    ) -> list[WantedChange]:
         """Return what to change, one change of a table at most. ``workers`` are by slot."""
         self._remember(loads, now_s)
         several = len(set(workers.values())) > 1
@@ -101,7 +101,7 @@ class Balance:
             wanted = self._merges(loads, now_s)
         return list({change.table_id: change for change in reversed(wanted)}.values())
 
-    def refused(self, wanted: Wanted, now_s: float) -> None:
+    def refused(self, wanted: WantedChange, now_s: float) -> None:
         """Note that a split was not done: for a while others are wanted."""
         which = wanted.shards[0], wanted.hot
         before = self._refused.get(which)
@@ -131,17 +131,17 @@ class Balance:
             if rate <= limit / COLD:
                 self._cold_since_s[name] = cold.get(name, now_s)
 
-    def _split(self, load: ShardLoad, now_s: float, *, several: bool) -> Wanted | None:
+    def _split(self, load: ShardLoad, now_s: float, *, several: bool) -> WantedChange | None:
         name, bytes_max = load.shard.shard_id, self._settings.split_bytes
         large = bytes_max and load.size > bytes_max
         if large and not self._rests(name, now_s, hot=False):
-            return Wanted(SPLIT, load.table_id, (name,))
+            return WantedChange(SPLIT, load.table_id, (name,))
         hot = several and self._hot.get(name, 0) >= LOOKS
         if hot and not self._rests(name, now_s, hot=True):
-            return Wanted(SPLIT, load.table_id, (name,), hot=True)
+            return WantedChange(SPLIT, load.table_id, (name,), hot=True)
         return None
 
-    def _moves(self, loads: Sequence[ShardLoad], workers: Mapping[int, str]) -> list[Wanted]:
+    def _moves(self, loads: Sequence[ShardLoad], workers: Mapping[int, str]) -> list[WantedChange]:
         """Return a move from the busiest worker to the idlest, where that evens them out."""
         limit = self._settings.split_writes_per_s
         if not limit or any(load.rate is None for load in loads):
@@ -166,14 +166,14 @@ class Balance:
         for load in loads:
             count[load.shard.slot] += 1
         slot = min((s for s, at in workers.items() if at == idlest), key=lambda s: (count[s], s))
-        return [Wanted(MOVE, best.table_id, (best.shard.shard_id,), slot)]
+        return [WantedChange(MOVE, best.table_id, (best.shard.shard_id,), slot)]
 
-    def _merges(self, loads: Sequence[ShardLoad], now_s: float) -> list[Wanted]:
+    def _merges(self, loads: Sequence[ShardLoad], now_s: float) -> list[WantedChange]:
         """Return neighbours that came of splits and have long been cold and small."""
         after_s, size_max = self._settings.merge_after_s, self._settings.split_bytes / SMALL
         if not after_s:
             return []
-        wanted: list[Wanted] = []
+        wanted: list[WantedChange] = []
         for left, right in pairwise(sorted(loads, key=lambda at: (at.table_id, at.shard.begin))):
             a, b = left.shard, right.shard
             if left.table_id != right.table_id or a.slot != b.slot or a.end != b.begin or not a.end:
@@ -183,5 +183,5 @@ class Balance:
             )
             small = not size_max or left.size + right.size < size_max
             if cold and small and a.parents and b.parents:
-                wanted.append(Wanted(MERGE, left.table_id, (a.shard_id, b.shard_id)))
+                wanted.append(WantedChange(MERGE, left.table_id, (a.shard_id, b.shard_id)))
         return wanted

@@ -189,9 +189,9 @@ class Catalog:
         return True
 
     def _take(self, body: record.Body) -> None:
-        if isinstance(body, record.Put):
+        if isinstance(body, record.PutBody):
             self._set(*_document(body.key, body.cells))
-        elif isinstance(body, record.Delete):
+        elif isinstance(body, record.DeleteBody):
             kind, name = (str(variant.decode(value)) for value in body.key)
             self._remove(kind, name)
         elif isinstance(body, record.Snapshot):
@@ -300,10 +300,10 @@ def document_body(document: Document) -> tuple[bytes, record.Body]:
     values = [variant.encode(document.kind), variant.encode(document.id)]
     log_key = f"{document.kind}/{document.id}".encode()
     if document.content is None:
-        return log_key, record.Delete(values, None)
+        return log_key, record.DeleteBody(values, None)
     text = json.dumps(document.content, separators=(",", ":"), sort_keys=True)
     cell = plainbuffer.put_cell(_CELL, variant.encode(text), 0)
-    return log_key, record.Put(values, [cell], None)
+    return log_key, record.PutBody(values, [cell], None)
 
 
 def snapshot_body(documents: Iterable[Document]) -> record.Snapshot:
@@ -311,7 +311,7 @@ def snapshot_body(documents: Iterable[Document]) -> record.Snapshot:
     rows = []
     for document in documents:
         _, body = document_body(document)
-        assert isinstance(body, record.Put), "a snapshot holds what exists"
+        assert isinstance(body, record.PutBody), "a snapshot holds what exists"
         rows.append(record.SnapshotRow(body.key, body.cells))
     return record.Snapshot(rows)
 

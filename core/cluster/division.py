@@ -56,7 +56,7 @@ def _divide_owned(then: dict[str, Holding], now: Mapping[str, Holding], slots: i
     owned = set[int]().union(*(holding.owned for holding in then.values()))
     unowned = [slot for slot in range(slots) if slot not in owned]
     kept = set[int]().union(*(holding.standby for holding in now.values()))
-    # Those that somebody has the rows of first: the others fit anywhere.
+    # First the slots whose rows a worker keeps: the others fit anywhere.
     for slot in sorted(unowned, key=lambda slot: (slot not in kept, slot)):
         then[room(slot, then)[0]].owned.add(slot)
 

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Piece", "StoredFile", "bytes_between", "choose", "estimate"]
+__all__ = ["RowRun", "StoredFile", "bytes_between", "choose", "estimate"]
 
 
-class Piece(NamedTuple):
+class RowRun(NamedTuple):
     """A run of rows: the key of its first row, in whatever form sorts as keys do, and its bytes."""
 
     key: bytes
@@ -34,7 +34,7 @@ class StoredFile(NamedTuple):
     size: int = 0
 
 
-def choose(pieces: Sequence[Piece], split_bytes: int, points_max: int) -> list[bytes]:
+def choose(pieces: Sequence[RowRun], split_bytes: int, points_max: int) -> list[bytes]:
     """Return the first keys of all parts but the first, each part ``split_bytes`` or a bit more.
 
     Where that would give more than ``points_max`` cuts, the parts are made larger.
@@ -62,8 +62,8 @@ def bytes_between(files: Sequence[StoredFile], low: bytes, high: bytes) -> int:
 
 
 def estimate(
-    files: Sequence[StoredFile], measured: Sequence[Piece], behind: bytes, entry_bytes: float
-) -> list[Piece]:
+    files: Sequence[StoredFile], measured: Sequence[RowRun], behind: bytes, entry_bytes: float
+) -> list[RowRun]:
     """Return pieces, one per file, for the rows from ``behind`` on, which nobody measured.
 
     The level with the most entries tells how rows lie; entries of the others are spread over it in
@@ -77,7 +77,7 @@ def estimate(
         return []
     largest, entries = by_level.most_common(1)[0]
     entry_bytes *= by_level.total() / max(entries, 1)
-    pieces: list[Piece] = []
+    pieces: list[RowRun] = []
     for file in sorted(file for file in files if file.level == largest):
         if file.end < behind:
             continue
@@ -86,5 +86,5 @@ def estimate(
             size -= sum(piece.size for piece in measured if piece.key >= file.start)
         # While files are being merged the first rows may be in another level's.
         start = max(file.start, behind) if pieces else behind
-        pieces.append(Piece(start, max(size, 0)))
+        pieces.append(RowRun(start, max(size, 0)))
     return pieces

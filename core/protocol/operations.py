@@ -20,12 +20,12 @@ __all__ = [
     "OPERATIONS",
     "READ_ROWS",
     "READ_ROWS_KEYS_MAX",
-    "Access",
-    "Division",
     "Latency",
     "OperationSpec",
+    "RequestDivision",
     "Right",
     "Route",
+    "StateAccess",
     "is_read_only",
 ]
 
@@ -46,7 +46,7 @@ class Route(Enum):
     HERE = "the worker that is called; the answer is about that worker alone"
 
 
-class Division(Enum):
+class RequestDivision(Enum):
     """How a request about rows of several workers is divided."""
 
     NONE = "not at all"
@@ -54,7 +54,7 @@ class Division(Enum):
     RANGE = "the first worker with rows answers, and names the key at which the next one begins"
 
 
-class Access(Enum):
+class StateAccess(Enum):
     """What an operation does to the state of the cluster."""
 
     READ = "changes nothing"
@@ -95,12 +95,12 @@ class OperationSpec:
     request: Any
     response: Any
     route: Route
-    access: Access
+    access: StateAccess
     latency: Latency
     right: Right = Right.INSTANCE
     key_field: str = ""
     """The field with the row, of an operation with ``Route.KEY``."""
-    division: Division = Division.NONE
+    division: RequestDivision = RequestDivision.NONE
     allows_stale: bool = False
     """True if a copy of the rows may answer a request that accepts stale data."""
     needs_fresh_keys: bool = True
@@ -109,7 +109,9 @@ class OperationSpec:
     """False: an operation of the protocol that this server refuses by name."""
 
 
-def _call(name: str, route: Route, access: Access, latency: Latency, **more: Any) -> OperationSpec:
+def _call(
+    name: str, route: Route, access: StateAccess, latency: Latency, **more: Any
+) -> OperationSpec:
     """Return a row of the protocol; its messages have the operation's name."""
     fields: dict[str, Any] = {
         "request": getattr(pb, f"{name}Request", None),
@@ -121,12 +123,12 @@ def _call(name: str, route: Route, access: Access, latency: Latency, **more: Any
     return OperationSpec(name=name, **fields | more)
 
 
-def _own(name: str, route: Route, access: Access, **more: Any) -> OperationSpec:
+def _own(name: str, route: Route, access: StateAccess, **more: Any) -> OperationSpec:
     """Return a row of rowtide's own, with JSON bodies."""
     return _call(name, route, access, Latency.ADMIN, **{"right": Right.ADMIN, **more})
 
 
-def _between(request: Any, response: Any, route: Route, access: Access) -> OperationSpec:
+def _between(request: Any, response: Any, route: Route, access: StateAccess) -> OperationSpec:
     """Return a row of what one worker asks of another."""
     return OperationSpec(
         name=request.operation,
@@ -139,8 +141,8 @@ def _between(request: Any, response: Any, route: Route, access: Access) -> Opera
     )
 
 
-_READ, _WRITE = Access.READ, Access.WRITE
-_BATCH, _RANGE = Division.BATCH, Division.RANGE
+_READ, _WRITE = StateAccess.READ, StateAccess.WRITE
+_BATCH, _RANGE = RequestDivision.BATCH, RequestDivision.RANGE
 
 _EXACT_ROWS = {"request": pb.ReadRowsRequest, "response": pb.ReadRowsResponse}
 
@@ -254,4 +256,4 @@ OPERATIONS: dict[str, OperationSpec] = {spec.name: spec for spec in _ROWS}
 def is_read_only(name: str) -> bool:
     """True if an operation changes nothing; False also of one that is not in the table."""
     spec = OPERATIONS.get(name)
-    return spec is not None and spec.access is Access.READ
+    return spec is not None and spec.access is StateAccess.READ

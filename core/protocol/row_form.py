@@ -29,9 +29,9 @@ __all__ = [
     "HEADS_KNOWN",
     "PAYLOAD_BYTES_MAX",
     "SIZES",
+    "FormLearner",
     "Forms",
     "PackedCells",
-    "Place",
     "RowForm",
     "are_finite",
     "is_text",
@@ -66,7 +66,7 @@ F = TypeVar("F")
 _Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
-class Place(Generic[F]):
+class FormLearner(Generic[F]):
     """What is known of rows that are found by the same thing: their form, where that helps.
 
     Learning costs some ten times what a form saves once. So it takes ``PAUSE_MIN`` rows to learn a
@@ -111,19 +111,19 @@ class Forms(Generic[F]):
     PLACES_MAX = 2048
 
     def __init__(self) -> None:
-        self._places: dict[Any, Place[F]] = {}
-        self.find: Callable[[Any], Place[F] | None] = self._places.get
+        self._places: dict[Any, FormLearner[F]] = {}
+        self.find: Callable[[Any], FormLearner[F] | None] = self._places.get
 
-    def place(self, found_by: Any) -> Place[F]:
+    def place(self, found_by: Any) -> FormLearner[F]:
         """Return where a form found by this is kept, made where it is missing."""
         place = self._places.get(found_by)
         if place is None:
             if len(self._places) >= self.PLACES_MAX:
                 self._places.clear()
-            place = self._places[found_by] = Place()
+            place = self._places[found_by] = FormLearner()
         return place
 
-    def places(self) -> list[Place[F]]:
+    def places(self) -> list[FormLearner[F]]:
         """Return every place."""
         return list(self._places.values())
 

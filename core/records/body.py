@@ -15,22 +15,22 @@ __all__ = [
     "NO_INDEXES",
     "Body",
     "Commit",
-    "Copy",
+    "CopyBody",
     "CopyEntry",
-    "Delete",
+    "DeleteBody",
     "IndexBuild",
     "IndexFeed",
     "IndexWrite",
     "NoOp",
     "Options",
-    "Put",
+    "PutBody",
     "Reclaim",
     "Seal",
     "Snapshot",
     "SnapshotRow",
     "SourcePosition",
-    "Stream",
-    "Update",
+    "StreamOptions",
+    "UpdateBody",
 ]
 
 
@@ -55,7 +55,7 @@ NO_INDEXES: Sequence[IndexWrite] = ()
 
 
 @dataclass(slots=True)
-class Put:
+class PutBody:
     """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
 
     key: list[bytes]
@@ -65,7 +65,7 @@ class Put:
 
 
 @dataclass(slots=True)
-class Update:
+class UpdateBody:
     """``cells`` are merged into the row."""
 
     key: list[bytes]
@@ -75,7 +75,7 @@ class Update:
 
 
 @dataclass(slots=True)
-class Delete:
+class DeleteBody:
     """The row is gone."""
 
     key: list[bytes]
@@ -84,7 +84,7 @@ class Delete:
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamOptions:
     """A table's stream while it is on. ``columns`` are those whose former values are kept."""
 
     id: str
@@ -99,7 +99,7 @@ class Options:
 
     time_to_live: int
     max_versions: int
-    stream: Stream | None
+    stream: StreamOptions | None
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class CopyEntry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Copy:
+class CopyBody:
     """Rows of ``source``, which this shard takes the place of, as they are stored there.
 
     ``offset`` is that of the source's log up to which they have all that was written. With
@@ -204,9 +204,9 @@ class SourcePosition:
 
 Body = (
     NoOp
-    | Put
-    | Update
-    | Delete
+    | PutBody
+    | UpdateBody
+    | DeleteBody
     | Options
     | Reclaim
     | Seal
@@ -214,6 +214,6 @@ Body = (
     | Commit
     | IndexBuild
     | IndexFeed
-    | Copy
+    | CopyBody
     | SourcePosition
 )

@@ -1,9 +1,9 @@
 """One change of a table as its readers get it, from the log or from the Stream API.
 
-What it says is taken apart when somebody asks: whoever only counts or passes on pays for nothing
-more. ``stamp`` is the commit stamp in microseconds. It rises along a key through splits, merges and
-moves of shards, so (key, stamp) names a change for good: a reader that meets one again drops it by
-that. ``sequence`` is the place in the shard's log, and compares within one shard only.
+A change is decoded only when it is read. A caller that counts changes or passes them on does not
+pay for that. ``stamp`` is the commit stamp in microseconds. It rises along a key through splits,
+merges and moves of shards, so (key, stamp) names a change for good: a reader that meets one again
+drops it by that. ``sequence`` is the place in the shard's log, and compares within one shard only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = [
     "ROW",
     "UPDATE",
     "Change",
+    "ChangeParts",
     "ChangeTable",
     "Kind",
     "LoggedChange",
-    "Parts",
     "WireChange",
 ]
 
@@ -48,7 +48,7 @@ class ChangeTable(NamedTuple):
     key_names: tuple[bytes, ...]
 
 
-class Parts(NamedTuple):
+class ChangeParts(NamedTuple):
     """A change taken apart: values as variants. ``before`` are the original columns asked for."""
 
     key: Sequence[bytes]
@@ -69,10 +69,12 @@ class Change:
         self.shard = shard
         self.sequence = sequence
         self.stamp = stamp
-        self._parts: Parts | None = None
+        self._parts: ChangeParts | None = None
 
     @classmethod
-    def of(cls, kind: Kind, table: ChangeTable, shard: str, stamp: int, parts: Parts) -> Change:
+    def of(
+        cls, kind: Kind, table: ChangeTable, shard: str, stamp: int, parts: ChangeParts
+    ) -> Change:
         """Return a change that was taken apart already and stands at no place of a log."""
         change = Change(kind, table, shard, -1, stamp)
         change._parts = parts
@@ -82,7 +84,7 @@ class Change:
         return f"<{self.kind} {self.table.name} {dict(self.key)} @{self.stamp}>"
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> ChangeParts:
         """Return key and cells as they are stored."""
         if self._parts is None:
             self._parts = self._taken_apart()
@@ -137,7 +139,7 @@ class Change:
         """Keep of the cells only these."""
         self._parts = self.parts._replace(cells=cells)
 
-    def _taken_apart(self) -> Parts:
+    def _taken_apart(self) -> ChangeParts:
         raise NotImplementedError
 
 
@@ -167,11 +169,13 @@ class LoggedChange(Change):
         self._value = value
         self._at = at
 
-    def _taken_apart(self) -> Parts:
+    def _taken_apart(self) -> ChangeParts:
         body = record.decode_body(self._value, self._at)
-        assert isinstance(body, record.Put | record.Update | record.Delete), "its kind was seen"
-        cells = () if isinstance(body, record.Delete) else body.cells
-        return Parts(body.key, cells, body.before)
+        assert isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody), (
+            "its kind was seen"
+        )
+        cells = () if isinstance(body, record.DeleteBody) else body.cells
+        return ChangeParts(body.key, cells, body.before)
 
 
 class WireChange(Change):
@@ -194,10 +198,10 @@ class WireChange(Change):
         self._row = row
         self._before = before
 
-    def _taken_apart(self) -> Parts:
+    def _taken_apart(self) -> ChangeParts:
         row = plainbuffer.decode_row(self._row)
         before = plainbuffer.decode_row(self._before).cells if self._before else None
-        return Parts([value for _, value in row.key], row.cells, before)
+        return ChangeParts([value for _, value in row.key], row.cells, before)
 
 
 def _version(cell: Cell) -> int:

@@ -37,22 +37,22 @@ from rowtide.core.records.body import (
     NO_INDEXES,
     Body,
     Commit,
-    Copy,
+    CopyBody,
     CopyEntry,
-    Delete,
+    DeleteBody,
     IndexBuild,
     IndexFeed,
     IndexWrite,
     NoOp,
     Options,
-    Put,
+    PutBody,
     Reclaim,
     Seal,
     Snapshot,
     SnapshotRow,
     SourcePosition,
-    Stream,
-    Update,
+    StreamOptions,
+    UpdateBody,
 )
 from rowtide.core.values.cell import Cell
 
@@ -67,24 +67,24 @@ __all__ = [
     "SINGLE",
     "Body",
     "Commit",
-    "Copy",
+    "CopyBody",
     "CopyEntry",
     "CorruptRecord",
-    "Delete",
+    "DeleteBody",
     "Envelope",
     "IndexBuild",
     "IndexFeed",
     "IndexWrite",
     "NoOp",
     "Options",
-    "Put",
+    "PutBody",
     "Reclaim",
     "Seal",
     "Snapshot",
     "SnapshotRow",
     "SourcePosition",
-    "Stream",
-    "Update",
+    "StreamOptions",
+    "UpdateBody",
     "decode_body",
     "decode_envelope",
     "decode_record",
@@ -144,12 +144,12 @@ class Envelope(NamedTuple):
     group: int
 
 
-_CELLS = (Put, Update)
-_CHANGES: dict[int, type[Put | Update]] = {2: Put, 4: Update}
+_CELLS = (PutBody, UpdateBody)
+_CHANGES: dict[int, type[PutBody | UpdateBody]] = {2: PutBody, 4: UpdateBody}
 
 
 def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> bytes:
-    """Return the body of a ``Put`` (a ``whole`` row) or an ``Update`` of nothing but these."""
+    """Return the body of a ``PutBody`` (``whole``) or an ``UpdateBody`` with only these cells."""
     kind = b"\x02" if whole else b"\x04"
     return b"".join((kind, write_key(key), write_cells(cells), b"\x00\x00"))
 
@@ -159,14 +159,14 @@ def encode_body(body: Body) -> bytes:
     if isinstance(body, _CELLS):
         return b"".join(
             (
-                b"\x02" if type(body) is Put else b"\x04",
+                b"\x02" if type(body) is PutBody else b"\x04",
                 write_key(body.key),
                 write_cells(body.cells),
                 write_optional_cells(body.before),
                 _encode_indexes(body.indexes) if body.indexes else b"\x00",
             )
         )
-    if isinstance(body, Delete):
+    if isinstance(body, DeleteBody):
         return b"".join(
             (
                 b"\x06",
@@ -196,7 +196,15 @@ def _encode_indexes(indexes: Sequence[IndexWrite]) -> bytes:
 
 
 Hidden = (
-    Options | Reclaim | Seal | Snapshot | Commit | IndexBuild | IndexFeed | Copy | SourcePosition
+    Options
+    | Reclaim
+    | Seal
+    | Snapshot
+    | Commit
+    | IndexBuild
+    | IndexFeed
+    | CopyBody
+    | SourcePosition
 )
 
 
@@ -226,7 +234,7 @@ def _encode_hidden(body: Hidden) -> bytes:
         return b"\x10" + write_bytes(body.id.encode())
     if isinstance(body, IndexBuild | IndexFeed):
         return _encode_index(body)
-    if isinstance(body, Copy):
+    if isinstance(body, CopyBody):
         return _encode_copy(body)
     if isinstance(body, SourcePosition):
         fields = (body.source.encode(), body.begin, body.end, body.position)
@@ -234,7 +242,7 @@ def _encode_hidden(body: Hidden) -> bytes:
     return _encode_snapshot(body)
 
 
-def _encode_copy(body: Copy) -> bytes:
+def _encode_copy(body: CopyBody) -> bytes:
     parts = [
         b"\x16",
         write_bytes(body.source.encode()),
@@ -262,7 +270,7 @@ def _encode_index(body: IndexBuild | IndexFeed) -> bytes:
     return b"".join((b"\x12", write_long(body.table), following, _encode_indexes(body.indexes)))
 
 
-def _encode_stream(stream: Stream | None) -> bytes:
+def _encode_stream(stream: StreamOptions | None) -> bytes:
     if stream is None:
         return b"\x00"
     return b"".join(
@@ -378,27 +386,27 @@ def _read_noop(_value: bytes, position: int) -> tuple[NoOp, int]:
     return NoOp(), position
 
 
-def _read_put_v1(value: bytes, position: int) -> tuple[Put, int]:
+def _read_put_v1(value: bytes, position: int) -> tuple[PutBody, int]:
     key, position = read_key(value, position)
     cells, position = read_cells(value, position)
     before, position = read_optional_cells(value, position)
-    return Put(key, cells, before), position
+    return PutBody(key, cells, before), position
 
 
-def _read_update_v1(value: bytes, position: int) -> tuple[Update, int]:
+def _read_update_v1(value: bytes, position: int) -> tuple[UpdateBody, int]:
     key, position = read_key(value, position)
     cells, position = read_cells(value, position)
     before, position = read_optional_cells(value, position)
-    return Update(key, cells, before), position
+    return UpdateBody(key, cells, before), position
 
 
-def _read_delete_v1(value: bytes, position: int) -> tuple[Delete, int]:
+def _read_delete_v1(value: bytes, position: int) -> tuple[DeleteBody, int]:
     key, position = read_key(value, position)
     before, position = read_optional_cells(value, position)
-    return Delete(key, before), position
+    return DeleteBody(key, before), position
 
 
-def _read_put(value: bytes, position: int) -> tuple[Put, int]:
+def _read_put(value: bytes, position: int) -> tuple[PutBody, int]:
     put, position = _read_put_v1(value, position)
     if value[position]:
         put.indexes, position = _read_indexes(value, position)
@@ -406,13 +414,13 @@ def _read_put(value: bytes, position: int) -> tuple[Put, int]:
     return put, position + 1
 
 
-def _read_update(value: bytes, position: int) -> tuple[Update, int]:
+def _read_update(value: bytes, position: int) -> tuple[UpdateBody, int]:
     update, position = _read_update_v1(value, position)
     update.indexes, position = _read_indexes(value, position)
     return update, position
 
 
-def _read_delete(value: bytes, position: int) -> tuple[Delete, int]:
+def _read_delete(value: bytes, position: int) -> tuple[DeleteBody, int]:
     delete, position = _read_delete_v1(value, position)
     delete.indexes, position = _read_indexes(value, position)
     return delete, position
@@ -470,12 +478,12 @@ def _read_options(value: bytes, position: int) -> tuple[Options, int]:
     return Options(time_to_live, max_versions, stream), position
 
 
-def _read_stream(value: bytes, position: int) -> tuple[Stream, int]:
+def _read_stream(value: bytes, position: int) -> tuple[StreamOptions, int]:
     stream_id, position = read_text(value, position)
     enabled_at_us, position = read_long(value, position)
     expiration_hours, position = read_long(value, position)
     columns, position = read_texts(value, position)
-    return Stream(stream_id, enabled_at_us, expiration_hours, columns), position
+    return StreamOptions(stream_id, enabled_at_us, expiration_hours, columns), position
 
 
 def _read_reclaim(value: bytes, position: int) -> tuple[Reclaim, int]:
@@ -508,7 +516,7 @@ def _read_commit(value: bytes, position: int) -> tuple[Commit, int]:
     return Commit(transaction_id), position
 
 
-def _read_copy(value: bytes, position: int) -> tuple[Copy, int]:
+def _read_copy(value: bytes, position: int) -> tuple[CopyBody, int]:
     source, position = read_text(value, position)
     offset, position = read_long(value, position)
     complete = value[position]
@@ -522,7 +530,7 @@ def _read_copy(value: bytes, position: int) -> tuple[Copy, int]:
             stored, position = read_bytes(value, position)
             entries.append(CopyEntry(key, stored))
         count, position = read_count(value, position)
-    return Copy(source, offset, bool(complete), entries), position
+    return CopyBody(source, offset, bool(complete), entries), position
 
 
 def _read_source_position(value: bytes, position: int) -> tuple[SourcePosition, int]:

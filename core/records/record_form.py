@@ -20,7 +20,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, SequenceInfo
 from rowtide.core.protocol.row_form import CELLS_MAX, SIZES, Forms, is_text, picker, seed, wire_head
 from rowtide.core.records.avro import cell_head, key_head, logged_bytes, read_long, write_long
-from rowtide.core.records.record import Put, Update
+from rowtide.core.records.record import PutBody, UpdateBody
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.crc8 import CELL_ENDS, ROW_ENDS, crc8
@@ -34,7 +34,7 @@ _LONGEST = 10
 _INT64 = Struct("<q")
 
 
-class Column(NamedTuple):
+class FormColumn(NamedTuple):
     """A column of the key, or a cell: what stands before its data in log and wire."""
 
     logged: bytes
@@ -62,7 +62,11 @@ class RecordForm:
     )
 
     def __init__(
-        self, key: Sequence[Column], cells: Sequence[Column], version_bytes: int, last: bytes
+        self,
+        key: Sequence[FormColumn],
+        cells: Sequence[FormColumn],
+        version_bytes: int,
+        last: bytes,
     ) -> None:
         """Take the form of a body that ends with ``last``."""
         self._key_heads = tuple(column.logged for column in key)
@@ -85,7 +89,9 @@ class RecordForm:
         self._template = [*parts, b"", b""]
 
     @classmethod
-    def of(cls, names: Sequence[bytes], body: Put | Update, encoded: bytes) -> RecordForm | None:
+    def of(
+        cls, names: Sequence[bytes], body: PutBody | UpdateBody, encoded: bytes
+    ) -> RecordForm | None:
         """Return the form of a record with this body, or None where it can have none."""
         cells = body.cells
         if not 0 < len(cells) <= CELLS_MAX or body.before is not None:
@@ -160,27 +166,27 @@ def _plain(cell: Cell, version: int) -> bool:
     )
 
 
-def _column(name: bytes, value: bytes) -> Column:
+def _column(name: bytes, value: bytes) -> FormColumn:
     kind, size = value[0], variant.payload_size(value)
     head = key_head(kind, size)
-    return Column(
+    return FormColumn(
         head, logged_bytes(value), wire_head(name, kind, size), seed(name, kind, size), kind
     )
 
 
-def _cell(cell: Cell) -> Column:
+def _cell(cell: Cell) -> FormColumn:
     name, _, value, _, _ = cell
     kind, size = value[0], variant.payload_size(value)
-    return Column(
+    return FormColumn(
         cell_head(name, kind, size), logged_bytes(value), wire_head(name, kind, size), 0, kind
     )
 
 
-def _texts(columns: Sequence[Column]) -> list[int]:
+def _texts(columns: Sequence[FormColumn]) -> list[int]:
     return [i for i, column in enumerate(columns) if column.kind == variant.STRING]
 
 
-def _integers(columns: Sequence[Column]) -> list[int]:
+def _integers(columns: Sequence[FormColumn]) -> list[int]:
     return [i for i, column in enumerate(columns) if column.kind == variant.INTEGER]
 
 

@@ -48,14 +48,14 @@ def selected_row(
     if envelope.at != offset:
         return None
     body = record.decode_body(value, at)
-    if not isinstance(body, record.Put | record.Update | record.Delete):
+    if not isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
         return None
-    cells = () if isinstance(body, record.Delete) else body.cells
+    cells = () if isinstance(body, record.DeleteBody) else body.cells
     key = list(zip(names, body.key, strict=True))
-    kept = selection.choose(key, cells, merges=isinstance(body, record.Update))
+    kept = selection.choose(key, cells, merges=isinstance(body, record.UpdateBody))
     if kept is None:
         return None
-    if not isinstance(body, record.Delete):
+    if not isinstance(body, record.DeleteBody):
         body.cells = kept
     return _encoded(envelope.stamp, body, names)
 
@@ -82,9 +82,9 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
             place.hits += 1
             return _new(StreamRow, (_ACTIONS[value[at]], envelope.stamp, row, None))
     body = record.decode_body(value, at)
-    if not isinstance(body, record.Put | record.Update | record.Delete):
+    if not isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
         return None
-    if not isinstance(body, record.Delete):
+    if not isinstance(body, record.DeleteBody):
         place = place or FORMS.place(found_by)
         place.left -= 1
         if place.left <= 0 and place.judge():
@@ -93,12 +93,12 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
 
 
 def _encoded(
-    stamp: int, body: record.Put | record.Update | record.Delete, names: Sequence[bytes]
+    stamp: int, body: record.PutBody | record.UpdateBody | record.DeleteBody, names: Sequence[bytes]
 ) -> StreamRow:
     cells: Sequence[Cell] = ()
     action = DELETE_ROW
-    if not isinstance(body, record.Delete):
-        action, cells = PUT_ROW if isinstance(body, record.Put) else UPDATE_ROW, body.cells
+    if not isinstance(body, record.DeleteBody):
+        action, cells = PUT_ROW if isinstance(body, record.PutBody) else UPDATE_ROW, body.cells
     key = list(zip(names, body.key, strict=True))
     sequence = SequenceInfo(0, stamp, 0)
     row = plainbuffer.HEADER + plainbuffer.encode_row(key, cells, sequence=sequence)

@@ -1,7 +1,7 @@
 """A requested change of one row, and what became of it.
 
-A ``Change`` is what a client asked for, checked against the schema but not against the row. A
-shard evaluates it into a mutation: versions assigned, increments computed, or a refusal.
+A ``ChangeRequest`` is what a client asked for, checked against the schema but not against the row.
+A shard evaluates it into a mutation: versions assigned, increments computed, or a refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "RETURN_KEY",
     "RETURN_NOTHING",
     "UPDATE",
-    "Change",
+    "ChangeRequest",
     "ColumnCondition",
     "Outcome",
 ]
@@ -52,7 +52,7 @@ class ColumnCondition(Protocol):
 
 
 @dataclass(slots=True)
-class Change:
+class ChangeRequest:
     """One row's change as asked for. ``key`` is (name, variant) in the schema's order."""
 
     kind: int

@@ -17,7 +17,7 @@ from rowtide.core.rows.chunk import DELETED, HEADER_BYTES, header, key_state, ro
 from rowtide.core.rows.chunk import cells_of as chunk_cells
 from rowtide.core.rows.fold import ChunkReader
 from rowtide.core.rows.overlay import RangeReader
-from rowtide.core.rows.wide_row import Part, decode_token, encode_token, read_part
+from rowtide.core.rows.wide_row import RowPart, decode_token, encode_token, read_part
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.schema import TableOptions
 from rowtide.core.values.version import Window, expiry_floor_ms, visible_cells
@@ -205,7 +205,7 @@ def answer(
     return _choose(first[start : start + key_size], cells, wanted, options, now_ms)
 
 
-def _part_answer(key_piece: bytes, part: Part) -> RowAnswer:
+def _part_answer(key_piece: bytes, part: RowPart) -> RowAnswer:
     cells, following = part
     token = b"" if following is None else encode_token(following)
     wire = _wire(key_piece, cells) if cells or not token else b""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.row_form import Forms, PackedCells, Place, RowForm, picker, singles
+from rowtide.core.protocol.row_form import FormLearner, Forms, PackedCells, RowForm, picker, singles
 from rowtide.core.rows.chunk import CHUNK_BYTES, HEADER_BYTES, cells_of, header
 from rowtide.core.rows.row_walk import ROW_END, STORED_END, Walked, rejoined, walk
 from rowtide.core.values.cell import Cell
@@ -186,7 +186,7 @@ def updated(
     return None if made is None else (made, stamped)
 
 
-def _walked(first: bytes, changes: RowForm, place: Place[Patch] | None) -> Walked | None:
+def _walked(first: bytes, changes: RowForm, place: FormLearner[Patch] | None) -> Walked | None:
     """Walk a narrow row that no patch changed; learn one of it, now and then."""
     if place is None:
         place = PATCHES.place((changes, _cells_bytes(first)[1]))
@@ -196,7 +196,7 @@ def _walked(first: bytes, changes: RowForm, place: Place[Patch] | None) -> Walke
     return walk(first)
 
 
-def _place(first: bytes, changes: RowForm) -> tuple[int, Place[Patch] | None]:
+def _place(first: bytes, changes: RowForm) -> tuple[int, FormLearner[Patch] | None]:
     """Return where a row's cells begin, and what is known of changing such rows."""
     start, size = _cells_bytes(first)
     return start, PATCHES.find((changes, size))

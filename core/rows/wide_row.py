@@ -28,7 +28,15 @@ from rowtide.core.values.version import expiry_floor_ms, visible_cells
 if TYPE_CHECKING:
     from rowtide.core.rows.read import Selection, StoredRow
 
-__all__ = ["START", "Part", "Position", "decode_token", "encode_token", "read_part", "wire_bytes"]
+__all__ = [
+    "START",
+    "RowPart",
+    "RowPosition",
+    "decode_token",
+    "encode_token",
+    "read_part",
+    "wire_bytes",
+]
 
 SCAN_BYTES_MAX = 16 * 1024 * 1024
 """Stored bytes that one answer looks at. Beyond it, a run of hidden cells ends the part."""
@@ -39,7 +47,7 @@ _ROW_END = b"\xff"
 """Above every border."""
 
 
-class Position(NamedTuple):
+class RowPosition(NamedTuple):
     """Where the reading of a row goes on: at ``border``, empty for its beginning.
 
     Of the column there, ``rank`` versions have been passed and ``taken`` of them answered.
@@ -52,22 +60,22 @@ class Position(NamedTuple):
     columns: int = 0
 
 
-START = Position()
+START = RowPosition()
 
 
-class Part(NamedTuple):
+class RowPart(NamedTuple):
     """Cells that answer, and where to go on (None: the answer is complete)."""
 
     cells: Sequence[Cell]
-    following: Position | None
+    following: RowPosition | None
 
 
-def encode_token(at: Position) -> bytes:
+def encode_token(at: RowPosition) -> bytes:
     """Return what a client sends back to go on."""
     return _TOKEN.pack(_TOKEN_FORMAT, at.rank, at.taken, at.columns) + at.border
 
 
-def decode_token(token: bytes) -> Position:
+def decode_token(token: bytes) -> RowPosition:
     """Return the place that a client's token names. Raises OTSParameterInvalid."""
     if not token:
         return START
@@ -78,7 +86,7 @@ def decode_token(token: bytes) -> Position:
     name, version = chunks.decode_border(edge)
     if not 0 <= version <= INT64_MAX or chunks.border(name, version) != edge:
         raise _bad_token()
-    return Position(edge, rank, taken, columns)
+    return RowPosition(edge, rank, taken, columns)
 
 
 def _bad_token() -> Rejected:
@@ -97,9 +105,9 @@ def read_part(
     options: TableOptions,
     now_ms: int,
     *,
-    at: Position = START,
+    at: RowPosition = START,
     bytes_max: int,
-) -> Part | None:
+) -> RowPart | None:
     """Return what answers ``wanted`` from ``at`` on; None where the row counts as absent."""
     reader = _Chunks(rows, row)
     if wanted.filter is not None and wanted.filter.page is None:
@@ -140,19 +148,19 @@ def _gathered(
     wanted: Selection,
     options: TableOptions,
     now_ms: int,
-    at: Position,
+    at: RowPosition,
     bytes_max: int,
-) -> Part:
+) -> RowPart:
     choice = _Choice(wanted, options, now_ms, at, bytes_max)
     reader.scanned = 0
     passed = 0
     for run in _cells(reader, wanted, at, choice):
         if run and passed > SCAN_BYTES_MAX:
-            return Part(choice.chosen, choice.before(run[0]))
+            return RowPart(choice.chosen, choice.before(run[0]))
         if choice.take(run):
-            return Part(choice.chosen, choice.following)
+            return RowPart(choice.chosen, choice.following)
         passed = reader.scanned
-    return Part(choice.chosen, None)
+    return RowPart(choice.chosen, None)
 
 
 class _Chunks:
@@ -185,7 +193,7 @@ class _Chunks:
 
 
 def _cells(
-    reader: _Chunks, wanted: Selection, at: Position, choice: _Choice | None = None
+    reader: _Chunks, wanted: Selection, at: RowPosition, choice: _Choice | None = None
 ) -> Iterator[list[Cell]]:
     """Yield the stored cells of the wanted columns in order, from ``at`` on, chunk by chunk.
 
@@ -203,7 +211,7 @@ def _cells(
                         break
 
 
-def _spans(wanted: Selection, at: Position) -> Iterator[tuple[bytes, bytes]]:
+def _spans(wanted: Selection, at: RowPosition) -> Iterator[tuple[bytes, bytes]]:
     """Yield the ranges of borders that are wanted, in order."""
     low = chunks.border(wanted.start_column) if wanted.start_column is not None else b""
     high = chunks.border(wanted.end_column) if wanted.end_column is not None else _ROW_END
@@ -257,7 +265,7 @@ class _Choice:
         wanted: Selection,
         options: TableOptions,
         now_ms: int,
-        at: Position,
+        at: RowPosition,
         bytes_max: int,
     ) -> None:
         self._start_ms, self._end_ms, self._want = wanted.window
@@ -267,7 +275,7 @@ class _Choice:
         self._floor_ms = expiry_floor_ms(options, now_ms)
         self._keep = options.max_versions
         self.chosen: list[Cell] = []
-        self.following: Position | None = None
+        self.following: RowPosition | None = None
         self.name = chunks.decode_border(at.border)[0] if at.border else None
         _, self._rank, self._taken, self._columns = at
         self._version = INT64_MAX
@@ -302,11 +310,11 @@ class _Choice:
             self._taken += 1
         return False
 
-    def before(self, cell: Cell) -> Position:
+    def before(self, cell: Cell) -> RowPosition:
         """Return the place of the next cell that was not passed."""
         if cell.name == self.name:
-            return Position(_border_of(cell), self._rank, self._taken, self._columns)
-        return Position(_border_of(cell), 0, 0, self._columns)
+            return RowPosition(_border_of(cell), self._rank, self._taken, self._columns)
+        return RowPosition(_border_of(cell), 0, 0, self._columns)
 
     def past(self, place: bytes) -> bytes | None:
         """Return where the next column begins if nothing more of the one at ``place`` answers."""

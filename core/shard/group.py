@@ -16,7 +16,7 @@ from typing import Protocol
 
 from rowtide.core.records import record
 from rowtide.core.rows import capacity
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard.evaluated import Evaluated, Resolved
 from rowtide.core.shard.shard import Shard
@@ -67,7 +67,7 @@ class Transaction:
         if partition_key != self.partition_key:
             raise out_of_scope("transaction", self.partition_key, partition_key)
 
-    def apply(self, shard: Shard, change: Change, now_us: int) -> Outcome:
+    def apply(self, shard: Shard, change: ChangeRequest, now_us: int) -> Outcome:
         """Decide a change over what this transaction sees. Raises ``Rejected``."""
         self.require(change.key[0][1])
         limits = shard.limits
@@ -106,7 +106,7 @@ class AtomicBatch:
     the change that was refused.
     """
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[ChangeRequest]) -> None:
         self.outcomes: list[Outcome] = []
         self.refused: int | None = None
         self.changes = changes

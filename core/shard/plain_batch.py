@@ -20,7 +20,7 @@ from rowtide.core import native
 from rowtide.core.native import PlainRow
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.shard import Shard
@@ -61,13 +61,13 @@ class PlainBatch:
     After ``evaluate`` there is an outcome per row, or the reason why it is not written.
     """
 
-    def __init__(self, rows: list[PlainRow], change: Callable[[int], Change]) -> None:
+    def __init__(self, rows: list[PlainRow], change: Callable[[int], ChangeRequest]) -> None:
         self.outcomes: Sequence[Outcome | StoreError] = ()
         self._rows = rows
         self._change = change
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ChangeRequest]:
         """The rows as changes, made when they are asked for."""
         return [self._change(place) for place in range(len(self._rows))]
 

@@ -18,7 +18,7 @@ from rowtide.core.protocol.plainbuffer import KeyColumns, RowChange, parse_cells
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, header
 from rowtide.core.rows.fold import ChunkReader, Writes
-from rowtide.core.rows.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.key_ranges import Range
@@ -74,7 +74,12 @@ def decoded(buffer: bytes, limits: Limits) -> RowChange | None:
 
 
 def stored(
-    change: Change, table: Table, held: Range, state: ShardState, rows: ChunkReader, stamp: int
+    change: ChangeRequest,
+    table: Table,
+    held: Range,
+    state: ShardState,
+    rows: ChunkReader,
+    stamp: int,
 ) -> Stored | None:
     """Return what ``change`` becomes over ``rows``, or None where the shard has to decide.
 
@@ -118,7 +123,7 @@ def stored(
     return _new(Stored, (keys[1], made[1], [(keys[0], made[0])], outcome))
 
 
-def _is_alone(change: Change, table: Table) -> bool:
+def _is_alone(change: ChangeRequest, table: Table) -> bool:
     """Return True if a change depends on nothing but the row, and returns nothing of it."""
     return (
         change.kind in _KINDS

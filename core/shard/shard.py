@@ -33,7 +33,7 @@ from rowtide.core.rows.mutation import (
     RETURN_AFTER_MODIFY,
     RETURN_KEY,
     UPDATE,
-    Change,
+    ChangeRequest,
     Outcome,
 )
 from rowtide.core.rows.overlay import Overlay, RangeReader
@@ -60,7 +60,11 @@ ROWS = b"r"
 _new = tuple.__new__
 _NEWEST = Window()
 _EVERY = Window(max_versions=INT64_MAX)
-_KIND_OF: dict[type, int] = {record.Put: PUT, record.Update: UPDATE, record.Delete: DELETE}
+_KIND_OF: dict[type, int] = {
+    record.PutBody: PUT,
+    record.UpdateBody: UPDATE,
+    record.DeleteBody: DELETE,
+}
 
 
 class Shard:
@@ -110,7 +114,7 @@ class Shard:
 
     # Evaluation.
 
-    def evaluate(self, change: Change, now_us: int) -> Evaluated:
+    def evaluate(self, change: ChangeRequest, now_us: int) -> Evaluated:
         """Decide a change against the newest evaluated state.
 
         Raises what refuses it (``resolve``); then nothing has changed. An answer without a body
@@ -125,7 +129,9 @@ class Shard:
             self.view.add(evaluated.writes)
         return evaluated
 
-    def decide(self, change: Change, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
+    def decide(
+        self, change: ChangeRequest, view: RangeReader, stamp: int, now_us: int
+    ) -> Evaluated:
         """Return a change as it is to be logged over ``view``; raises what refuses it."""
         evaluated = None if self.indexes else self._plain(change, view, stamp)
         if evaluated is None:
@@ -133,7 +139,7 @@ class Shard:
             evaluated = self.logged(resolved, view, stamp, now_us)
         return evaluated
 
-    def _plain(self, change: Change, view: RangeReader, stamp: int) -> Evaluated | None:
+    def _plain(self, change: ChangeRequest, view: RangeReader, stamp: int) -> Evaluated | None:
         """Return what a plain write becomes, or None for any other change."""
         stored = plain_write.stored(change, self.table, self.keys, self.state, view, stamp)
         if stored is None or len(stored.body) > self.limits.record_bytes_max:
@@ -148,7 +154,7 @@ class Shard:
 
     def resolve(
         self,
-        change: Change,
+        change: ChangeRequest,
         view: RangeReader,
         stamp: int,
         now_us: int,
@@ -295,7 +301,7 @@ class Shard:
         self.next_offset = offset + 1
         valid = envelope.at == offset
         self._check_group(offset, envelope.group if valid else record.SINGLE)
-        # Nothing follows a seal but a no-op of somebody who has not read it yet.
+        # Nothing follows a seal but a no-op of an owner that has not read it yet.
         if not valid or state.seal is not None:
             state.applied, state.entry = offset, None
             return Replayed(False, [], b"")
@@ -333,17 +339,17 @@ class Shard:
             return b"", self._merged(self.indexes.learned(self.view, body, stamp))
         if isinstance(body, record.SourcePosition):
             return b"", self._seen(further(self.view, *self.sources.write_of(body)))
-        if isinstance(body, record.Copy):
+        if isinstance(body, record.CopyBody):
             if body.complete:
                 self.state.stream_start = offset + 1
             self.sources.forget()
             return b"", self._seen(self.copied(body.entries))
-        if not isinstance(body, record.Put | record.Update | record.Delete):
+        if not isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
             return b"", []
         log_key = key.encode(body.key)
         piece, key_state = plainbuffer.key_piece(list(zip(self.names, body.key, strict=True)))
         at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
-        cells = [] if isinstance(body, record.Delete) else body.cells
+        cells = [] if isinstance(body, record.DeleteBody) else body.cells
         folded = self._folded(_KIND_OF[type(body)], at, cells, self.view, stamp)
         writes = self._merged(folded)
         local = self.indexes.local_writes(self.view, body.indexes, stamp)
@@ -395,10 +401,10 @@ class Shard:
         """Return the keys (low <= key < high) among which a record wrote."""
         if isinstance(body, record.Reclaim):
             return [reclaimed_range(self.view, self.table.table_id, body, self.indexes.place())]
-        if isinstance(body, record.Copy):
+        if isinstance(body, record.CopyBody):
             return [_place_of(entry) for entry in body.entries]
         found = self.indexes.written_ranges(body)
-        if isinstance(body, record.Put | record.Update | record.Delete):
+        if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
             first = row_key(self.table.table_id, log_key)
             found.append((first, row_end(first)))
         return found
@@ -415,7 +421,7 @@ class Shard:
 
     # The parts of an evaluation.
 
-    def _assigned_key(self, change: Change, stamp: int) -> list[tuple[bytes, bytes]]:
+    def _assigned_key(self, change: ChangeRequest, stamp: int) -> list[tuple[bytes, bytes]]:
         """Return the key with AUTO_INCREMENT replaced: stamps increase, so the values do."""
         auto = self.table.auto_increment_index
         if auto is None or change.key[auto][1] != variant.V_AUTO_INCREMENT:
@@ -425,7 +431,7 @@ class Shard:
         return assigned
 
     def _check_condition(
-        self, change: Change, view: RangeReader, at: RowAddress, now_ms: int
+        self, change: ChangeRequest, view: RangeReader, at: RowAddress, now_ms: int
     ) -> int:
         """Raise OTSConditionCheckFail unless the change may happen; return the read units."""
         expectation = change.expectation
@@ -446,7 +452,7 @@ class Shard:
                 raise condition_failed()
         return 1 if expectation != IGNORE or change.condition is not None else 0
 
-    def _names_auto_value(self, change: Change) -> bool:
+    def _names_auto_value(self, change: ChangeRequest) -> bool:
         """True if the client gave a value for an AUTO_INCREMENT column."""
         auto = self.table.auto_increment_index
         return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT
@@ -472,7 +478,7 @@ class Shard:
         return [cell for cell in self._visible(view, at, names, now_ms) if cell.name in names]
 
     def _resolved_cells(
-        self, change: Change, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
+        self, change: ChangeRequest, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
     ) -> Sequence[Cell]:
         """Give every cell its version and every increment its value, in name order."""
         options = self.state.options
@@ -496,7 +502,7 @@ class Shard:
             ]
         return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
 
-    def _returned(self, change: Change, at: RowAddress, cells: Sequence[Cell]) -> bytes:
+    def _returned(self, change: ChangeRequest, at: RowAddress, cells: Sequence[Cell]) -> bytes:
         """Return the answer's row: nothing, the key, or the named modified cells alone."""
         if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
             return b""
@@ -551,7 +557,7 @@ def _body(
     resolved: Resolved, before: list[Cell] | None, indexes: Sequence[IndexWrite]
 ) -> record.Body:
     if resolved.kind == PUT:
-        return record.Put(resolved.key, resolved.cells, before, indexes)
+        return record.PutBody(resolved.key, resolved.cells, before, indexes)
     if resolved.kind == DELETE:
-        return record.Delete(resolved.key, before, indexes)
-    return record.Update(resolved.key, resolved.cells, before, indexes)
+        return record.DeleteBody(resolved.key, before, indexes)
+    return record.UpdateBody(resolved.key, resolved.cells, before, indexes)

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rowtide.core.records.record import Body, Delete, IndexBuild, IndexFeed, IndexWrite, Put, Update
+from rowtide.core.records.record import (
+    Body,
+    DeleteBody,
+    IndexBuild,
+    IndexFeed,
+    IndexWrite,
+    PutBody,
+    UpdateBody,
+)
 from rowtide.core.rows import fold
 from rowtide.core.rows.chunk import row_end, row_key, table_prefix
 from rowtide.core.rows.fold import Writes
@@ -166,7 +174,7 @@ class ShardIndexes:
         """Return the keys (low <= key < high) of the indexes' rows that a record wrote."""
         if isinstance(body, IndexFeed):
             return [_row_range(self._table.table_id, write) for write in body.indexes]
-        if isinstance(body, Put | Update | Delete | IndexBuild):
+        if isinstance(body, PutBody | UpdateBody | DeleteBody | IndexBuild):
             return [_row_range(write.table, write) for write in body.indexes if write.local]
         return []
 

@@ -37,7 +37,7 @@ def options_body(of: Table | ShardState) -> record.Options:
         of.options.max_versions,
         None
         if stream is None
-        else record.Stream(
+        else record.StreamOptions(
             stream.stream_id, stream.enabled_at_us, stream.expiration_hours, list(stream.columns)
         ),
     )
@@ -53,7 +53,7 @@ def in_force(state: ShardState, table: Table) -> bool:
     )
 
 
-def stream_settings(stream: record.Stream | None) -> StreamSettings | None:
+def stream_settings(stream: record.StreamOptions | None) -> StreamSettings | None:
     """Return a stream's settings as its log has them."""
     if stream is None:
         return None

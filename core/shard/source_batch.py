@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rowtide.core.records import record
 from rowtide.core.rows.chunk import table_prefix
 from rowtide.core.rows.fold import Writes
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard import source_row
 from rowtide.core.shard.evaluated import Evaluated
@@ -43,7 +43,7 @@ POSITION_BYTES = 8192
 class Earlier(NamedTuple):
     """What a source gave in a request before a batch: ``changes`` and their ``positions``."""
 
-    changes: Sequence[Change]
+    changes: Sequence[ChangeRequest]
     positions: Sequence[bytes]
 
     def is_held(self, keys: Range, reached: Reached) -> bool:
@@ -67,7 +67,7 @@ class SourceBatch:
     def __init__(
         self,
         source: str,
-        changes: Sequence[Change],
+        changes: Sequence[ChangeRequest],
         positions: Sequence[bytes],
         earlier: Earlier = NOTHING,
     ) -> None:
@@ -146,7 +146,7 @@ def not_reached() -> Unavailable:
     return Unavailable("A row before it was not written.")
 
 
-def _encoded(change: Change) -> bytes:
+def _encoded(change: ChangeRequest) -> bytes:
     return key.encode([value for _, value in change.key])
 
 

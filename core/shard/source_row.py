@@ -15,7 +15,7 @@ from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.records import record
 from rowtide.core.rows import capacity, row_patch
 from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, FORMAT, header, pack_header
-from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.shard import Shard
@@ -37,7 +37,7 @@ def is_plain(shard: Shard) -> bool:
 
 
 def evaluated(
-    change: Change, encoded: bytes, row_key: bytes, shard: Shard, view: Overlay, stamp: int
+    change: ChangeRequest, encoded: bytes, row_key: bytes, shard: Shard, view: Overlay, stamp: int
 ) -> Evaluated | None:
     """Return a change as it is to be logged over ``view``, or None where the shard has to decide.
 

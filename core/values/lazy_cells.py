@@ -1,4 +1,4 @@
-"""Cells that are kept in another form, and made one by one only where somebody reads them."""
+"""Cells that are kept in another form, and made one by one only when they are read."""
 
 from __future__ import annotations
 

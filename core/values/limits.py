@@ -1,4 +1,4 @@
-"""Every bound a request is held to, in one place.
+"""Every limit of a request, in one place.
 
 The defaults are those of the service as its SDKs' tests know them. A field that the service lets a
 user raise is a setting of the same name. Sizes are bytes, counts are counts, times carry their unit

@@ -30,7 +30,7 @@ from demo.replication.watch import Seen, Watch
 from demo.source import TABLES, Source
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.verify.comparison import Verdict
 from rowtide.connectors.verify.pairs import verify_sink, verify_source
 from rowtide.core.values.errors import StoreError
@@ -164,7 +164,7 @@ async def _compare(systems: Systems) -> bool:
     """Compare the origin with the tables, and these with every sink."""
     equal = True
     async with Endpoint(**systems.ready._asdict(), patience_s=PATIENCE_S) as endpoint:
-        place = Place(endpoint, os.environ, str(systems.folder / "connectors"))
+        place = ProcessContext(endpoint, os.environ, str(systems.folder / "connectors"))
         known = {
             name: found.declaration for name, found in (await Declarations(endpoint).all()).items()
         }

@@ -122,7 +122,7 @@ def _fetched(repository: str | None, staging: Path, jars: list[Jar]) -> Iterator
 
 
 def _fetch(repository: str | None, staging: Path, jar: Jar) -> Jar:
-    """Download ``jar`` into ``staging``; a torn or foreign file is thrown away and asked again."""
+    """Download ``jar`` into ``staging``; retry if the file is damaged or another one."""
     # Imported here because a warm start needs neither jgo nor its HTTP client (0.2 s).
     from jgo.maven import MavenContext
 

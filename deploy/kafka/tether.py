@@ -101,7 +101,7 @@ class TetheredProcess:
         pipe = self._watchdog.stdin
         assert pipe is not None
         if not pipe.closed:
-            with contextlib.suppress(BrokenPipeError):  # Somebody ended the watchdog.
+            with contextlib.suppress(BrokenPipeError):  # The watchdog was killed.
                 os.write(pipe.fileno(), b"\n")
             pipe.close()
         self._watchdog.wait()

@@ -28,7 +28,7 @@ from rowtide.stream.api.admin_request import json_answer, json_fields
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
-from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.clock import MachineClock
 
 __all__ = ["AdminOperations", "new_key_id", "new_secret"]
 
@@ -54,7 +54,7 @@ class AdminOperations:
         directory: Directory,
         placement: Placement,
         status: Callable[[], dict[str, Any]],
-        clock: Clock,
+        clock: MachineClock,
     ) -> None:
         self._directory = directory
         self._placement = placement

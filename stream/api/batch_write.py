@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rowtide.core.protocol.plainbuffer import RowChange
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.group import AtomicBatch
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, invalid
 from rowtide.core.values.schema import Table
@@ -29,7 +29,7 @@ class BatchRow(NamedTuple):
 
     row: RowChange
     table: Table | None
-    change: Change | None
+    change: ChangeRequest | None
     failure: StoreError | None
 
 

@@ -18,7 +18,7 @@ from rowtide.core.protocol.plainbuffer import HEADER, RowChange
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.protocol.worker_messages import ExportPartRequest
 from rowtide.core.rows import capacity
-from rowtide.core.rows.mutation import DELETE, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import DELETE, UPDATE, ChangeRequest, Outcome
 from rowtide.core.rows.read import RowAnswer, RowFilter, Selection, StoredRow, answer
 from rowtide.core.values.defined_columns import check_cell_types
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, invalid
@@ -139,7 +139,7 @@ class BulkOperations:
 
     def _change(
         self, table: Table | None, missing: StoreError | None, kind: int, row: RowChange
-    ) -> Change | StoreError:
+    ) -> ChangeRequest | StoreError:
         """Return a row's change, or why there is none.
 
         Raises for a key value that is too long, and for a column with the name of one of the key.
@@ -163,9 +163,9 @@ class BulkOperations:
                 check_cell_types(table.defined_columns, row.cells)
             except Rejected as error:
                 return error
-        return Change(kind, row.key, row.cells)
+        return ChangeRequest(kind, row.key, row.cells)
 
-    def _submit(self, table: Table | None, change: Change | StoreError, tell: Tell) -> None:
+    def _submit(self, table: Table | None, change: ChangeRequest | StoreError, tell: Tell) -> None:
         if isinstance(change, StoreError):
             tell(change)
             return

@@ -36,7 +36,7 @@ from rowtide.stream.cluster.hop import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.index_builder import is_built
-from rowtide.stream.shard.index_feed import Followed, IndexFeeder
+from rowtide.stream.shard.index_feed import IndexFeeder, IndexProgress
 from rowtide.stream.shard.logs import ShardLogs
 from rowtide.stream.shard.owner import ShardOwner
 
@@ -81,7 +81,7 @@ class State(NamedTuple):
         ended = self.ends.get(source)
         if followed is None or ended is None:
             return None
-        at, (end, stamp) = Followed(*followed), ended
+        at, (end, stamp) = IndexProgress(*followed), ended
         behind = max(0, end - at.following)
         late_us = stamp - at.stamp if behind and at.stamp else 0
         return {
@@ -329,7 +329,7 @@ class IndexOperations:
             return 0
         source = owner.shard.shard_id
         followed = [state.fed.get(shard.shard_id, {}).get(source) for shard in shards]
-        return min(0 if at is None else Followed(*at).noted for at in followed)
+        return min(0 if at is None else IndexProgress(*at).noted for at in followed)
 
     def _feeder(self, shard: ShardRange) -> IndexFeeder:
         feeder = self._directory.slot(shard.slot).feeders.get(shard.shard_id)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from rowtide.core.protocol.row_form import Forms, Place
+from rowtide.core.protocol.row_form import FormLearner, Forms
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.rows.whole_form import WholeForm, WholeRows
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
@@ -57,7 +57,7 @@ class AlikeRows(NamedTuple):
         """Return one row."""
         _, table, kind, expectation = self.alike
         row = self.rows.row(index)
-        return BatchRow(row, table, Change(kind, row.key, row.cells, expectation), None)
+        return BatchRow(row, table, ChangeRequest(kind, row.key, row.cells, expectation), None)
 
 
 Row = BatchRow | tuple[AlikeRows | PlainRows, int]
@@ -76,7 +76,7 @@ class KnownRows(NamedTuple):
     """
 
     rows: list[Row | None]
-    unknown: Sequence[tuple[Place[Alike], Sequence[int]]]
+    unknown: Sequence[tuple[FormLearner[Alike], Sequence[int]]]
     plain: PlainRows | None = None
     """Set where all of them are plain."""
 
@@ -90,7 +90,7 @@ class LikeRows:
     def find(self, table: Table, fields: Sequence[bytes]) -> KnownRows:
         """Return the rows that came as these fields of a request, where they are known."""
         rows: list[Row | None] = [None] * len(fields)
-        unknown: list[tuple[Place[Alike], Sequence[int]]] = []
+        unknown: list[tuple[FormLearner[Alike], Sequence[int]]] = []
         for size, places in _by_size(fields):
             if len(places) < TOGETHER_MIN:
                 continue

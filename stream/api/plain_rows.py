@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rowtide.core.native import PlainRow
-from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.values import key
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
@@ -40,7 +40,7 @@ class PlainRows(NamedTuple):
         """Return one row."""
         return self.make(index)
 
-    def change(self, index: int) -> Change:
+    def change(self, index: int) -> ChangeRequest:
         """Return one row as a change."""
         change = self.make(index).change
         assert change is not None, "it was in order when it was read"

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from rowtide.core.native import PlainRow
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.plain_batch import PlainBatch
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.core.values.schema import ShardRange, Table
@@ -62,7 +62,7 @@ class _Part(NamedTuple):
     begin: int
     places: Sequence[int]
 
-    def change(self, index: int) -> Change:
+    def change(self, index: int) -> ChangeRequest:
         """Return one of its rows as a change."""
         return self.its.change(self.places[index])
 

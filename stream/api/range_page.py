@@ -22,7 +22,7 @@ from rowtide.core.values.schema import TableOptions
 from rowtide.core.values.version import expiry_floor_ms
 from rowtide.stream.api.range_scan import Forward, RangePage, next_key
 
-__all__ = ["PageMaker", "Scan", "Source"]
+__all__ = ["PageMaker", "PageSource", "Scan"]
 
 SLICE = 128
 """Rows answered before others get their turn: about two milliseconds."""
@@ -41,7 +41,7 @@ class Scan(NamedTuple):
     """The key of the row it starts at, among the chunks."""
 
 
-class Source(NamedTuple):
+class PageSource(NamedTuple):
     """Rows of one shard in order, and what they are answered by."""
 
     rows: Iterable[StoredRow]
@@ -60,9 +60,9 @@ class PageMaker:
         self._now_ms = now_ms
         self._rows: list[bytes] = []
         self._wire_bytes = self._size = self._scanned = 0
-        self._begun: Source
+        self._begun: PageSource
 
-    def begin(self, sources: Iterator[Source]) -> RangePage | None:
+    def begin(self, sources: Iterator[PageSource]) -> RangePage | None:
         """Return the page if that is quick; otherwise ``hold`` and ``finish`` it.
 
         What is taken from ``sources`` is what the page has: the rest is there for ``hold``.
@@ -81,12 +81,12 @@ class PageMaker:
                 return None
         return self._page()
 
-    def hold(self, sources: Iterator[Source]) -> tuple[list[Source], StoredRow | None]:
+    def hold(self, sources: Iterator[PageSource]) -> tuple[list[PageSource], StoredRow | None]:
         """Return the rows that may still come into the page, in slices, and where it must end.
 
         It ends before a row of several chunks, which would have to be read now.
         """
-        held: list[Source] = []
+        held: list[PageSource] = []
         count = self._limits.range_rows_max - self._scanned
         bytes_left = HELD_PAGES * self._limits.range_bytes_max
         for source in chain((self._begun,), sources):
@@ -103,7 +103,7 @@ class PageMaker:
             held.append(source._replace(rows=stored))
         return held, None
 
-    async def finish(self, held: list[Source], stop: StoredRow | None) -> RangePage:
+    async def finish(self, held: list[PageSource], stop: StoredRow | None) -> RangePage:
         """Return the page made of what was taken and of the rows that were held."""
         for source in held:
             await asyncio.sleep(0)
@@ -112,14 +112,14 @@ class PageMaker:
                 return page
         return self._page(stop)
 
-    def _take(self, source: Source) -> RangePage | None:
+    def _take(self, source: PageSource) -> RangePage | None:
         """Take rows; return the page where it ends before one of them, or within it."""
         as_stored = self._scan.selection.whole and not self._scan.token
         if as_stored and source.forward is not None and native.kind() == "native":
             return self._take_chunks(source, source.forward)
         return self._take_rows(iter(source.rows), source, as_stored=as_stored)
 
-    def _take_chunks(self, source: Source, forward: Forward) -> RangePage | None:
+    def _take_chunks(self, source: PageSource, forward: Forward) -> RangePage | None:
         """Take rows right from the store's chunks, of which most are all of a row.
 
         From the first one that is not, rows are looked for as everywhere.
@@ -143,7 +143,7 @@ class PageMaker:
         return None
 
     def _take_rows(
-        self, rows: Iterator[StoredRow], source: Source, *, as_stored: bool
+        self, rows: Iterator[StoredRow], source: PageSource, *, as_stored: bool
     ) -> RangePage | None:
         while few := list(islice(rows, self._slice)):
             at = 0
@@ -200,7 +200,7 @@ class PageMaker:
         self._size += size
         return len(wires)
 
-    def _take_row(self, stored: StoredRow, source: Source) -> RangePage | None:
+    def _take_row(self, stored: StoredRow, source: PageSource) -> RangePage | None:
         """Take one row; return the page where it ends before it, or within it."""
         selection, _, first_token, started = self._scan
         limits, rows = self._limits, self._rows

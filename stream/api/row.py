@@ -31,7 +31,7 @@ from rowtide.stream.api.batch_write import BatchRow, write_atomically, write_wit
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
 from rowtide.stream.api.plain_write import write_plain
-from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.range_scan import (
     RangePage,
     Span,
@@ -397,7 +397,7 @@ class RowOperations:
         request: pb.GetRangeRequest,
         maker: PageMaker,
         exact: bytes,
-        held: tuple[list[Source], StoredRow | None],
+        held: tuple[list[PageSource], StoredRow | None],
     ) -> bytes:
         return self._range_answer(table, request, await maker.finish(*held)) + exact
 
@@ -412,14 +412,14 @@ class RowOperations:
 
     def _sources(
         self, table: Table, span: Span, view: RangeReader | None, only: frozenset[str] | None
-    ) -> Iterator[Source]:
+    ) -> Iterator[PageSource]:
         for shard in touched(table, span, only):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
             rows = stored_rows(owner, table, shard, span, view)
             chunks = stored_chunks(owner, table, shard, span, view)
-            yield Source(rows, owner.rows if view is None else view, options, chunks)
+            yield PageSource(rows, owner.rows if view is None else view, options, chunks)
 
 
 class Asked(NamedTuple):

@@ -26,7 +26,7 @@ from rowtide.core.rows.mutation import (
     RETURN_AFTER_MODIFY,
     RETURN_KEY,
     UPDATE,
-    Change,
+    ChangeRequest,
 )
 from rowtide.core.rows.read import Selection
 from rowtide.core.shard import plain_write
@@ -304,14 +304,14 @@ def change_of(
     | pb.DeleteRowRequest
     | pb.RowInBatchWriteRowRequest,
     limits: Limits,
-) -> Change:
+) -> ChangeRequest:
     """Return the change that a write request asks of ``table``.
 
     Raises OTSInvalidPK and OTSParameterInvalid.
     """
     check_key(table, row.key, limits, auto=kind != DELETE)
     check_names(row)
-    change = Change(kind, row.key, row.cells)
+    change = ChangeRequest(kind, row.key, row.cells)
     condition = request.condition
     if condition.row_existence:
         change.expectation = condition.row_existence
@@ -328,7 +328,7 @@ def change_of(
     return change
 
 
-def _check_generated(change: Change, value: bytes) -> None:
+def _check_generated(change: ChangeRequest, value: bytes) -> None:
     """Refuse a condition that the value of an AUTO_INCREMENT column does not allow."""
     expectation = change.expectation
     if value == V_AUTO_INCREMENT:
@@ -350,7 +350,7 @@ def _expectation(number: int) -> str:
     return pb.RowExistenceExpectation.Name(pb.RowExistenceExpectation.ValueType(number))
 
 
-def _set_return(change: Change, content: pb.ReturnContent) -> None:
+def _set_return(change: ChangeRequest, content: pb.ReturnContent) -> None:
     names = list(content.return_column_names)
     if content.return_type == RETURN_KEY and names:
         raise invalid("The return_column_names must be empty when the return_type is RT_PK.")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rowtide.core.protocol.plainbuffer import RowChange, decode_row
 from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.rows.source_form import SourceForm, numbered
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, Cell
@@ -25,7 +25,7 @@ from rowtide.stream.api.row_requests import check_row, kind_of
 
 __all__ = ["SourceChanges"]
 
-Held = Callable[[Table | None, StoreError | None, int, RowChange], Change | StoreError]
+Held = Callable[[Table | None, StoreError | None, int, RowChange], ChangeRequest | StoreError]
 """Returns a row's change, held to its table, or why there is none. May raise ``Rejected``."""
 
 
@@ -41,7 +41,7 @@ class SourceChanges:
         """Forms that fit the table, by their number and the kind of change."""
         self._key_texts = any(kind != variant.INTEGER for _, kind in table.key_wire)
 
-    def change(self, item: pb.RowInBulkImportRequest) -> Change:
+    def change(self, item: pb.RowInBulkImportRequest) -> ChangeRequest:
         """Return what a row asks for. Raises ``Rejected`` where it can't be written."""
         kind, time_ms, number = kind_of(item), item.time_ms, item.row_form
         if number:
@@ -49,7 +49,7 @@ class SourceChanges:
             key, cells = form.read(item.row_change)
             if self._key_texts:
                 check_key(self._table, key, self._limits)
-            change = Change(kind, key, cells, time_ms=time_ms)
+            change = ChangeRequest(kind, key, cells, time_ms=time_ms)
         else:
             change = self._change_of(kind, self._row(item.row_change, kind))
             change.time_ms = time_ms
@@ -74,14 +74,14 @@ class SourceChanges:
         self._known[number, kind] = form
         return form
 
-    def _change_of(self, kind: int, row: RowChange) -> Change:
+    def _change_of(self, kind: int, row: RowChange) -> ChangeRequest:
         change = self._held(self._table, None, kind, row)
         if isinstance(change, StoreError):
             raise change
         return change
 
 
-def _check_plain(change: Change) -> None:
+def _check_plain(change: ChangeRequest) -> None:
     """Raise OTSParameterInvalid for what only other clients may ask for."""
     if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")

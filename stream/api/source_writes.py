@@ -24,7 +24,7 @@ from itertools import islice
 from operator import lt
 
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.source_batch import Earlier, SourceBatch, not_reached
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, invalid
 from rowtide.core.values.limits import Limits
@@ -36,7 +36,7 @@ from rowtide.stream.shard.owner import ShardOwner
 
 __all__ = ["check_source_request", "write_source"]
 
-ChangeOf = Callable[[pb.RowInBulkImportRequest], Change]
+ChangeOf = Callable[[pb.RowInBulkImportRequest], ChangeRequest]
 """Returns what a row asks for. Raises ``Rejected`` where it can't be written."""
 
 Told = Outcome | StoreError
@@ -110,7 +110,7 @@ class _Writing:
         self._change_of = change_of
         self._loop = loop
         self._divided = frozenset(request.only_shards)
-        self._changes: list[Change] = []
+        self._changes: list[ChangeRequest] = []
         self._positions: list[bytes] = []
         self.reply = _Reply(request.table_name, len(self._rows), loop, directory, table)
 
@@ -161,7 +161,7 @@ class _Writing:
                 parts.setdefault(owner, []).append(index)
         return parts, None
 
-    def _owner(self, change: Change) -> ShardOwner:
+    def _owner(self, change: ChangeRequest) -> ShardOwner:
         """Return the shard that takes a row. Raises ``Unavailable``."""
         self._directory.require_space()
         owner = self._directory.owner(self._table, change.key)

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from rowtide.core.cluster.split_points import Piece, StoredFile, choose, estimate
+from rowtide.core.cluster.split_points import RowRun, StoredFile, choose, estimate
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER
@@ -54,7 +54,7 @@ Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
 class Measured(NamedTuple):
     """A shard's rows in pieces, and how many bytes were read for that."""
 
-    pieces: list[Piece]
+    pieces: list[RowRun]
     read: int
 
 
@@ -105,9 +105,9 @@ class SplitPointOperations:
             raise invalid(f"The split_size_unit_in_byte should be greater equal than: {least}")
         return request.split_size * unit
 
-    async def _pieces(self, identity: Identity, table: Table, piece_bytes: int) -> list[Piece]:
+    async def _pieces(self, identity: Identity, table: Table, piece_bytes: int) -> list[RowRun]:
         """Return the table's rows in pieces, shard after shard; keys are encoded primary keys."""
-        pieces: list[Piece] = []
+        pieces: list[RowRun] = []
         left = SCAN_BYTES_MAX
         for shard in table.shards:
             measured = await self.measured(identity, table, shard, piece_bytes, left)
@@ -131,7 +131,7 @@ class SplitPointOperations:
             body = request.encode()
             answer = await self._forward(shard.slot, request.operation, identity, body)
             told = PiecesAnswer.decode(answer)
-            found = [Piece(bytes.fromhex(place), size) for place, size in told.pieces]
+            found = [RowRun(bytes.fromhex(place), size) for place, size in told.pieces]
             return Measured(found, told.read)
 
     async def _measured(
@@ -202,7 +202,7 @@ class Measure:
         self._low = low
         self._high = high
         self._piece_bytes = piece_bytes
-        self._pieces: list[Piece] = []
+        self._pieces: list[RowRun] = []
         self._chunks = self._bytes = 0
         self._behind: bytes | None = None
         """Where the first chunk stands that was not read; None where all were."""
@@ -217,7 +217,7 @@ class Measure:
                 break
             if header(value)[3]:
                 if size >= self._piece_bytes:
-                    self._pieces.append(Piece(start, size))
+                    self._pieces.append(RowRun(start, size))
                     size = 0
                 start = start if size else chunk_key
             self._chunks += 1
@@ -228,26 +228,26 @@ class Measure:
                 yield in_slice
                 in_slice = 0
         if size:
-            self._pieces.append(Piece(start, size))
+            self._pieces.append(RowRun(start, size))
         yield in_slice
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[RowRun]:
         """Return the pieces, their keys as encoded primary keys; files stand for what is left."""
         pieces = list(self._pieces)
         if self._behind is not None:
             pieces += self._estimated(self._behind)
         prefix = len(table_prefix(0))
-        return [Piece(piece.key[prefix:], piece.size) for piece in pieces]
+        return [RowRun(piece.key[prefix:], piece.size) for piece in pieces]
 
-    def _estimated(self, behind: bytes) -> list[Piece]:
+    def _estimated(self, behind: bytes) -> list[RowRun]:
         measured = self._pieces
         total = sum(piece.size for piece in measured)
         entry_bytes = total / self._chunks if self._chunks else float(PIECE_BYTES_MIN)
-        pieces: list[Piece] = []
+        pieces: list[RowRun] = []
         for piece in estimate(self._files(), measured, behind, entry_bytes):
             row = self._row_from(piece.key)
             if row is not None and (not pieces or row > pieces[-1].key):
-                pieces.append(Piece(row, piece.size))
+                pieces.append(RowRun(row, piece.size))
         return pieces
 
     def _row_from(self, chunk_key: bytes) -> bytes | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.group import Transaction
 from rowtide.core.shard.reshape import heirs_of
 from rowtide.core.shard.transaction_id import TransactionId, parse_id, session_missing
@@ -46,7 +46,7 @@ class Session(NamedTuple):
                 f"Data Table:{table.name}",
             )
 
-    def apply(self, table: Table, change: Change) -> Outcome:
+    def apply(self, table: Table, change: ChangeRequest) -> Outcome:
         """Decide a change of a row within the transaction. Raises what refuses it."""
         self.require_table(table)
         return self.owner.apply(self.id, change)

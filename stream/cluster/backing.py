@@ -16,7 +16,7 @@ from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.log.tails import Tails
 from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
 
-__all__ = ["Backing", "Member", "Membership"]
+__all__ = ["Backing", "Member", "SlotMembership"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Member:
     on_lost: Callable[[], None]
 
 
-class Membership(Protocol):
+class SlotMembership(Protocol):
     """A worker's place among those that divide the slots."""
 
     def owners(self) -> Mapping[int, str]:
@@ -92,6 +92,6 @@ class Backing(Protocol):
         """Return what follows the logs of slots that are kept as copies."""
         ...
 
-    def membership(self, member: Member) -> Membership:
+    def membership(self, member: Member) -> SlotMembership:
         """Return a place among the workers, not joined yet."""
         ...

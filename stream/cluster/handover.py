@@ -26,7 +26,7 @@ from rowtide.core.protocol.worker_messages import (
     NoFields,
 )
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
-from rowtide.stream.cluster.backing import Membership
+from rowtide.stream.cluster.backing import SlotMembership
 from rowtide.stream.cluster.hop import NOBODY, HopClient
 from rowtide.stream.cluster.peers import Answers, Peers, silent
 from rowtide.stream.cluster.roster import Roster
@@ -58,7 +58,7 @@ class Handover:
         roster: Roster,
         hop: HopClient,
         peers: Peers,
-        new_membership: Callable[[], Membership],
+        new_membership: Callable[[], SlotMembership],
     ) -> None:
         self.left = False
         """Whether we take no slots: drained, or about to stop."""

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from rowtide.stream.log.log import Entry
 
-__all__ = ["Follower", "Tail", "Tails"]
+__all__ = ["Tail", "TailFollower", "Tails"]
 
 
-class Follower(Protocol):
+class TailFollower(Protocol):
     """Who is told what a log has."""
 
     def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
@@ -29,7 +29,7 @@ class Tail:
 
     topic: str
     offset: int
-    follower: Follower
+    follower: TailFollower
     least: int = 0
     """The log's end as of when its leader was found: a new leader may tell less for a moment."""
     pause_s: float = 0.0
@@ -40,7 +40,7 @@ class Tail:
 class Tails(Protocol):
     """The logs that a worker follows."""
 
-    def follow(self, topic: str, offset: int, follower: Follower) -> Tail:
+    def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
         """Tell ``follower`` what partition 0 of a topic has from ``offset`` on."""
         ...
 

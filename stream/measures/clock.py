@@ -12,7 +12,7 @@ import time
 
 from rowtide.core.values.errors import invalid
 
-__all__ = ["AdvancedClock", "Clock", "StillClock", "lease_clock"]
+__all__ = ["AdvancedClock", "MachineClock", "StillClock", "lease_clock"]
 
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 """Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there. None:
@@ -27,7 +27,7 @@ def lease_clock() -> float:
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
-class Clock:
+class MachineClock:
     """The machine's clock, which may go back. Nobody can set it."""
 
     def __call__(self) -> int:
@@ -54,7 +54,7 @@ class Clock:
         )
 
 
-class StillClock(Clock):
+class StillClock(MachineClock):
     """A clock that stands at ``now_us`` until it is set, also to an earlier time."""
 
     def __init__(self, now_us: int) -> None:
@@ -81,7 +81,7 @@ class StillClock(Clock):
         self._passed_us += passed_us
 
 
-class AdvancedClock(Clock):
+class AdvancedClock(MachineClock):
     """A clock that runs from the machine's time on, and is advanced by a test.
 
     It never goes back, not even where the machine's clock does.

@@ -10,7 +10,7 @@ from rowtide.stream.log.local.store import LogStore
 from rowtide.stream.moving.folder import ExportFolder, PartFile
 from rowtide.stream.moving.frames import Head
 from rowtide.stream.moving.local_source import LocalSource, SourcePartition
-from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Manifest, Part
+from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Manifest, ManifestPart
 
 __all__ = ["Progress", "export"]
 
@@ -55,7 +55,7 @@ def _written(
     partition: SourcePartition,
     digest: bytes,
     progress: Progress,
-) -> Part:
+) -> ManifestPart:
     """Write the file of a partition, or what it lacks."""
     topic, at, start, end = partition.topic, partition.partition, partition.start, partition.end
     name = f"{topic}[{at}]"
@@ -71,4 +71,4 @@ def _written(
             )
         sha256 = file.finish()
         progress(name, file.records, file.bytes)
-        return Part(topic, at, start, end, file.records, file.bytes, sha256)
+        return ManifestPart(topic, at, start, end, file.records, file.bytes, sha256)

@@ -17,7 +17,7 @@ from typing import IO, Self
 
 from rowtide.stream.log.local.file_lock import lock_file, sync_folder
 from rowtide.stream.moving.frames import Damaged, Frame, Head, frame, read_frames, read_head
-from rowtide.stream.moving.manifest import Manifest, Part
+from rowtide.stream.moving.manifest import Manifest, ManifestPart
 
 __all__ = ["MANIFEST", "ExportFolder", "FolderBusy", "NotAnExport", "OtherSource", "PartFile"]
 
@@ -103,7 +103,7 @@ class ExportFolder:
                 raise FolderBusy(f"another import of {self.path} is under way") from error
             yield
 
-    def require_whole(self, part: Part) -> None:
+    def require_whole(self, part: ManifestPart) -> None:
         """Raise ``NotAnExport`` unless a file is there, and is byte for byte what was written."""
         path = self.path / part.file
         try:
@@ -115,7 +115,7 @@ class ExportFolder:
             deque(self.frames(part), maxlen=0)  # The first damaged record says more.
             raise NotAnExport(f"{path} does not match its checksum in the manifest")
 
-    def frames(self, part: Part) -> Iterator[Frame]:
+    def frames(self, part: ManifestPart) -> Iterator[Frame]:
         """Yield the records of a partition. Raises ``NotAnExport``."""
         path = self.path / part.file
         try:
@@ -132,7 +132,7 @@ class PartFile:
     """The file of one partition while it is written. ``next_offset`` is None in a new one."""
 
     def __init__(self, folder: ExportFolder, head: Head) -> None:
-        self._path = folder.path / Part(head.topic, head.partition, 0, 0, 0, 0, "").file
+        self._path = folder.path / ManifestPart(head.topic, head.partition, 0, 0, 0, 0, "").file
         self._head = head
         self._digest = hashlib.sha256()
         self.next_offset: int | None = None

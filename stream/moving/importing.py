@@ -19,7 +19,7 @@ from rowtide.stream.log.log import Entry
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.moving.exporting import Progress
 from rowtide.stream.moving.folder import ExportFolder
-from rowtide.stream.moving.manifest import CHANGELOG, LEASE, Part, full_name, specs
+from rowtide.stream.moving.manifest import CHANGELOG, LEASE, ManifestPart, full_name, specs
 from rowtide.stream.moving.target_changelog import TargetChangelog
 from rowtide.stream.moving.target_log import APPEND_S, Differs, TargetLog, filler
 
@@ -126,7 +126,7 @@ class Import:
 
     # What is written, and read back.
 
-    async def _bring(self, part: Part) -> None:
+    async def _bring(self, part: ManifestPart) -> None:
         told = partial(self._progress, part.name)
         if part.topic == CHANGELOG:
             await self._changelog(part).bring(self._changes(part), told)
@@ -153,18 +153,18 @@ class Import:
             else:
                 await self._log(part).verify(self._entries(part), told)
 
-    def _log(self, part: Part) -> TargetLog:
+    def _log(self, part: ManifestPart) -> TargetLog:
         log = self._cluster.log(full_name(part.topic, self._names), part.partition)
         return TargetLog(log, part.start, part.end, filler(lease=part.topic == LEASE))
 
-    def _changelog(self, part: Part) -> TargetChangelog:
+    def _changelog(self, part: ManifestPart) -> TargetChangelog:
         topic, at = self._names.changelog, part.partition
         writer = self._cluster.changelog_writer(topic, at, self._names.transactional_id(at))
         reader = partial(self._cluster.changelog_reader, topic, at)
         return TargetChangelog(f"{topic}[{at}]", writer, reader)
 
-    def _entries(self, part: Part) -> Iterator[Entry]:
+    def _entries(self, part: ManifestPart) -> Iterator[Entry]:
         return (entry_of(offset, stored) for offset, stored, _ in self._folder.frames(part))
 
-    def _changes(self, part: Part) -> Iterator[ChangelogEntry]:
+    def _changes(self, part: ManifestPart) -> Iterator[ChangelogEntry]:
         return (change_of(offset, stored) for offset, stored, _ in self._folder.frames(part))

@@ -15,7 +15,16 @@ from typing import Any
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.moving.frames import FORMAT, Damaged
 
-__all__ = ["CATALOG", "CHANGELOG", "LEASE", "SHARD", "Manifest", "Part", "full_name", "specs"]
+__all__ = [
+    "CATALOG",
+    "CHANGELOG",
+    "LEASE",
+    "SHARD",
+    "Manifest",
+    "ManifestPart",
+    "full_name",
+    "specs",
+]
 
 CATALOG, CHANGELOG, LEASE, SHARD = "catalog", "changelog", "lease", "shard."
 """Topics as an export names them: without the prefix, which may be another one elsewhere."""
@@ -24,7 +33,7 @@ _TOPIC = re.compile(r"catalog|changelog|lease|shard\.s\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ManifestPart:
     """One partition. Of a changelog ``start`` and ``end`` are those of the local log."""
 
     topic: str
@@ -54,7 +63,7 @@ class Manifest:
 
     source: str
     written_by: str
-    parts: tuple[Part, ...]
+    parts: tuple[ManifestPart, ...]
 
     @property
     def slots(self) -> int:
@@ -88,7 +97,7 @@ class Manifest:
                 raise Damaged(f"it has format {content['format']!r}, this version reads {FORMAT}")
             if content.pop("checksum") != _digest(content):
                 raise Damaged("it does not match its checksum")
-            parts = tuple(Part(**part) for part in content["parts"])
+            parts = tuple(ManifestPart(**part) for part in content["parts"])
             manifest = cls(content["source"], content["written_by"], parts)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"it is no manifest of an export: {error!r}") from error

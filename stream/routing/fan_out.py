@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
-from rowtide.core.protocol.operations import OPERATIONS, Division
+from rowtide.core.protocol.operations import OPERATIONS, RequestDivision
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.protocol.worker_messages import ExportPartRequest, PartRequest, RangePartRequest
 from rowtide.core.rows.source_form import first_key_value
@@ -80,7 +80,7 @@ class FanOut:
     def knows(self, identity: Identity, operation: str, body: bytes) -> bool:
         """True if this worker knows every table of a batch, or the request is no batch."""
         spec = OPERATIONS[operation]
-        if spec.division is not Division.BATCH:
+        if spec.division is not RequestDivision.BATCH:
             return True
         try:
             request = spec.request.FromString(body)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from rowtide.core.records import record
-from rowtide.core.records.record import Copy, CopyEntry
+from rowtide.core.records.record import CopyBody, CopyEntry
 from rowtide.core.rows.chunk import table_prefix
 from rowtide.core.rows.chunk_merge import deleted_row
 from rowtide.core.rows.fold import Writes
@@ -162,7 +162,7 @@ class ShardCopy:
     async def _append_rows(self, entries: list[CopyEntry], *, complete: bool = False) -> None:
         shard = self._source.shard
         if entries or complete:
-            await self._append(Copy(shard.shard_id, shard.state.applied, complete, entries))
+            await self._append(CopyBody(shard.shard_id, shard.state.applied, complete, entries))
 
     async def _append(self, body: record.Body) -> None:
         """Append one record where the last one ended. Raises where anybody else has appended.
@@ -249,5 +249,5 @@ async def is_complete(log: Log) -> bool:
             return False
         envelope, body = record.decode_record(last.value)
         if envelope.at == at:
-            return isinstance(body, Copy) and body.complete
+            return isinstance(body, CopyBody) and body.complete
     return False

@@ -59,7 +59,7 @@ class FlushLedger:
             if noted is not None:
                 self._keys.add(noted)
             # What was copied from elsewhere was written long before.
-            stamp = 0 if isinstance(body, record.Copy) else envelope.stamp
+            stamp = 0 if isinstance(body, record.CopyBody) else envelope.stamp
             for place in self._shard.written_ranges(entry.key, body):
                 self._places[place] = min(stamp, self._places.get(place, stamp))
 

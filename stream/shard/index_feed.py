@@ -25,7 +25,7 @@ from rowtide.core.values.schema import ShardRange
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.shard.owner import ShardOwner
 
-__all__ = ["Followed", "IndexFeeder", "fed_position"]
+__all__ = ["IndexFeeder", "IndexProgress", "fed_position"]
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ Source = Callable[[str], ShardOwner]
 """Returns the open shard of that id. Raises ``Unavailable``."""
 
 
-class Followed(NamedTuple):
+class IndexProgress(NamedTuple):
     """How far an index has followed a log.
 
     ``following`` is the next offset to look at and ``stamp`` the last commit learned from;
@@ -181,15 +181,15 @@ class IndexFeeder:
         if self._position(source) is None:
             await self._owner.submit_hidden(IndexFeed(source, offset, 0, ()))
 
-    def followed(self) -> dict[str, Followed]:
+    def followed(self) -> dict[str, IndexProgress]:
         """Return how far each source was followed. Raises ``Unavailable``."""
-        found: dict[str, Followed] = {}
+        found: dict[str, IndexProgress] = {}
         for shard in self._sources():
             at = self._position(shard.shard_id) or Fed(0, 0)
             noted = fed_position(self._owner, shard.shard_id) or Fed(0, 0)
             stuck = self._stuck.get(shard.shard_id)
             reason = "" if stuck is None else stuck.reason
-            found[shard.shard_id] = Followed(at.following, at.stamp, noted.following, reason)
+            found[shard.shard_id] = IndexProgress(at.following, at.stamp, noted.following, reason)
         return found
 
     def _position(self, source: str) -> Fed | None:
@@ -293,7 +293,9 @@ def _found(
         envelope, body = record.decode_record(entry.value)
         if envelope.at != entry.offset:
             continue
-        if isinstance(body, record.Put | record.Update | record.Delete | record.IndexBuild):
+        if isinstance(
+            body, record.PutBody | record.UpdateBody | record.DeleteBody | record.IndexBuild
+        ):
             ours = [write for write in body.indexes if write.table == number]
             writes += [write for write in ours if _within(place, write)]
             learned = learned or bool(ours)

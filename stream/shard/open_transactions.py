@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rowtide.core.rows.chunk import row_end
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Transaction, conflict
 from rowtide.core.shard.shard import Shard
@@ -20,13 +20,13 @@ from rowtide.core.values import key
 from rowtide.core.values.errors import StoreError, Unavailable
 from rowtide.core.values.limits import Limits
 
-__all__ = ["Held", "Nothing", "OpenTransactions"]
+__all__ = ["Nothing", "OpenTransaction", "OpenTransactions"]
 
 Tell = Callable[[Outcome | StoreError], None]
 
 
 @dataclass(slots=True)
-class Held:
+class OpenTransaction:
     """An open transaction. ``committing`` holds who waits for its commit, None before one."""
 
     transaction: Transaction
@@ -58,14 +58,14 @@ class OpenTransactions:
         count_max: int,
         bytes_max: int,
     ) -> None:
-        self.locks: dict[bytes, Held] = {}
+        self.locks: dict[bytes, OpenTransaction] = {}
         """By the variant of the partition key."""
         self._shard = shard
         self._limits: Limits = shard.limits
         self._clock_s = clock_s
         self._count_max = count_max
         self._bytes_max = bytes_max
-        self._by_id: dict[TransactionId, Held] = {}
+        self._by_id: dict[TransactionId, OpenTransaction] = {}
         self._bytes = 0
 
     @property
@@ -97,7 +97,7 @@ class OpenTransactions:
         """True if a transaction holds rows between two places."""
         return self.unheld(first, last) != [(first, last)]
 
-    def begin(self, transaction_id: TransactionId, partition_key: bytes) -> Held:
+    def begin(self, transaction_id: TransactionId, partition_key: bytes) -> OpenTransaction:
         """Hold a partition key from now on. Raises OTSRowOperationConflict, OTSServerBusy."""
         self.require_free(partition_key)
         if len(self._by_id) >= self._count_max:
@@ -105,11 +105,13 @@ class OpenTransactions:
             if len(self._by_id) >= self._count_max:
                 raise Unavailable("Server is busy.", "OTSServerBusy")
         expires_s = self._clock_s() + self._limits.transaction_s_max
-        held = Held(Transaction(transaction_id, partition_key, self._shard, expires_s=expires_s))
+        held = OpenTransaction(
+            Transaction(transaction_id, partition_key, self._shard, expires_s=expires_s)
+        )
         self._by_id[transaction_id] = self.locks[partition_key] = held
         return held
 
-    def get(self, transaction_id: TransactionId) -> Held | None:
+    def get(self, transaction_id: TransactionId) -> OpenTransaction | None:
         """Return an open transaction, or None where it is unknown, finished or timed out."""
         held = self._by_id.get(transaction_id)
         if held is None or self._live(held):
@@ -117,7 +119,7 @@ class OpenTransactions:
         self.end(held)
         return None
 
-    def idle(self, transaction_id: TransactionId) -> Held:
+    def idle(self, transaction_id: TransactionId) -> OpenTransaction:
         """Return an open transaction that is not about to be committed.
 
         Raises OTSSessionNotExist, and OTSRowOperationConflict while a commit is under way.
@@ -129,7 +131,7 @@ class OpenTransactions:
             raise conflict()
         return held
 
-    def apply(self, transaction_id: TransactionId, change: Change, now_us: int) -> Outcome:
+    def apply(self, transaction_id: TransactionId, change: ChangeRequest, now_us: int) -> Outcome:
         """Decide a change within a transaction. Raises what refuses it."""
         with self._measured(transaction_id) as transaction:
             return transaction.apply(self._shard, change, now_us)
@@ -146,7 +148,7 @@ class OpenTransactions:
         finally:
             self._bytes += transaction.held_bytes - before
 
-    def end(self, held: Held) -> None:
+    def end(self, held: OpenTransaction) -> None:
         """Forget a transaction and let its partition key go."""
         transaction = held.transaction
         if self._by_id.pop(transaction.id, None) is not None:
@@ -163,5 +165,5 @@ class OpenTransactions:
         for held in [held for held in self._by_id.values() if held.committing is None]:
             self.end(held)
 
-    def _live(self, held: Held) -> bool:
+    def _live(self, held: OpenTransaction) -> bool:
         return held.committing is not None or self._clock_s() < held.transaction.expires_s

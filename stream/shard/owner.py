@@ -19,7 +19,7 @@ from functools import partial
 
 from rowtide.core.records import record
 from rowtide.core.rows.fold import Writes
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import AtomicBatch
 from rowtide.core.shard.mark import entry_digest
@@ -35,11 +35,11 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.appender import Appender, BatchRefused, LogShortened
 from rowtide.stream.shard.flush_ledger import FlushLedger
 from rowtide.stream.shard.log_readers import LogReaders
-from rowtide.stream.shard.open_transactions import Held, Nothing, OpenTransactions
+from rowtide.stream.shard.open_transactions import Nothing, OpenTransaction, OpenTransactions
 from rowtide.stream.shard.replay import Range, replay, take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.shard.unproven import Unproven
-from rowtide.stream.shard.waiting import Reply, Tell, Waiting, answer, fail
+from rowtide.stream.shard.waiting import Reply, Tell, Waiter, answer, fail
 
 __all__ = ["ShardOwner", "ShardSettings"]
 
@@ -112,8 +112,8 @@ class ShardOwner:
         self._clock_us = clock_us
         self._readable = readable
         self._settings = settings
-        self._waiting: deque[Waiting] = deque()
-        self._in_flight: list[Waiting] = []
+        self._waiting: deque[Waiter] = deque()
+        self._in_flight: list[Waiter] = []
         self._sent = False
         """Whether anything of the batch in flight may have reached the log."""
         self._unproven = Unproven(readable, lambda: self.unreadable())
@@ -160,7 +160,7 @@ class ShardOwner:
         if not self._readable():
             raise self.unreadable()
 
-    def submit(self, change: Change, tell: Tell) -> None:
+    def submit(self, change: ChangeRequest, tell: Tell) -> None:
         """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
 
         Raises ``Unavailable`` where the shard is not open, its queue is full or an open transaction
@@ -172,7 +172,7 @@ class ShardOwner:
             self._require_room()
         if self._locks:
             self.transactions.require_free(change.key[0][1])
-        self._enqueue(Waiting(tell, self._loop.time(), change))
+        self._enqueue(Waiter(tell, self._loop.time(), change))
 
     def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
         """Evaluate changes that are logged together; see ``submit``.
@@ -184,7 +184,7 @@ class ShardOwner:
         if self._locks:
             for change in group.changes:
                 self.transactions.require_free(change.key[0][1])
-        self._enqueue(Waiting(tell, self._loop.time(), group=group))
+        self._enqueue(Waiter(tell, self._loop.time(), group=group))
 
     # Transactions.
 
@@ -198,9 +198,9 @@ class ShardOwner:
         self._require_room()
         held = self.transactions.begin(transaction_id, partition_key)
         told = partial(self._begun, held, tell)
-        self._enqueue(Waiting(told, self._loop.time(), group=Nothing()))
+        self._enqueue(Waiter(told, self._loop.time(), group=Nothing()))
 
-    def apply(self, transaction_id: TransactionId, change: Change) -> Outcome:
+    def apply(self, transaction_id: TransactionId, change: ChangeRequest) -> Outcome:
         """Decide a change within a transaction. Raises what refuses it."""
         self.require_readable()
         return self.transactions.apply(transaction_id, change, self._clock_us())
@@ -223,7 +223,7 @@ class ShardOwner:
         else:
             self._require_room()
             told = partial(self._committed, held)
-            self._enqueue(Waiting(told, self._loop.time(), group=held.transaction))
+            self._enqueue(Waiter(told, self._loop.time(), group=held.transaction))
             held.committing = [tell]  # Only now: where a row can't be read nothing is queued.
 
     def abort(self, transaction_id: TransactionId) -> None:
@@ -231,12 +231,12 @@ class ShardOwner:
         self._require_open()
         self.transactions.end(self.transactions.idle(transaction_id))
 
-    def _begun(self, held: Held, tell: Tell, told: Outcome | StoreError) -> None:
+    def _begun(self, held: OpenTransaction, tell: Tell, told: Outcome | StoreError) -> None:
         if isinstance(told, StoreError):
             self.transactions.end(held)
         tell(told)
 
-    def _committed(self, held: Held, told: Outcome | StoreError) -> None:
+    def _committed(self, held: OpenTransaction, told: Outcome | StoreError) -> None:
         """Pass on what became of a commit. The partition key is held until that is known."""
         held.tell(told)
         if isinstance(told, Unavailable) and self._open:
@@ -270,7 +270,7 @@ class ShardOwner:
 
     def _submit_barrier(self, body: record.Body) -> asyncio.Future[Outcome]:
         reply = Reply(self._loop)
-        self._enqueue(Waiting(reply, self._loop.time(), hidden=body))
+        self._enqueue(Waiter(reply, self._loop.time(), hidden=body))
         self._barriers += 1
         return reply.future
 
@@ -358,13 +358,13 @@ class ShardOwner:
         if self._behind:
             self._catch_up()
 
-    def _take(self) -> list[Waiting]:
+    def _take(self) -> list[Waiter]:
         """Take the next batch off the queue; a hidden record goes alone, a group goes whole."""
         settings, waiting = self._settings, self._waiting
         if self._alone:
             self._alone -= 1
             return [waiting.popleft()]
-        batch: list[Waiting] = []
+        batch: list[Waiter] = []
         size = count = 0
         while waiting and len(batch) + count < settings.batch_records_max:
             head = waiting[0]
@@ -522,7 +522,7 @@ class ShardOwner:
 
     # One change.
 
-    def _enqueue(self, waiting: Waiting) -> None:
+    def _enqueue(self, waiting: Waiter) -> None:
         """Queue in order. Behind a hidden record evaluation waits until that one stands."""
         if self._barriers or self._behind:
             self._behind = True
@@ -543,7 +543,7 @@ class ShardOwner:
             self._behind = waiting.hidden is not None
         self._behind = False
 
-    def _evaluate(self, waiting: Waiting) -> None:
+    def _evaluate(self, waiting: Waiter) -> None:
         now_us = self._clock_us()
         try:
             if waiting.hidden is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
-from rowtide.stream.shard.waiting import Waiting, answer, fail
+from rowtide.stream.shard.waiting import Waiter, answer, fail
 
 __all__ = ["Unproven"]
 
@@ -26,12 +26,12 @@ class Unproven:
     def __init__(self, readable: Callable[[], bool], unreadable: Callable[[], Unavailable]) -> None:
         self._readable = readable
         self._unreadable = unreadable
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Waiter] = []
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
         """Whether answers wait no more: they fail where no lease holds."""
 
-    def add(self, batch: Sequence[Waiting], tasks: asyncio.TaskGroup) -> None:
+    def add(self, batch: Sequence[Waiter], tasks: asyncio.TaskGroup) -> None:
         """Answer ``batch`` once the lease holds, or fail it. A task of ``tasks`` waits for that."""
         self._waiting += batch
         if self._stopped or self._readable():

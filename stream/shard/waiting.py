@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rowtide.core.records import record
-from rowtide.core.rows.mutation import Change, Outcome
+from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Group
 from rowtide.core.values.errors import StoreError
 
-__all__ = ["Reply", "Tell", "Waiting", "answer", "fail"]
+__all__ = ["Reply", "Tell", "Waiter", "answer", "fail"]
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
 
 
 @dataclass(slots=True)
-class Waiting:
+class Waiter:
     """Someone who waits for a change or a group, or one of us who waits for a hidden record.
 
     Exactly one of ``change``, ``hidden`` and ``group`` is set. ``error`` is a refusal, which holds
@@ -30,7 +30,7 @@ class Waiting:
 
     tell: Tell
     since_s: float
-    change: Change | None = None
+    change: ChangeRequest | None = None
     hidden: record.Body | None = None
     group: Group | None = None
     evaluated: Evaluated | None = None
@@ -69,7 +69,7 @@ class Reply:
             self.future.set_result(told)
 
 
-def answer(batch: Sequence[Waiting]) -> None:
+def answer(batch: Sequence[Waiter]) -> None:
     """Tell those of a batch that stands what became of them, save those that are unproven."""
     for waiting in batch:
         if waiting.told or waiting.unproven:
@@ -81,7 +81,7 @@ def answer(batch: Sequence[Waiting]) -> None:
             waiting.tell(waiting.evaluated.outcome)
 
 
-def fail(waiting: Waiting, error: StoreError) -> None:
+def fail(waiting: Waiter, error: StoreError) -> None:
     """Tell one that it came to nothing, or that nobody knows."""
     if not waiting.told:
         waiting.told = True

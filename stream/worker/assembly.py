@@ -44,7 +44,7 @@ from rowtide.stream.worker.balancer import Balancer
 from rowtide.stream.worker.cluster_operations import ClusterOperations
 from rowtide.stream.worker.health import Health
 from rowtide.stream.worker.metrics import Metrics
-from rowtide.stream.worker.ownership import Environment, Ownership, SlotParts, WorkerSite
+from rowtide.stream.worker.ownership import Environment, OwnershipParts, SlotParts, WorkerSite
 from rowtide.stream.worker.worker_config import WorkerConfig
 from rowtide.stream.worker.worker_metrics import WorkerParts, families
 from rowtide.stream.worker.worker_operations import WorkerOperations
@@ -56,7 +56,7 @@ METRICS_BESIDE = "connectors.prom"
 """File of metrics in the data directory that the process of connectors writes."""
 
 
-class Watched(NamedTuple):
+class WatchedParts(NamedTuple):
     """What clients connect to, and what operators see of the worker."""
 
     edge: Edge
@@ -67,12 +67,12 @@ class Watched(NamedTuple):
 class Assembly(NamedTuple):
     """The parts of one worker, joined."""
 
-    ownership: Ownership
+    ownership: OwnershipParts
     directory: Directory
     operations: WorkerOperations
     router: Router
     bounded: BoundedReads
-    watched: Watched
+    watched: WatchedParts
     hops: HopServer
 
     @property
@@ -101,7 +101,7 @@ class _Assembler:
         self._site = site
         self._tasks = tasks
         self._logs = ShardLogs(around.cluster, site.topics, site.slots)
-        self._ownership = owned = Ownership(
+        self._ownership = owned = OwnershipParts(
             config, site, around, tasks, lambda: SlotParts(self._indexes, self._reshapes)
         )
         self._directory = directory = Directory(
@@ -131,7 +131,7 @@ class _Assembler:
         hops = HopServer(owned.view.hop_secret, router.passed_on, self._tasks)
         return Assembly(owned, directory, self._operations, router, bounded, self._watched, hops)
 
-    def _watch(self, around: Environment) -> Watched:
+    def _watch(self, around: Environment) -> WatchedParts:
         """Build what clients connect to, and what operators see."""
         config, owned = self._config, self._ownership
         edge = Edge(
@@ -171,7 +171,7 @@ class _Assembler:
             edge.pages[b"/metrics"] = Metrics(lambda: families(parts), beside=beside).page
         site = self._site
         status = WorkerStatus(parts, site.log, site.durability, site.address, site.started_s)
-        return Watched(edge, health, status)
+        return WatchedParts(edge, health, status)
 
     def _join_operations(self) -> WorkerOperations:
         """Build the parts that answer."""

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, Wanted
+from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, WantedChange
 from rowtide.core.cluster.split_points import bytes_between
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.worker_messages import (
@@ -105,7 +105,7 @@ class Balancer:
                 if wanted.kind == SPLIT:
                     self._balance.refused(wanted, time.monotonic())
 
-    async def _change(self, table: Table, wanted: Wanted) -> None:
+    async def _change(self, table: Table, wanted: WantedChange) -> None:
         if wanted.kind == MOVE:
             await self._reshapes.move(table, wanted.shards[0], wanted.slot)
         elif wanted.kind == MERGE:

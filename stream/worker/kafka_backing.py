@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rowtide.stream.cluster.backing import Member
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.tails import LogTails
 from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
@@ -20,7 +20,7 @@ class KafkaBacking:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
-        self.cluster = Cluster(config)
+        self.cluster = KafkaCluster(config)
         self.topic_prefix = config.topic_prefix
         self.place = f"Kafka {config.bootstrap}"
         self.durability: str = config.durability

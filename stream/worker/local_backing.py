@@ -14,7 +14,7 @@ from rowtide.stream.cluster.backing import Member
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.local.store import LogStore
-from rowtide.stream.log.tails import Follower, Tail
+from rowtide.stream.log.tails import Tail, TailFollower
 from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
 
 __all__ = ["LocalBacking"]
@@ -77,7 +77,7 @@ class _Alone:
 class _NoTails:
     """What follows the logs of kept copies where none are kept, see ``Tails``."""
 
-    def follow(self, topic: str, offset: int, follower: Follower) -> Tail:
+    def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
         raise AssertionError("a worker for itself keeps no copies")
 
     def leave(self, tail: Tail) -> None:

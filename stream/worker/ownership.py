@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import ReshapeOperations
-from rowtide.stream.cluster.backing import Member, Membership
+from rowtide.stream.cluster.backing import Member, SlotMembership
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.handover import Handover
 from rowtide.stream.cluster.hop import HopClient
@@ -33,7 +33,7 @@ from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
 from rowtide.stream.worker.catalog_view import CatalogView
 from rowtide.stream.worker.worker_config import WorkerConfig
 
-__all__ = ["Clocks", "Environment", "Ownership", "SlotParts", "Stores", "WorkerSite"]
+__all__ = ["Clocks", "Environment", "OwnershipParts", "SlotParts", "Stores", "WorkerSite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Environment(NamedTuple):
     tails: Tails
     clocks: Clocks
     stores: Stores
-    new_membership: Callable[[Member], Membership]
+    new_membership: Callable[[Member], SlotMembership]
     counts: Counts
     new_hop: Callable[[Callable[[], bytes | None]], HopClient] = HopClient
 
@@ -100,7 +100,7 @@ class SlotParts(NamedTuple):
     reshapes: ReshapeOperations
 
 
-class Ownership:
+class OwnershipParts:
     """The slots of one worker, and what they are owned by."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Ownership:
         slot = self.roster.slots.get(number)
         return slot is not None and slot.opened.is_set() and slot.readable()
 
-    def _new_membership(self) -> Membership:
+    def _new_membership(self) -> SlotMembership:
         return self._around.new_membership(
             Member(
                 instance=self._site.name,
@@ -193,7 +193,7 @@ class _SlotMaker:
         config: WorkerConfig,
         site: WorkerSite,
         around: Environment,
-        owned: Ownership,
+        owned: OwnershipParts,
         links: Callable[[], SlotParts],
     ) -> None:
         self._around = around

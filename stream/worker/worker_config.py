@@ -8,7 +8,7 @@ from pathlib import Path
 from rowtide.core.cluster.balance import BalanceSettings
 from rowtide.core.values.limits import Limits
 from rowtide.stream.http.limits import HttpLimits
-from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.clock import MachineClock
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
 from rowtide.stream.slot.settings import SlotSettings
@@ -42,4 +42,4 @@ class WorkerConfig:
     standbys: int = 0
     watching: Watching = field(default_factory=Watching)
     balance: BalanceSettings = field(default_factory=BalanceSettings)
-    clock: Clock = field(default_factory=Clock)
+    clock: MachineClock = field(default_factory=MachineClock)

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from rowtide.core.cluster.catalog import Catalog
-from rowtide.core.protocol.operations import OPERATIONS, Division, Right
+from rowtide.core.protocol.operations import OPERATIONS, RequestDivision, Right
 from rowtide.stream.api.admin import AdminOperations
 from rowtide.stream.api.admin_request import admin_only
 from rowtide.stream.api.bulk import BulkOperations
@@ -83,5 +83,5 @@ class WorkerOperations(NamedTuple):
         return {
             name: Divided(self.fan_out, checks[name], divides[name])
             for name, spec in OPERATIONS.items()
-            if spec.division is not Division.NONE
+            if spec.division is not RequestDivision.NONE
         }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
-from rowtide.cli.tail import Change, Follower, stream_of
+from rowtide.cli.tail import ShardChange, StreamTail, stream_of
 from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
@@ -96,12 +96,12 @@ def all_rows(client: ProtocolClient, table: str) -> dict[str, int]:
         request.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def followed(client: ProtocolClient, table: str) -> list[Change]:
+def followed(client: ProtocolClient, table: str) -> list[ShardChange]:
     """Return the whole stream as a consumer sees it that ends parents before children."""
     stream_id = stream_of(client, table)
     assert stream_id is not None
-    follower = Follower(client, stream_id, None)
-    found: list[Change] = []
+    follower = StreamTail(client, stream_id, None)
+    found: list[ShardChange] = []
     quiet = 0
     # A shard may have ended without a change: its children are open only at the next look.
     while quiet <= len(shards(client, table)):
@@ -111,7 +111,7 @@ def followed(client: ProtocolClient, table: str) -> list[Change]:
     return found
 
 
-def numbers_of(changes: list[Change]) -> dict[str, list[int]]:
+def numbers_of(changes: list[ShardChange]) -> dict[str, list[int]]:
     """Return what the stream says was written to each name, in its order."""
     found: dict[str, list[int]] = {}
     for change in changes:

@@ -25,7 +25,7 @@ from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown, percentile
@@ -59,7 +59,7 @@ async def _measured(ready: Ready, pid: int, bootstrap: str, records: int) -> lis
     results: list[Result] = []
     async with (
         Endpoint(**ready._asdict()) as endpoint,
-        Cluster(KafkaConfig(bootstrap, topic_prefix=PREFIX)) as cluster,
+        KafkaCluster(KafkaConfig(bootstrap, topic_prefix=PREFIX)) as cluster,
     ):
         read, tailed, polled = (ApiSource(endpoint, name) for name in TABLES)
         sources: dict[str, ChangeSource] = {

@@ -44,7 +44,7 @@ def _calls() -> dict[str, Callable[[], object]]:
     kept = plainbuffer.stamped_cells(row.cells, VERSION_MS)
     piece = plainbuffer.cells_piece(kept)
     values = [value for _, value in row.key]
-    body = record.encode_body(record.Put(values, kept))
+    body = record.encode_body(record.PutBody(values, kept))
     envelope = record.Envelope(at=1, claim=2, owner=bytes(8), stamp=3, group=record.SINGLE)
     entry = record.encode_record(envelope, body)
     request = pb.PutRowRequest(table_name="t", row=sent).SerializeToString()
@@ -60,7 +60,7 @@ def _calls() -> dict[str, Callable[[], object]]:
         "12 values to Python": lambda: [variant.decode(cell.variant) for cell in kept],
         "key, encode": lambda: key.encode(values),
         "log record, encode": lambda: record.encode_record(
-            envelope, record.encode_body(record.Put(values, kept))
+            envelope, record.encode_body(record.PutBody(values, kept))
         ),
         "log record, decode": lambda: record.decode_record(entry),
         "protobuf, parse PutRow": lambda: pb.PutRowRequest.FromString(request),

@@ -15,7 +15,7 @@ from uuid import uuid4
 import click
 from aiokafka import AIOKafkaProducer
 
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.log import KafkaLog
 from rowtide.stream.log.topics import TopicSpec
@@ -44,7 +44,7 @@ async def measure(bootstrap: str) -> None:
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", linger_ms=0, max_batch_size=1 << 20
     )
-    async with Cluster(KafkaConfig(bootstrap)) as cluster:
+    async with KafkaCluster(KafkaConfig(bootstrap)) as cluster:
         await cluster.create_topics([TopicSpec(topic)])
         await producer.start()
         try:

@@ -24,7 +24,7 @@ from demo.servers.mysql import MySQL
 from demo.servers.sql_server import SqlServer
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.mysql.source import make_source
@@ -157,7 +157,7 @@ async def _read(endpoint: Endpoint, asked: pb.GetRowRequest) -> object:
 @asynccontextmanager
 async def _running(server: SqlServer, target: SourceTarget) -> AsyncIterator[None]:
     fields = {"host": HOST, "port": server.port, "user": "root", "tables": ["shop.*"]}
-    source = make_source(Fields(fields, "bench"), Surroundings("bench", ""))
+    source = make_source(Fields(fields, "bench"), ConnectorContext("bench", ""))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(source.run(target), name="source")
         yield

@@ -28,7 +28,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table, TableOptions
 from rowtide.core.values.version import Window
-from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.row_requests import change_of, read_key, row_change
 from tests.bench.circumstances import circumstances, told
 from tests.bench.traffic import KEY, key_of, row_of
@@ -118,7 +118,7 @@ def _page(row: StoredRow) -> Callable[[], object]:
     rows = [row] * 100
 
     def make() -> object:
-        sources = iter([Source(rows, Rows(), TABLE.options)])
+        sources = iter([PageSource(rows, Rows(), TABLE.options)])
         return PageMaker(scan, LIMITS, VERSION_MS).begin(sources)
 
     return make
@@ -134,7 +134,7 @@ def _calls() -> dict[str, Callable[[], object]]:
     key_piece, state = plainbuffer.key_piece(row.key)
     whole = chunk.Chunk(5, kept, key_piece=key_piece, key_state=state)
     envelope = record.Envelope(at=1, claim=2, owner=bytes(8), stamp=3, group=record.SINGLE)
-    entry = record.encode_record(envelope, record.encode_body(record.Put(values, kept)))
+    entry = record.encode_record(envelope, record.encode_body(record.PutBody(values, kept)))
     names = tuple(name for name, _ in row.key)
     wanted, following = key_of(7), cycle(varying)
     return {
@@ -145,7 +145,7 @@ def _calls() -> dict[str, Callable[[], object]]:
         "a row decoded, varying": lambda: plainbuffer.decode_row(next(following)),
         "a row as stored": lambda: chunk.encode(whole),
         "stored cells parsed": lambda: plainbuffer.parse_cells(piece),
-        "a record encoded": lambda: record.encode_body(record.Put(values, kept)),
+        "a record encoded": lambda: record.encode_body(record.PutBody(values, kept)),
         "a record decoded": lambda: record.decode_record(entry),
         "a record as the stream has it": lambda: stream_row(entry, 1, names),
         "100 rows of GetRange": _page(StoredRow(b"r", chunk.encode(whole))),

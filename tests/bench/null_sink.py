@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sinks.sink import Sink
 
 __all__ = ["make_sink"]
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """Return the sink; it has no settings."""
     return NullSink()
 

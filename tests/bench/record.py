@@ -58,7 +58,9 @@ def main() -> None:
 
 def _sides() -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
     row = plainbuffer.decode_row(row_of(1))
-    put = record.Put([value for _, value in row.key], plainbuffer.stamped_cells(row.cells, 1 << 40))
+    put = record.PutBody(
+        [value for _, value in row.key], plainbuffer.stamped_cells(row.cells, 1 << 40)
+    )
     body = record.encode_body(put)
     value = record.encode_record(ENVELOPE, body)
     assert _fast_encode(put) == value[10:]
@@ -77,7 +79,7 @@ def _sides() -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
     }
 
 
-def _fields(put: record.Put) -> dict[str, Any]:
+def _fields(put: record.PutBody) -> dict[str, Any]:
     cells = [
         {
             "name": name.decode(),
@@ -91,7 +93,7 @@ def _fields(put: record.Put) -> dict[str, Any]:
     return {"key": [variant.decode(column) for column in put.key], "cells": cells, "before": None}
 
 
-def _put(fields: dict[str, Any]) -> record.Put:
+def _put(fields: dict[str, Any]) -> record.PutBody:
     cells = [
         Cell(
             cell["name"].encode(),
@@ -102,28 +104,28 @@ def _put(fields: dict[str, Any]) -> record.Put:
         )
         for cell in fields["cells"]
     ]
-    return record.Put([variant.encode(column) for column in fields["key"]], cells, None)
+    return record.PutBody([variant.encode(column) for column in fields["key"]], cells, None)
 
 
-def _fast_encode(put: record.Put) -> bytes:
+def _fast_encode(put: record.PutBody) -> bytes:
     out = io.BytesIO()
     whole = {**ENVELOPE._asdict(), "body": ("rowtide.log.Put", _fields(put))}
     fastavro.schemaless_writer(out, FAST, whole)
     return out.getvalue()
 
 
-def _fast_decode(value: bytes) -> record.Put:
+def _fast_decode(value: bytes) -> record.PutBody:
     return _put(fastavro.schemaless_reader(io.BytesIO(value[10:]), FAST, None)["body"])
 
 
-def _apache_encode(put: record.Put) -> bytes:
+def _apache_encode(put: record.PutBody) -> bytes:
     out = io.BytesIO()
     whole = {**ENVELOPE._asdict(), "body": _fields(put)}
     APACHE_WRITER.write(whole, avro.io.BinaryEncoder(out))
     return out.getvalue()
 
 
-def _apache_decode(value: bytes) -> record.Put:
+def _apache_decode(value: bytes) -> record.PutBody:
     return _put(APACHE_READER.read(avro.io.BinaryDecoder(io.BytesIO(value[10:])))["body"])
 
 

@@ -29,7 +29,7 @@ from demo.servers.mariadb import HOST, QUICK, MariaDB
 from demo.servers.opensearch import OpenSearch
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -37,7 +37,7 @@ from rowtide.core.values import variant
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from rowtide.stream.measures.collector import tune_collector
 from tests.bench.circumstances import circumstances, told
 from tests.bench.measure import Bench
@@ -125,11 +125,13 @@ class _Run(NamedTuple):
         results: list[Result] = []
         async with (
             Endpoint(**self.ready._asdict()) as endpoint,
-            Cluster(KafkaConfig(self.bootstrap, topic_prefix=PREFIX)) as cluster,
+            KafkaCluster(KafkaConfig(self.bootstrap, topic_prefix=PREFIX)) as cluster,
         ):
             if self.updates:
                 await _update(endpoint, self.changes)
-            place = Place(endpoint, os.environ, str(self.folder / "connectors"), cluster, "bench")
+            place = ProcessContext(
+                endpoint, os.environ, str(self.folder / "connectors"), cluster, "bench"
+            )
             total = self.changes * 2 if self.updates else self.changes
             for kind in kinds:
                 async with _sink(kind, given, self.bootstrap, self.folder / kind) as settings:

@@ -14,7 +14,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.kafka_source import KafkaSource
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready, Up
-from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from tests.api.conftest import MakeTable, client, make_table
 from tests.workers.conftest import Retrying
 
@@ -49,14 +49,14 @@ def server(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
 
 
 @pytest.fixture
-async def cluster(broker: str) -> AsyncIterator[Cluster]:
+async def cluster(broker: str) -> AsyncIterator[KafkaCluster]:
     """The broker, as readers inside the platform reach it."""
-    async with Cluster(KafkaConfig(broker, topic_prefix=PREFIX)) as found:
+    async with KafkaCluster(KafkaConfig(broker, topic_prefix=PREFIX)) as found:
         yield found
 
 
 @pytest.fixture(params=["api", "kafka"])
-def source(request: pytest.FixtureRequest, endpoint: Endpoint, cluster: Cluster) -> MakeSource:
+def source(request: pytest.FixtureRequest, endpoint: Endpoint, cluster: KafkaCluster) -> MakeSource:
     """Make a source of a table's changes, of either kind."""
 
     def make(table: str, **wanted: Any) -> ChangeSource:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.leases import MemoryLeases, ReaderLease
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
-from rowtide.core.records.change import PUT_ROW, ROW, Change, ChangeTable, Parts
+from rowtide.core.records.change import PUT_ROW, ROW, Change, ChangeParts, ChangeTable
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import StoreError
 
 __all__ = ["LEASE", "OneShard", "SlowLeases"]
 
-LEASE = Lease("s1", counter=1, owner="me", position="rt1:s1:1:0")
+LEASE = ReaderLease("s1", counter=1, owner="me", position="rt1:s1:1:0")
 TABLE = ChangeTable("t", (b"pk",))
 
 
@@ -57,7 +57,7 @@ class OneShard:
 
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         await self._let_go()
-        row = Change.of(ROW, TABLE, "s1", self._count, Parts([], [], None))
+        row = Change.of(ROW, TABLE, "s1", self._count, ChangeParts([], [], None))
         return RowPage([row], self._count, None)
 
     async def finished(self, consumer: str, positions: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class SlowLeases(MemoryLeases):
         super().__init__()
         self.asked, self.go = asyncio.Event(), asyncio.Event()
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row once it may be."""
         self.asked.set()
         await self.go.wait()

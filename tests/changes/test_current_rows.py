@@ -19,7 +19,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, Unavailable
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from tests.api.calls import key
 from tests.changes.test_readers_together import World
 
@@ -54,7 +54,7 @@ async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
 
 
 async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied(
-    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: KafkaCluster, table: str
 ) -> None:
     api = ApiSource(endpoint, table)
     count = 200

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
-from rowtide.client.changes.leases import Lease, Leases, MemoryLeases, TableLeases
+from rowtide.client.changes.leases import Leases, MemoryLeases, ReaderLease, TableLeases
 from rowtide.client.changes.reader import read_changes
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.changes.start import Begin
@@ -24,7 +24,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change import Change
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from tests.api.calls import key
 from tests.api.conftest import MakeTable
 from tests.changes.conftest import PREFIX, MakeSource
@@ -176,7 +176,7 @@ async def test_a_stream_that_is_not_there_is_told(
 
 
 async def test_a_group_that_somebody_else_is_in_does_not_keep_a_reader_from_reading(
-    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: KafkaCluster, broker: str, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     source = KafkaSource(ApiSource(endpoint, table), cluster)
@@ -202,7 +202,7 @@ async def one_more(reading: AsyncIterator[Batch]) -> None:
 
 
 async def test_kafkas_own_tools_see_how_far_a_consumer_is(
-    admin: ProtocolClient, endpoint: Endpoint, cluster: Cluster, broker: str, table: str
+    admin: ProtocolClient, endpoint: Endpoint, cluster: KafkaCluster, broker: str, table: str
 ) -> None:
     await asyncio.to_thread(write_some, admin, table)
     source = KafkaSource(ApiSource(endpoint, table), cluster)
@@ -236,7 +236,7 @@ class Telling(MemoryLeases):
         super().__init__()
         self.begun = asyncio.Event()
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         made = await super().create(lease)
         self.begun.set()
         return made

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.leases import MemoryLeases, ReaderLease
 from rowtide.client.changes.shard_follower import ShardFollower
 from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.core.values.errors import LogTrimmed, Unavailable
@@ -78,7 +78,7 @@ class Failing(MemoryLeases):
 
     failures = 2
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row, later on."""
         if self.failures:
             self.failures -= 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.leases import MemoryLeases, ReaderLease
 from rowtide.client.changes.shard_follower import Unfinished
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.client.changes.start import Begin
@@ -134,16 +134,16 @@ class VirtualLeases:
     async def open(self, table: str) -> None:
         pass
 
-    async def all(self) -> dict[str, Lease]:
+    async def all(self) -> dict[str, ReaderLease]:
         return await self._way.ask(lambda: at_once(self._leases.all()))
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         return await self._way.ask(lambda: at_once(self._leases.create(lease)))
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         return await self._way.ask(lambda: at_once(self._leases.change(old, new)))
 
-    async def remove(self, lease: Lease) -> None:
+    async def remove(self, lease: ReaderLease) -> None:
         await self._way.ask(lambda: at_once(self._leases.remove(lease)))
 
 

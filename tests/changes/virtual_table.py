@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.client.changes.worker import Batch
-from rowtide.core.records.change import DELETE, PUT_ROW, ROW, Change, ChangeTable, Kind, Parts
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW, Change, ChangeParts, ChangeTable, Kind
 from rowtide.core.records.position import Position, decode_position, encode_position
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
@@ -105,7 +105,7 @@ class Table:
 def changed(kind: Kind, key: bytes, number: int, stamp: int) -> Change:
     """Return a change whose cell is a number."""
     cell = Cell(b"n", PUT, variant.encode(number), 1, 0)
-    return Change.of(kind, TABLE, "", stamp, Parts(key_order.decode(key), [cell], None))
+    return Change.of(kind, TABLE, "", stamp, ChangeParts(key_order.decode(key), [cell], None))
 
 
 def range_of(shard: SourceShard) -> Range:

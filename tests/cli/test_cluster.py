@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.cluster import show
-from rowtide.cli.exits import OutcomeUnknown
+from rowtide.cli.exits import CommandOutcomeUnknown
 from rowtide.cli.main import main
 
 RECLAIMER = {"paused": False, "shard": None, "passes": 3, "rows": 10, "ranges": 1}
@@ -153,4 +153,4 @@ def test_a_drain_of_unknown_outcome_is_not_told_as_one_that_changed_nothing(
     given += ["--access-key-id", "a", "--access-key-secret", "b", "--data-dir", str(tmp_path)]
     with patch.object(ProtocolClient, "call_json", unknown):
         told = CliRunner().invoke(main, ["cluster", command, "worker:1", *given])
-    assert told.exit_code == OutcomeUnknown.exit_code
+    assert told.exit_code == CommandOutcomeUnknown.exit_code

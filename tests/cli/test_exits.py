@@ -4,7 +4,7 @@ import click
 import pytest
 
 from rowtide.cli.client import NoAnswer, NotConnected, ServerError
-from rowtide.cli.exits import EXIT_CODES, Failure, OutcomeUnknown, told
+from rowtide.cli.exits import EXIT_CODES, CommandOutcomeUnknown, Failure, told
 from rowtide.core.values.errors import STATUS
 
 READ, WRITE = False, True
@@ -89,6 +89,6 @@ def test_a_failure_is_one_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]
 def test_nothing_was_changed_is_not_told_behind_a_call_that_changed_something(
     error: Exception,
 ) -> None:
-    with pytest.raises(OutcomeUnknown) as raised, told(writes=True, begun=lambda: True):
+    with pytest.raises(CommandOutcomeUnknown) as raised, told(writes=True, begun=lambda: True):
         raise error
     assert raised.value.hint == "What came before it was done: look before you repeat it."

@@ -15,12 +15,12 @@ import pytest
 
 from rowtide.cli import connector_process, more_workers
 from rowtide.cli.connector_process import ConnectorProcess
-from rowtide.cli.credentials import Credentials, write_endpoint, write_private
+from rowtide.cli.credentials import SavedCredentials, write_endpoint, write_private
 from rowtide.cli.more_workers import MoreWorkers
 from rowtide.cli.serving import _stop_in_turn
 from rowtide.cli.settings import Settings
 
-MADE = Credentials("rtid", "secret", "demo")
+MADE = SavedCredentials("rtid", "secret", "demo")
 ATTEMPTS = 3
 WITHIN_S = 10.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import NotConnected, ProtocolClient, ServerError
-from rowtide.cli.exits import OutcomeUnknown, told
+from rowtide.cli.exits import CommandOutcomeUnknown, told
 from rowtide.cli.shard import merge, move, split
 
 Answer = dict[str, Any] | Exception
@@ -49,8 +49,8 @@ def ask(command: Any, client: ProtocolClient, **arguments: Any) -> None:
     command.callback(client=client, table="parcels", output="table", **arguments)
 
 
-def failed(command: Any, client: ProtocolClient, **arguments: Any) -> OutcomeUnknown:
-    with pytest.raises(OutcomeUnknown) as raised, told(writes=True):
+def failed(command: Any, client: ProtocolClient, **arguments: Any) -> CommandOutcomeUnknown:
+    with pytest.raises(CommandOutcomeUnknown) as raised, told(writes=True):
         ask(command, client, **arguments)
     assert raised.value.hint == "`rowtide shard list` shows what became of it."
     return raised.value

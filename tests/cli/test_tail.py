@@ -7,7 +7,7 @@ import pytest
 
 from rowtide.cli.client import StreamPage, StreamRecord
 from rowtide.cli.stream import since_us
-from rowtide.cli.tail import END, Follower
+from rowtide.cli.tail import END, StreamTail
 from rowtide.client.wire_row import Changed, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
@@ -49,16 +49,16 @@ def record(name: str) -> StreamRecord:
     return StreamRecord("PUT", Changed((("pk", name),), (Put("a", 1),), None), None)
 
 
-def seen(follower: Follower, rounds: int) -> list[str]:
+def seen(follower: StreamTail, rounds: int) -> list[str]:
     names: list[Any] = []
     for _ in range(rounds):
         names += [change.record.row.key[0][1] for page in follower.poll() for change in page]
     return names
 
 
-def follower(shards: Shards, start_us: int | None) -> Follower:
+def follower(shards: Shards, start_us: int | None) -> StreamTail:
     client: Any = shards
-    return Follower(client, "t_1", start_us)
+    return StreamTail(client, "t_1", start_us)
 
 
 def test_a_child_is_read_once_its_parent_is_drained() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 from tests.client.forms import FORMS, Form, opened
 
 __all__ = ["access", "form"]
 
 
 @pytest.fixture
-def access(rowtide_instance: Instance) -> dict[str, Any]:
+def access(rowtide_instance: InstanceAccess) -> dict[str, Any]:
     """How a client reaches the test's instance."""
     return {
         "endpoint": rowtide_instance.endpoint,

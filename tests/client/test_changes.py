@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rowtide.client import AsyncClient, Client, Rejected, column
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 from tests.changes.readers import Delivered
 from tests.client.feed_process import SETTINGS
 from tests.client.forms import FORMS, Form, Leave
@@ -221,7 +221,7 @@ class Writer:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_killed_reader_leaves_another_goes_on_with(
-    form: str, access: dict[str, Any], rowtide_instance: Instance, processes: Processes
+    form: str, access: dict[str, Any], rowtide_instance: InstanceAccess, processes: Processes
 ) -> None:
     with Client(**access) as client, rowtide_instance.admin() as admin:
         client.create_table("shared", {"a": str}, stream_hours=24)

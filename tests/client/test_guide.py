@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rowtide.client import Client
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 
 pytestmark = pytest.mark.system
 
@@ -59,7 +59,7 @@ def test_the_page_does_what_it_says(access: dict[str, Any]) -> None:
     client.close()
 
 
-def test_an_instance_of_the_plugin_connects(rowtide_instance: Instance) -> None:
+def test_an_instance_of_the_plugin_connects(rowtide_instance: InstanceAccess) -> None:
     with rowtide_instance.connect(timeout_s=5.0) as client:
         client.create_table("t", {"k": int})
         assert client.list_tables() == ["t"]

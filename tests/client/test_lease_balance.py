@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.client.changes.lease_balance import planned, readable
-from rowtide.client.changes.leases import Lease
+from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
 
@@ -15,14 +15,14 @@ def shards(*names: str) -> list[SourceShard]:
     return [SourceShard(name, tuple(parents), b"", b"") for name, _, parents in split]
 
 
-def leases(text: str) -> dict[str, Lease]:
+def leases(text: str) -> dict[str, ReaderLease]:
     """Return rows: ``a:me b: c:x>me d!`` are mine, free, x's that I want, and ended."""
     found = {}
     for part in text.split():
         name, _, owner = part.partition(":")
         owner, _, wanted = owner.partition(">")
         shard = name.removesuffix("!")
-        found[shard] = Lease(shard, owner=owner, wanted=wanted, ended=name.endswith("!"))
+        found[shard] = ReaderLease(shard, owner=owner, wanted=wanted, ended=name.endswith("!"))
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.sinks.sink import Sink
 from tests.connectors.sqlite_sink import SqliteSink
 
@@ -12,7 +12,7 @@ __all__ = ["KIND", "make_sink"]
 KIND = "tests.connectors.alone_sink"
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """Return a sink into the connector's folder."""
     return AloneSink(f"{surroundings.folder}/rows.db")
 

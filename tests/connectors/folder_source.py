@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.sources.progress import SourceProgress, TableProgress
 from rowtide.connectors.sources.source import SourceTarget, TableState
@@ -27,7 +27,7 @@ KIND = "tests.connectors.folder_source"
 LOOK_S = 0.05
 
 
-def make_source(fields: Fields, surroundings: Surroundings) -> FolderSource:
+def make_source(fields: Fields, surroundings: ConnectorContext) -> FolderSource:
     """Return a source of the folder that ``path`` names."""
     return FolderSource(Path(fields.text("path")))
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 from rowtide.cli.client import ProtocolClient, ServerError, Write
 from rowtide.client.wire_row import Delete, Key, Put, Special
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.sink import Comparable
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -262,7 +262,7 @@ class _Play:
         where = f"connectors.{self._name}.sink"
         folder = str(self._processes.folder / "connectors" / self._name)
         fields = Fields(self._history.settings, where, environment=os.environ)
-        return make_sink(fields, Surroundings(self._name, folder))
+        return make_sink(fields, ConnectorContext(self._name, folder))
 
     async def _held_by_sink(self) -> dict[bytes, Columns]:
         sink = self._sink = self._made()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.sources.source import Source, SourceTarget
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -18,7 +18,7 @@ KIND = "tests.connectors.lines_source"
 LOOK_S = 0.05
 
 
-def make_source(fields: Fields, surroundings: Surroundings) -> Source:
+def make_source(fields: Fields, surroundings: ConnectorContext) -> Source:
     """Return a source of the file that ``path`` names, into the table that ``table`` does."""
     return LinesSource(Path(fields.text("path")), fields.text("table"))
 

@@ -21,7 +21,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declarations, group_of
 from rowtide.connectors.runtime.lag import Lag, measured
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.removal import begin_again
 from rowtide.deploy.up import Ready
 
@@ -112,7 +112,7 @@ def rewind(server: Ready, name: str, to: Begin) -> None:
         async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             declared = (await Declarations(endpoint).all())[name]
             assert declared.declaration is not None, declared.failure
-            await begin_again(Place(endpoint, os.environ, ""), declared.declaration, to)
+            await begin_again(ProcessContext(endpoint, os.environ, ""), declared.declaration, to)
 
     asyncio.run(rewound())
 

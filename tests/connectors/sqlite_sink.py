@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.sink import Sink
 from rowtide.core.values.errors import Unavailable
@@ -29,7 +29,7 @@ _GONE = """update rows set stamp = :stamp, columns = null where stamp < :stamp
     and key not in (select value from told)"""
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """Return a sink into the file that ``path`` names."""
     return SqliteSink(fields.text("path"))
 

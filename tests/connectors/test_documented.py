@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import SINKS, SOURCES, Surroundings, make_sink, make_source
+from rowtide.connectors.registry import SINKS, SOURCES, ConnectorContext, make_sink, make_source
 from rowtide.connectors.runtime.declaration import Declaration, parse_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def made(page: str, declared: Declaration) -> Fields:
     environment = dict.fromkeys(VARIABLE.findall(text_of(page)), "x")
     fields = Fields(declared.sink or declared.source, declared.name, environment=environment)
     make = make_sink if declared.sink else make_source
-    assert make(fields, Surroundings(declared.name, "/nowhere"))
+    assert make(fields, ConnectorContext(declared.name, "/nowhere"))
     return fields
 
 

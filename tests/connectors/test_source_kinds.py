@@ -11,8 +11,8 @@ from demo.servers.mariadb import MariaDB
 from demo.servers.postgres import PostgreSQL
 from demo.servers.sql_server import QUICK
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.sources.mysql.position import Checkpoint as MySqlCheckpoint
-from rowtide.connectors.sources.postgres.position import Checkpoint as PostgresCheckpoint
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint as MySqlCheckpoint
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint as PostgresCheckpoint
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following as following_mysql
 from tests.connectors.postgres.following import following as following_postgres

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 
 
 @pytest.fixture
-async def cluster(broker: str) -> AsyncIterator[Cluster]:
+async def cluster(broker: str) -> AsyncIterator[KafkaCluster]:
     """A started cluster on the real broker."""
-    async with Cluster(KafkaConfig(broker, request_s=5, deadline_s=20)) as started:
+    async with KafkaCluster(KafkaConfig(broker, request_s=5, deadline_s=20)) as started:
         yield started
 
 

@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.values.errors import StoreError, Unavailable
 from rowtide.stream.log.kafka.append import MAGIC, NO_PRODUCER, UNCOMPRESSED, Append
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicKind, TopicSpec
 
 pytestmark = pytest.mark.kafka
@@ -19,7 +19,7 @@ DAY_H = 24
 CLOCKS_H = [-400 * DAY_H, 0.9, 2, 400 * DAY_H]
 
 
-async def outcome(cluster: Cluster, topic: str, ahead_h: float) -> int | StoreError:
+async def outcome(cluster: KafkaCluster, topic: str, ahead_h: float) -> int | StoreError:
     """Append a record by a clock that is so many hours ahead of the broker's."""
     builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 0, *NO_PRODUCER, 1 << 20)
     builder.append(0, int((time.time() + ahead_h * 3600) * 1000), b"key", b"value", [])
@@ -30,7 +30,7 @@ async def outcome(cluster: Cluster, topic: str, ahead_h: float) -> int | StoreEr
 @pytest.mark.parametrize("kind", ["log", "compacted"])
 @pytest.mark.parametrize("ahead_h", CLOCKS_H)
 async def test_a_topic_takes_records_by_any_clock(
-    cluster: Cluster, topic: str, kind: TopicKind, ahead_h: float
+    cluster: KafkaCluster, topic: str, kind: TopicKind, ahead_h: float
 ) -> None:
     await cluster.create_topics([TopicSpec(topic, kind=kind)])
     assert await outcome(cluster, topic, ahead_h) == 0
@@ -40,7 +40,7 @@ async def test_a_topic_takes_records_by_any_clock(
 
 
 async def test_a_topic_of_an_earlier_version_does_so_from_a_start_on_and_keeps_its_settings(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     kept = {"retention.ms": "-1", "max.message.bytes": "123456"}
     await cluster.create_topic(topic, partitions=1, replicas=1, settings=kept)
@@ -56,12 +56,12 @@ async def test_a_topic_of_an_earlier_version_does_so_from_a_start_on_and_keeps_i
 
 
 async def test_where_the_change_is_refused_it_is_told_and_all_goes_on(
-    cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture
+    cluster: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def found(*_: object) -> list[str]:
         return [topic]
 
-    with patch.object(Cluster, "_with_writer_time", found):
+    with patch.object(KafkaCluster, "_with_writer_time", found):
         await cluster.use_append_time([topic])  # There is no such topic.
     assert "could not be set on 1 topics, so a worker whose clock is an hour ahead" in caplog.text
     assert topic in caplog.text

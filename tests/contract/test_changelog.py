@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from rowtide.core.values.errors import LogTrimmed, Rejected
 from rowtide.stream.log.changelog import Change, ChangelogEntry, Fenced
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader, KafkaChangelogWriter
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.fetch import Place
 from rowtide.stream.log.topics import TopicSpec
@@ -22,26 +22,26 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-async def changelog(cluster: Cluster, topic: str) -> AsyncIterator[str]:
+async def changelog(cluster: KafkaCluster, topic: str) -> AsyncIterator[str]:
     """The name of a new changelog topic with one partition."""
     await cluster.create_topics([TopicSpec(topic, kind="compacted")])
     yield topic
     await cluster.delete_topics([topic])
 
 
-def writer(cluster: Cluster, changelog: str) -> KafkaChangelogWriter:
+def writer(cluster: KafkaCluster, changelog: str) -> KafkaChangelogWriter:
     """Return a writer under the slot's one transactional id."""
     return KafkaChangelogWriter(cluster.brokers, changelog, 0, f"{changelog}.slot-0")
 
 
-async def fenced_writer(cluster: Cluster, changelog: str) -> KafkaChangelogWriter:
+async def fenced_writer(cluster: KafkaCluster, changelog: str) -> KafkaChangelogWriter:
     """Return a writer that has taken the slot over."""
     owner = writer(cluster, changelog)
     await owner.fence()
     return owner
 
 
-async def read_all(cluster: Cluster, changelog: str, at: int = 0) -> list[ChangelogEntry]:
+async def read_all(cluster: KafkaCluster, changelog: str, at: int = 0) -> list[ChangelogEntry]:
     """Return what a reader sees from ``at`` on."""
     reader = KafkaChangelogReader(cluster.brokers, changelog, 0)
     return [entry async for entries in reader.read(at) for entry in entries]
@@ -52,12 +52,12 @@ def changes(*names: str) -> list[Change]:
     return [(name.encode(), name.encode() * 2, []) for name in names]
 
 
-async def keys(cluster: Cluster, changelog: str, at: int = 0) -> str:
+async def keys(cluster: KafkaCluster, changelog: str, at: int = 0) -> str:
     """Return the one-letter keys that a reader sees."""
     return b"".join(entry.key for entry in await read_all(cluster, changelog, at)).decode()
 
 
-async def other_client(cluster: Cluster, changelog: str) -> AIOKafkaProducer:
+async def other_client(cluster: KafkaCluster, changelog: str) -> AIOKafkaProducer:
     """Return a started transactional producer that nobody here wrote, under the slot's id."""
     producer = AIOKafkaProducer(
         bootstrap_servers=cluster.config.bootstrap, transactional_id=f"{changelog}.slot-0"
@@ -67,7 +67,7 @@ async def other_client(cluster: Cluster, changelog: str) -> AIOKafkaProducer:
 
 
 async def test_a_flush_is_read_whole_and_its_position_is_the_end(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     owner = await fenced_writer(cluster, changelog)
     headers = [("stamp", b"17"), ("until", b"")]
@@ -81,7 +81,7 @@ async def test_a_flush_is_read_whole_and_its_position_is_the_end(
 
 
 async def test_a_read_continues_at_the_position_of_a_flush(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     owner = await fenced_writer(cluster, changelog)
     position = await owner.flush(changes("a", "b"))
@@ -91,7 +91,9 @@ async def test_a_read_continues_at_the_position_of_a_flush(
     assert await keys(cluster, changelog, 1) == "bc"
 
 
-async def test_a_flush_of_many_batches_is_one_transaction(cluster: Cluster, changelog: str) -> None:
+async def test_a_flush_of_many_batches_is_one_transaction(
+    cluster: KafkaCluster, changelog: str
+) -> None:
     owner = await fenced_writer(cluster, changelog)
     large: list[Change] = [(b"%d" % number, bytes(1 << 20), []) for number in range(10)]
     position = await owner.flush(large)
@@ -100,7 +102,9 @@ async def test_a_flush_of_many_batches_is_one_transaction(cluster: Cluster, chan
     assert [entry.key for entry in found] == [key for key, _value, _headers in large]
 
 
-async def test_a_flush_takes_its_changes_as_it_sends_them(cluster: Cluster, changelog: str) -> None:
+async def test_a_flush_takes_its_changes_as_it_sends_them(
+    cluster: KafkaCluster, changelog: str
+) -> None:
     """They may be more than memory holds."""
     owner = await fenced_writer(cluster, changelog)
     taken: list[int] = []
@@ -130,7 +134,7 @@ async def test_a_flush_may_take_far_longer_than_a_question(broker: str, topic: s
     """As one of gigabytes does: where it never succeeds, the next one is larger still.
 
     A coordinator looks every 10 s for transactions that take too long."""
-    async with Cluster(KafkaConfig(broker, request_s=2, deadline_s=2)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker, request_s=2, deadline_s=2)) as cluster:
         await cluster.create_topics([TopicSpec(topic, kind="compacted")])
         owner = await fenced_writer(cluster, topic)
         produce = owner._transactions._produce
@@ -146,7 +150,7 @@ async def test_a_flush_may_take_far_longer_than_a_question(broker: str, topic: s
 
 
 async def test_a_flush_lasts_as_long_as_brokers_allow(
-    cluster: Cluster, changelog: str, caplog: pytest.LogCaptureFixture
+    cluster: KafkaCluster, changelog: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They allow 15 minutes unless they are told to allow less."""
     owner = writer(cluster, changelog)
@@ -158,7 +162,9 @@ async def test_a_flush_lasts_as_long_as_brokers_allow(
     assert len(told) == 1
 
 
-async def test_another_client_reads_a_flush_as_committed(cluster: Cluster, changelog: str) -> None:
+async def test_another_client_reads_a_flush_as_committed(
+    cluster: KafkaCluster, changelog: str
+) -> None:
     owner = await fenced_writer(cluster, changelog)
     await owner.flush([(b"a", b"1", [("h", b"x")])])
     consumer = AIOKafkaConsumer(
@@ -175,7 +181,7 @@ async def test_another_client_reads_a_flush_as_committed(cluster: Cluster, chang
 
 
 async def test_an_open_transaction_is_hidden_and_ends_what_is_read(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     await (await fenced_writer(cluster, changelog)).flush(changes("a"))
     other = await other_client(cluster, changelog)
@@ -190,7 +196,7 @@ async def test_an_open_transaction_is_hidden_and_ends_what_is_read(
 
 
 async def test_an_aborted_transaction_is_hidden_wherever_a_read_begins(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     other = await other_client(cluster, changelog)
     for name, end in [("a", "commit"), ("b", "abort"), ("c", "commit"), ("d", "abort")]:
@@ -208,7 +214,7 @@ async def test_an_aborted_transaction_is_hidden_wherever_a_read_begins(
 
 
 async def test_fencing_aborts_what_the_former_owner_left_open(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     other = await other_client(cluster, changelog)
     await other.begin_transaction()
@@ -221,7 +227,7 @@ async def test_fencing_aborts_what_the_former_owner_left_open(
     await other.stop()
 
 
-async def test_a_former_owner_cannot_flush(cluster: Cluster, changelog: str) -> None:
+async def test_a_former_owner_cannot_flush(cluster: KafkaCluster, changelog: str) -> None:
     former = await fenced_writer(cluster, changelog)
     await former.flush(changes("a"))
     owner = await fenced_writer(cluster, changelog)
@@ -232,7 +238,7 @@ async def test_a_former_owner_cannot_flush(cluster: Cluster, changelog: str) -> 
     assert await keys(cluster, changelog) == "ac"
 
 
-async def test_a_writer_that_left_asks_to_be_fenced(cluster: Cluster, changelog: str) -> None:
+async def test_a_writer_that_left_asks_to_be_fenced(cluster: KafkaCluster, changelog: str) -> None:
     owner = await fenced_writer(cluster, changelog)
     owner.leave()
     assert not owner.ready
@@ -244,7 +250,7 @@ async def test_a_writer_that_left_asks_to_be_fenced(cluster: Cluster, changelog:
 
 
 async def test_a_failed_flush_leaves_nothing_and_asks_to_be_fenced(
-    cluster: Cluster, changelog: str
+    cluster: KafkaCluster, changelog: str
 ) -> None:
     owner = await fenced_writer(cluster, changelog)
     with pytest.raises(Rejected, match="limit"):
@@ -257,7 +263,7 @@ async def test_a_failed_flush_leaves_nothing_and_asks_to_be_fenced(
 
 
 async def test_a_position_below_the_start_is_said_to_be_trimmed(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
     owner = await fenced_writer(cluster, topic)

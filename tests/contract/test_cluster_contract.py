@@ -15,7 +15,7 @@ import pytest
 from rowtide.core.values.errors import LogTrimmed, Unavailable
 from rowtide.stream.log.changelog import Change, ChangelogEntry, ChangelogWriter, Fenced
 from rowtide.stream.log.cluster import LogCluster
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.local.store import LogStore
@@ -42,7 +42,7 @@ async def some(
             await local.create_topics(specs)
             yield local
         return
-    async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
+    async with KafkaCluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
         await cluster.create_topics(specs)
         yield cluster
         await cluster.delete_topics([topic, f"{topic}-log"])

@@ -13,7 +13,7 @@ import pytest
 from rowtide.stream.log.local.layout import entry_value
 from rowtide.stream.moving.folder import ExportFolder, NotAnExport, OtherSource, PartFile
 from rowtide.stream.moving.frames import Damaged, Head, frame, read_frames, read_head
-from rowtide.stream.moving.manifest import Manifest, Part
+from rowtide.stream.moving.manifest import Manifest, ManifestPart
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/export.md"
 SOURCE = b"\x11" * 32
@@ -49,14 +49,14 @@ def test_a_flipped_byte_is_found_wherever_it_is(at: int) -> None:
         read(bytes(damaged))
 
 
-def written(path: Path) -> Part:
+def written(path: Path) -> ManifestPart:
     """Write the records as an export does, over what is there."""
     with PartFile(ExportFolder(path), HEAD) as file:
         done = 5 if file.next_offset is None else file.next_offset
         for offset, record in RECORDS[done - 5 :]:
             file.add(offset, record)
         sha256 = file.finish()
-        return Part(HEAD.topic, HEAD.partition, 5, 8, file.records, file.bytes, sha256)
+        return ManifestPart(HEAD.topic, HEAD.partition, 5, 8, file.records, file.bytes, sha256)
 
 
 def exported(path: Path) -> ExportFolder:
@@ -66,7 +66,7 @@ def exported(path: Path) -> ExportFolder:
     parts = [written(path)]
     for topic in ("catalog", "lease", "changelog"):
         with PartFile(folder, Head(SOURCE, topic, 0)) as file:
-            parts.append(Part(topic, 0, 0, 0, 0, file.bytes, file.finish()))
+            parts.append(ManifestPart(topic, 0, 0, 0, 0, file.bytes, file.finish()))
     folder.write_manifest(Manifest(SOURCE.hex(), "rowtide 1", tuple(parts)))
     return folder
 
@@ -173,7 +173,7 @@ def test_another_manifest_is_refused(tmp_path: Path, change: object, words: str)
 def test_a_manifest_names_no_other_files(tmp_path: Path, topic: str) -> None:
     folder = exported(tmp_path)
     manifest = folder.manifest()
-    strange = Part(topic, 0, 0, 0, 0, 0, "")
+    strange = ManifestPart(topic, 0, 0, 0, 0, 0, "")
     folder.write_manifest(Manifest(SOURCE.hex(), "", (*manifest.parts, strange)))
     with pytest.raises(NotAnExport, match="it names a topic"):
         folder.manifest()

@@ -14,7 +14,7 @@ import pytest
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig, Security
 from rowtide.stream.log.kafka.errors import NOT_WRITTEN, NotDurable, append_outcome
 from rowtide.stream.log.kafka.log import append_many
@@ -36,10 +36,10 @@ def frail_broker(
 
 
 @pytest.fixture
-async def frail(frail_broker: EmbeddedBroker) -> AsyncIterator[Cluster]:
+async def frail(frail_broker: EmbeddedBroker) -> AsyncIterator[KafkaCluster]:
     """A cluster on the frail broker."""
     config = KafkaConfig(frail_broker.bootstrap, request_s=10, deadline_s=20)
-    async with Cluster(config) as started:
+    async with KafkaCluster(config) as started:
         yield started
 
 
@@ -95,7 +95,7 @@ async def test_a_closed_port_is_no_unknown_outcome() -> None:
     with socket.socket() as bound:  # Bound and not listening: connections are refused.
         bound.bind(("127.0.0.1", 0))
         config = KafkaConfig(f"127.0.0.1:{bound.getsockname()[1]}", request_s=1, deadline_s=1)
-        cluster = Cluster(config)
+        cluster = KafkaCluster(config)
         with pytest.raises(Unavailable):
             await cluster.log("rowtide.none").append(ENTRY, deadline_s=5)
         with pytest.raises(Unavailable):
@@ -105,13 +105,15 @@ async def test_a_closed_port_is_no_unknown_outcome() -> None:
 
 
 @pytest.mark.kafka
-async def test_an_append_to_an_unknown_topic_is_not_written(cluster: Cluster, topic: str) -> None:
+async def test_an_append_to_an_unknown_topic_is_not_written(
+    cluster: KafkaCluster, topic: str
+) -> None:
     with pytest.raises(Unavailable):
         await cluster.log(topic).append(ENTRY, deadline_s=5)
 
 
 @pytest.mark.kafka
-async def test_topics_are_created_once_and_deleted_once(cluster: Cluster, topic: str) -> None:
+async def test_topics_are_created_once_and_deleted_once(cluster: KafkaCluster, topic: str) -> None:
     specs = [TopicSpec(topic, 3), TopicSpec(topic + ".c", 1, "compacted")]
     for _ in range(2):
         await cluster.create_topics(specs)
@@ -123,9 +125,9 @@ async def test_topics_are_created_once_and_deleted_once(cluster: Cluster, topic:
 
 
 @pytest.mark.kafka
-async def test_a_topic_with_other_settings_is_found_out(cluster: Cluster, topic: str) -> None:
+async def test_a_topic_with_other_settings_is_found_out(cluster: KafkaCluster, topic: str) -> None:
     small = KafkaConfig(cluster.config.bootstrap, record_bytes_max=1 << 20)
-    async with Cluster(small) as other:
+    async with KafkaCluster(small) as other:
         await other.create_topics([TopicSpec(topic)])
     with pytest.raises(NotDurable, match=r"max\.message\.bytes is \d+, must be \d+"):
         await cluster.verify_durability(TopicSpec(topic))
@@ -134,7 +136,7 @@ async def test_a_topic_with_other_settings_is_found_out(cluster: Cluster, topic:
 
 @pytest.mark.kafka
 async def test_a_log_that_somebody_else_made_or_changed_is_found_out(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     logs = [f"{topic}.{number}" for number in range(5)]
     await cluster.create_topics([TopicSpec(log) for log in logs])
@@ -157,7 +159,7 @@ async def test_a_log_that_somebody_else_made_or_changed_is_found_out(
 
 @pytest.mark.kafka
 async def test_many_partitions_are_appended_to_at_once_each_with_its_own_result(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic, 3)])
     logs = [cluster.log(topic, partition) for partition in range(3)]
@@ -175,7 +177,7 @@ async def test_many_partitions_are_appended_to_at_once_each_with_its_own_result(
 
 @pytest.mark.kafka
 async def test_a_deadline_that_passes_in_flight_is_an_unknown_outcome(
-    frail: Cluster, frail_broker: EmbeddedBroker, topic: str
+    frail: KafkaCluster, frail_broker: EmbeddedBroker, topic: str
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log = frail.log(topic)
@@ -195,7 +197,7 @@ async def test_a_deadline_that_passes_in_flight_is_an_unknown_outcome(
 @pytest.mark.kafka
 @pytest.mark.parametrize("state", ["in flight", "connecting"])
 async def test_a_disconnect_wakes_an_append_at_once(
-    frail: Cluster, frail_broker: EmbeddedBroker, topic: str, state: str
+    frail: KafkaCluster, frail_broker: EmbeddedBroker, topic: str, state: str
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log, another = frail.log(topic), frail.log(topic)
@@ -219,7 +221,7 @@ async def test_a_disconnect_wakes_an_append_at_once(
 
 @pytest.mark.kafka
 async def test_kill_9_in_flight_is_an_unknown_outcome_and_loses_nothing_acknowledged(
-    frail: Cluster, frail_broker: EmbeddedBroker, topic: str
+    frail: KafkaCluster, frail_broker: EmbeddedBroker, topic: str
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log = frail.log(topic)

@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.core.cluster.lease import RENEW
 from rowtide.core.values.errors import Unavailable
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicSpec
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
@@ -26,7 +26,7 @@ ADDRESS = "first:1"
 
 @asynccontextmanager
 async def keeper(
-    cluster: Cluster, topic: str, owner: bytes, address: str, *, lease_s: float = LEASE_S
+    cluster: KafkaCluster, topic: str, owner: bytes, address: str, *, lease_s: float = LEASE_S
 ) -> AsyncIterator[LeaseKeeper]:
     """A worker's leases, which follow those of others."""
     settings = LeaseSettings(lease_s)
@@ -44,7 +44,7 @@ async def renewed(keeper: LeaseKeeper) -> None:
 
 
 @pytest.fixture
-async def first(cluster: Cluster, topic: str) -> AsyncIterator[LeaseKeeper]:
+async def first(cluster: KafkaCluster, topic: str) -> AsyncIterator[LeaseKeeper]:
     """The worker that holds the slot."""
     await cluster.create_topics([TopicSpec(topic)])
     async with keeper(cluster, topic, FIRST, ADDRESS) as made:
@@ -54,7 +54,7 @@ async def first(cluster: Cluster, topic: str) -> AsyncIterator[LeaseKeeper]:
 
 
 async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
-    cluster: Cluster, topic: str, first: LeaseKeeper
+    cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
         await second.looked(SLOT)
@@ -67,7 +67,7 @@ async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
 
 
 async def test_a_release_stands_though_a_renewal_took_its_place(
-    cluster: Cluster, topic: str, first: LeaseKeeper
+    cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     held = first._held[SLOT]
     await held.log.append([(b"", first._record(held, RENEW))], deadline_s=5.0)  # On its way still.
@@ -79,7 +79,7 @@ async def test_a_release_stands_though_a_renewal_took_its_place(
 
 
 async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
-    cluster: Cluster, topic: str, first: LeaseKeeper
+    cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
         await second.looked(SLOT)
@@ -94,7 +94,7 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
 
 
 async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=0.2) as dead:
@@ -110,7 +110,7 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
 
 
 async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
     began_s = lease_clock()
@@ -129,7 +129,7 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
 
 @pytest.mark.parametrize("claimed", [False, True])
 async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
-    cluster: Cluster, topic: str, *, claimed: bool
+    cluster: KafkaCluster, topic: str, *, claimed: bool
 ) -> None:
     """Its renewal, which stands where it says or does not, tells which; requests wait for it."""
     await cluster.create_topics([TopicSpec(topic)])
@@ -168,7 +168,7 @@ async def _awaited(met: LeaseLapsed) -> None:
 
 
 async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:

@@ -17,7 +17,7 @@ from rowtide.stream.log.local import writer as writer_module
 from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.local.layout import FORMAT_KEY
 from rowtide.stream.log.local.store import (
-    Batch,
+    AtomicWrite,
     LogStore,
     OtherFormat,
     StoreBusy,
@@ -203,7 +203,7 @@ class CountingStore:
         self._write = cluster.store.write
         cluster.store.write = self.write  # type: ignore[method-assign]
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: AtomicWrite) -> None:
         self.count += 1
         self.gate.wait(SOON_S)
         fails, self.fails = self.fails, ""
@@ -355,7 +355,7 @@ async def test_an_unforeseen_error_of_a_job_does_not_end_the_writer(
     def fail() -> None:
         raise KeyError
 
-    def fill(_: Batch) -> int:
+    def fill(_: AtomicWrite) -> int:
         if where == "fill":
             fail()
         return 0
@@ -571,7 +571,7 @@ async def test_what_a_crash_leaves_of_a_flush_is_whole_or_absent(
     copied: list[Path] = []
     write = store.write
 
-    def copying(batch: Batch) -> None:
+    def copying(batch: AtomicWrite) -> None:
         write(batch)
         if store.count == at:
             copied.append(shutil.copytree(tmp_path / "log", tmp_path / "copy"))

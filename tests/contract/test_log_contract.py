@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from rowtide.core.values.errors import LogTrimmed, Rejected, Unavailable
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.local.store import LogStore
@@ -45,7 +45,7 @@ async def writers(
             yield local.log(topic), local.log(topic)
         return
     # By hand, not as a fixture of this test: the ones in memory need no broker.
-    async with Cluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
+    async with KafkaCluster(KafkaConfig(request.getfixturevalue("broker"))) as cluster:
         await cluster.create_topics([TopicSpec(topic)])
         yield cluster.log(topic), cluster.log(topic)
         await cluster.delete_topics([topic])

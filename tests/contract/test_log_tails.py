@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.tails import BYTES_EACH, LogTails
 from rowtide.stream.log.log import Entry
 from rowtide.stream.log.tails import Tail
@@ -50,7 +50,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def following(cluster: Cluster) -> AsyncIterator[LogTails]:
+async def following(cluster: KafkaCluster) -> AsyncIterator[LogTails]:
     tails = LogTails(cluster.brokers, clock_s=time.monotonic)
     async with asyncio.TaskGroup() as tasks:
         run = tasks.create_task(tails.run())
@@ -58,18 +58,18 @@ async def following(cluster: Cluster) -> AsyncIterator[LogTails]:
         run.cancel()
 
 
-async def create(cluster: Cluster, topic: str, count: int = 1) -> list[str]:
+async def create(cluster: KafkaCluster, topic: str, count: int = 1) -> list[str]:
     names = [f"{topic}.{number}" for number in range(count)]
     await cluster.create_topics([TopicSpec(name, 1, "log") for name in names])
     return names
 
 
-async def append(cluster: Cluster, topic: str, *values: bytes) -> None:
+async def append(cluster: KafkaCluster, topic: str, *values: bytes) -> None:
     await cluster.log(topic).append([(b"k", value) for value in values], deadline_s=10)
 
 
 async def test_each_log_is_read_from_its_place_and_then_as_it_grows(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     names = await create(cluster, topic, 40)
     for name in names:
@@ -87,7 +87,9 @@ async def test_each_log_is_read_from_its_place_and_then_as_it_grows(
         assert readers[7].entries[-1] == Entry(3, b"k", b"3")
 
 
-async def test_an_idle_log_is_told_to_be_so_again_and_again(cluster: Cluster, topic: str) -> None:
+async def test_an_idle_log_is_told_to_be_so_again_and_again(
+    cluster: KafkaCluster, topic: str
+) -> None:
     [name] = await create(cluster, topic)
     await append(cluster, name, b"0")
     async with following(cluster) as tails:
@@ -101,7 +103,7 @@ async def test_an_idle_log_is_told_to_be_so_again_and_again(cluster: Cluster, to
 
 
 async def test_a_log_that_was_trimmed_says_so_and_another_goes_on(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     trimmed, other = await create(cluster, topic, 2)
     await append(cluster, trimmed, b"0", b"1", b"2")
@@ -119,7 +121,7 @@ async def test_a_log_that_was_trimmed_says_so_and_another_goes_on(
 
 
 async def test_a_log_that_is_not_there_yet_is_followed_once_it_is(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     async with following(cluster) as tails:
         missing, there = Reader(), Reader()
@@ -135,7 +137,7 @@ async def test_a_log_that_is_not_there_yet_is_followed_once_it_is(
 
 
 async def test_a_log_that_was_deleted_does_not_stop_the_others(
-    cluster: Cluster, topic: str
+    cluster: KafkaCluster, topic: str
 ) -> None:
     names = await create(cluster, topic, 2)
     async with following(cluster) as tails:
@@ -150,7 +152,7 @@ async def test_a_log_that_was_deleted_does_not_stop_the_others(
         tails.leave(followed[0])
 
 
-async def test_who_left_is_told_nothing(cluster: Cluster, topic: str) -> None:
+async def test_who_left_is_told_nothing(cluster: KafkaCluster, topic: str) -> None:
     [name] = await create(cluster, topic)
     async with following(cluster) as tails:
         left, there = Reader(), Reader()
@@ -164,7 +166,7 @@ async def test_who_left_is_told_nothing(cluster: Cluster, topic: str) -> None:
         assert len(left.asked_s) == told
 
 
-async def test_a_backlog_comes_whole_and_in_order(cluster: Cluster, topic: str) -> None:
+async def test_a_backlog_comes_whole_and_in_order(cluster: KafkaCluster, topic: str) -> None:
     names = await create(cluster, topic, 2)
     value = b"x" * 20_000
     count = 3 * BYTES_EACH // len(value)

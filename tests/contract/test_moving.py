@@ -18,7 +18,7 @@ from rowtide.core.records import record
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.changelog import Change, ChangelogEntry
 from rowtide.stream.log.cluster import TopicCluster
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig, topic_settings
 from rowtide.stream.log.kafka.errors import NotDurable
 from rowtide.stream.log.local.cluster import LocalCluster
@@ -241,7 +241,7 @@ async def made(
             yield local
         return
     config = KafkaConfig(request.getfixturevalue("broker"), topic_prefix=prefix)
-    async with Cluster(config) as cluster:
+    async with KafkaCluster(config) as cluster:
         yield cluster
         changelog = TopicNames.of(prefix).changelog
         await cluster.delete_topics([*await cluster.topics(), changelog])
@@ -411,7 +411,7 @@ async def test_a_damaged_export_is_refused_before_anything_is_made(
 @pytest.mark.parametrize("target", ["kafka"], indirect=True)
 async def test_topics_are_as_a_server_makes_them(target: Target, folder: ExportFolder) -> None:
     cluster, prefix = target
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, KafkaCluster)
     await moving(target, folder).run()
     names = TopicNames.of(prefix)
     for spec in [*names.system(SLOTS), *(TopicSpec(names.shard(name)) for name in SHARDS)]:
@@ -425,7 +425,7 @@ async def test_a_topic_that_could_lose_a_write_ends_an_import(
     target: Target, folder: ExportFolder
 ) -> None:
     cluster, prefix = target
-    assert isinstance(cluster, Cluster)
+    assert isinstance(cluster, KafkaCluster)
     with pytest.raises(Interrupted):
         await moving(target, folder, interrupted(after=3)).run()
     await change_topic(cluster, f"{prefix}.shard.s2", "retention.ms", "1000")

@@ -21,7 +21,7 @@ from rowtide.core.shard.reshape import move
 from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.topic_sweep import TopicSweep
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from tests.contract.memory_log import MemoryLog
@@ -35,7 +35,7 @@ WHOLE = Table("i", "t", 1, KEY, TableOptions(), None, 0, 0, 0, 0, (SHARD,), ende
 SWEPT_S_MAX = 30.0
 
 
-class Noted(Cluster):
+class Noted(KafkaCluster):
     """A cluster that notes which topics it was to delete, and when they are gone."""
 
     def __init__(self, config: KafkaConfig) -> None:

@@ -14,7 +14,7 @@ from rowtide.core.records import record
 from rowtide.core.records.record import IndexBuild, IndexFeed, IndexWrite
 from rowtide.core.rows.chunk import table_prefix
 from rowtide.core.rows.fold import stored_cells
-from rowtide.core.rows.mutation import Change
+from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import read_range
 from rowtide.core.shard.evaluated import Evaluated
@@ -133,7 +133,7 @@ class IndexedShard:
 
     # Writing.
 
-    def evaluate(self, change: Change) -> Evaluated:
+    def evaluate(self, change: ChangeRequest) -> Evaluated:
         """Decide a change. Raises ``Rejected``."""
         return self.shard.evaluate(change, self.tick())
 
@@ -284,13 +284,13 @@ class Follower:
 
 
 def _written(body: record.Body) -> tuple[bytes, ...] | None:
-    if isinstance(body, record.Put | record.Update | record.Delete):
+    if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
         return tuple(body.key)
     return None
 
 
 def _learned(body: record.Body) -> Sequence[IndexWrite]:
-    if isinstance(body, record.Put | record.Update | record.Delete | IndexBuild):
+    if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody | IndexBuild):
         return body.indexes
     return ()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.records import record
 from rowtide.core.rows import chunk, fold
-from rowtide.core.rows.mutation import UPDATE, Change
+from rowtide.core.rows.mutation import UPDATE, ChangeRequest
 from rowtide.core.rows.read import Selection, answer, read_range, read_row
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.mark import decode_mark, encode_mark
@@ -58,7 +58,7 @@ class Life:
 
     def write(self, row: str, cells: Sequence[Cell], kind: int = UPDATE) -> None:
         """Write one row."""
-        self._stand(self.shard.evaluate(Change(kind, wire_key(row), cells), self._now_us))
+        self._stand(self.shard.evaluate(ChangeRequest(kind, wire_key(row), cells), self._now_us))
 
     def options(self, *, ttl_s: int, max_versions: int) -> None:
         """Change the table's options."""

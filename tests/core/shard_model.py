@@ -21,7 +21,7 @@ from rowtide.core.rows.mutation import (
     PUT,
     RETURN_KEY,
     UPDATE,
-    Change,
+    ChangeRequest,
     Outcome,
 )
 from rowtide.core.rows.overlay import RangeReader
@@ -57,7 +57,7 @@ def table(*, auto: bool = False, max_versions: int = 1) -> Table:
     return Table("i", "t", 1, columns, options, None, 0, 0, 1, 1, ())
 
 
-def change(text: str, partition: str = "p") -> Change:
+def change(text: str, partition: str = "p") -> ChangeRequest:
     """Return the change of a text."""
     found = re.fullmatch(r"([PUD])([!?]?) (\w*)(?:([=+])(-?\d+))?", text)
     assert found, text
@@ -68,7 +68,7 @@ def change(text: str, partition: str = "p") -> Change:
     elif op == "+":
         cells = [plainbuffer.increment_cell(b"v", variant.encode(int(number)))]
     row = address(name, partition) if name else [*address("", partition)[:1], AUTO]
-    return Change(KINDS[letter], row, cells, EXPECTATIONS[mark], return_type=RETURN_KEY)
+    return ChangeRequest(KINDS[letter], row, cells, EXPECTATIONS[mark], return_type=RETURN_KEY)
 
 
 AUTO = (b"n", variant.V_AUTO_INCREMENT)
@@ -148,7 +148,7 @@ class ShardModel:
             envelope, body = record.decode_record(value)
             if envelope.group & record.FIRST:
                 found.append("")
-            found[-1] = f"{found[-1]} {type(body).__name__}".strip()
+            found[-1] = f"{found[-1]} {type(body).__name__.removesuffix('Body')}".strip()
         return found
 
     def stamps(self) -> list[int]:

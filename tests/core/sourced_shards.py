@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.records import record
 from rowtide.core.records.record import CopyEntry
-from rowtide.core.rows.mutation import DELETE, PUT, Change
+from rowtide.core.rows.mutation import DELETE, PUT, ChangeRequest
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.shard.source_batch import SourceBatch
@@ -54,12 +54,12 @@ def position_of(number: int) -> bytes:
     return number.to_bytes(2, "big")
 
 
-def change_of(source: str, number: int, row: Row) -> Change:
+def change_of(source: str, number: int, row: Row) -> ChangeRequest:
     """Return the change that a row asks for."""
     cells = [put_cell(b"s", variant.encode(source), None)]
     cells.append(put_cell(b"v", variant.encode(number), None))
     at = [(b"pk", variant.encode(row.name))]
-    return Change(row.kind, at, [] if row.kind == DELETE else cells, time_ms=row.time_ms)
+    return ChangeRequest(row.kind, at, [] if row.kind == DELETE else cells, time_ms=row.time_ms)
 
 
 class SourcedTable:
@@ -156,7 +156,7 @@ class SourcedTable:
         wanted = [k for k in sorted(here) if low <= k < high or k[:1] == b"s"]
         copied = [CopyEntry(k, here[k]) for k in wanted]
         shard = self.shards[child.shard_id]
-        body = record.Copy(parent.shard_id, 0, True, copied)
+        body = record.CopyBody(parent.shard_id, 0, True, copied)
         envelope = record.Envelope(0, 1, b"ownerid8", self._tick(), record.SINGLE)
         self.logs[child.shard_id].append(record.encode_record(envelope, record.encode_body(body)))
         self._apply(shard, shard.replay(0, self.logs[child.shard_id][0]).writes)
@@ -214,7 +214,7 @@ class SourcedTable:
         for log in self.logs.values():
             for value in log:
                 envelope, body = record.decode_record(value)
-                if isinstance(body, record.Put | record.Update):
+                if isinstance(body, record.PutBody | record.UpdateBody):
                     told = {c.name: variant.decode(c.variant) for c in body.cells}
                     name = str(variant.decode(body.key[0]))
                     number = int(told[b"v"])
@@ -227,7 +227,7 @@ class SourcedTable:
         for log in self.logs.values():
             for value in log:
                 envelope, body = record.decode_record(value)
-                if not isinstance(body, record.Put | record.Update):
+                if not isinstance(body, record.PutBody | record.UpdateBody):
                     continue
                 if variant.decode(body.key[0]) == name:
                     found += [(envelope.stamp, c.version_ms or 0) for c in body.cells[:1]]

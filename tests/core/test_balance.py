@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, Wanted
+from rowtide.core.cluster.balance import Balance, BalanceSettings, ShardLoad, WantedChange
 from rowtide.core.values.schema import ShardRange
 
 SETTINGS = BalanceSettings(split_bytes=1000, split_writes_per_s=100, merge_after_s=60)
@@ -54,7 +54,7 @@ def scenarios() -> list[tuple[str, str, str, str]]:
     return parts  # type: ignore[return-value]
 
 
-def told(wanted: Wanted) -> str:
+def told(wanted: WantedChange) -> str:
     words = [wanted.kind, *wanted.shards]
     words += [str(wanted.slot)] if wanted.slot >= 0 else []
     return " ".join(words + ["hot"] * wanted.hot)

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 
 from rowtide.core.protocol.plainbuffer import delete_cell, increment_cell, put_cell
 from rowtide.core.records.record import IndexBuild
-from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, ChangeRequest
 from rowtide.core.shard import shard_index
 from rowtide.core.shard.group import AtomicBatch, Transaction
 from rowtide.core.shard.transaction_id import TransactionId
@@ -61,14 +61,14 @@ def update_cells(name: bytes) -> st.SearchStrategy[Cell]:
 
 
 @st.composite
-def changes(draw: st.DrawFn, partition: str | None = None) -> Change:
+def changes(draw: st.DrawFn, partition: str | None = None) -> ChangeRequest:
     kind = draw(st.sampled_from([PUT, UPDATE, UPDATE, UPDATE, DELETE]))
     row = address(draw(st.sampled_from("abc")), partition or draw(st.sampled_from("pq")))
     if kind == DELETE:
-        return Change(kind, row, [])
+        return ChangeRequest(kind, row, [])
     names = draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True))
     cells = put_cells if kind == PUT else update_cells
-    return Change(kind, row, [draw(cells(name)) for name in sorted(names)])
+    return ChangeRequest(kind, row, [draw(cells(name)) for name in sorted(names)])
 
 
 partitions = st.sampled_from("pq")
@@ -91,7 +91,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.open: dict[str, Transaction] = {}
 
     @initialize(some=st.lists(changes(), min_size=1, max_size=12), columns=st.integers(0, 2))
-    def begin_with_rows(self, some: list[Change], columns: int) -> None:
+    def begin_with_rows(self, some: list[ChangeRequest], columns: int) -> None:
         """Write what no index checks yet, then create one of each kind."""
         self.write(some, stands=True)
         self.create(LOCAL, columns, base=True)
@@ -99,12 +99,12 @@ class IndexMachine(RuleBasedStateMachine):
 
     # Writing.
 
-    def free(self, change: Change) -> bool:
+    def free(self, change: ChangeRequest) -> bool:
         """Say whether no transaction holds the partition key."""
         return str(variant.decode(change.key[0][1])) not in self.open
 
     @rule(some=st.lists(changes(), min_size=1, max_size=5), stands=outcomes)
-    def write(self, some: list[Change], stands: bool) -> None:
+    def write(self, some: list[ChangeRequest], stands: bool) -> None:
         """Write changes that wait together; the log takes them or does not."""
         evaluated = []
         for change in filter(self.free, some):
@@ -244,12 +244,12 @@ def test_indexes_agree_with_their_table(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def wide_row(name: str, cell_bytes: int) -> Change:
+def wide_row(name: str, cell_bytes: int) -> ChangeRequest:
     """Return a put of three cells that an index by n keeps."""
     cells = [put_cell(b"n", variant.encode(1), None)]
     text = variant.encode("x" * cell_bytes)
     cells += [put_cell(column, text, None) for column in (b"k1", b"k2", b"k3")]
-    return Change(PUT, address(name), sorted(cells, key=lambda cell: cell.name))
+    return ChangeRequest(PUT, address(name), sorted(cells, key=lambda cell: cell.name))
 
 
 def test_a_slice_of_wide_rows_ends_by_their_size() -> None:
@@ -268,12 +268,16 @@ def test_a_row_that_no_record_can_hold_stops_the_build_and_not_the_table() -> No
     text = variant.encode("x" * 6_000_000)
     for column in (b"k1", b"k2", b"k3"):
         cells = [put_cell(column, text, None)]
-        source.stand([source.evaluate(Change(UPDATE, address("a"), cells))])
+        source.stand([source.evaluate(ChangeRequest(UPDATE, address("a"), cells))])
     source.stand(
-        [source.evaluate(Change(UPDATE, address("a"), [put_cell(b"n", variant.encode(1), None)]))]
+        [
+            source.evaluate(
+                ChangeRequest(UPDATE, address("a"), [put_cell(b"n", variant.encode(1), None)])
+            )
+        ]
     )
     index = source.create(LOCAL, ("pk", "n"), whole=True)
     with pytest.raises(Rejected, match="too large for its index"):
         source.build(index)
-    source.stand([source.evaluate(Change(DELETE, address("a"), []))])
+    source.stand([source.evaluate(ChangeRequest(DELETE, address("a"), []))])
     assert source.build(index)

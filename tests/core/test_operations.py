@@ -8,9 +8,9 @@ from google.protobuf.message import Message
 from rowtide.core.protocol.authentication import TOLD_ALWAYS
 from rowtide.core.protocol.operations import (
     OPERATIONS,
-    Division,
     Latency,
     OperationSpec,
+    RequestDivision,
     Right,
     Route,
     is_read_only,
@@ -37,7 +37,7 @@ def test_an_operation_has_both_messages_or_json_bodies(spec: OperationSpec) -> N
     elif spec.request is not None:
         assert issubclass(spec.request, Message)
         assert issubclass(spec.response, Message)
-    if spec.division is not Division.NONE or spec.allows_stale:
+    if spec.division is not RequestDivision.NONE or spec.allows_stale:
         assert spec.request is not None
 
 

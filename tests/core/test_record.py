@@ -23,24 +23,24 @@ from rowtide.core.records.record import (
     SINGLE,
     Body,
     Commit,
-    Copy,
+    CopyBody,
     CopyEntry,
     CorruptRecord,
-    Delete,
+    DeleteBody,
     Envelope,
     IndexBuild,
     IndexFeed,
     IndexWrite,
     NoOp,
     Options,
-    Put,
+    PutBody,
     Reclaim,
     Seal,
     Snapshot,
     SnapshotRow,
     SourcePosition,
-    Stream,
-    Update,
+    StreamOptions,
+    UpdateBody,
     decode_envelope,
     decode_record,
     encode_body,
@@ -71,17 +71,17 @@ CELLS = [
 ]
 GOLDEN_BODIES: dict[str, Body] = {
     "NoOp": NoOp(),
-    "Put": Put([E("user1"), E(-7), E(b"\x00\xff")], CELLS),
-    "Put of a bare key, with the row before": Put([E("user1")], [], CELLS[:1]),
-    "Update": Update([E("user1")], [CELLS[2], delete_cell(b"s", AT), delete_cell(b"t", None)]),
-    "Delete, with the row before": Delete([E("user1")], CELLS[3:]),
-    "Options": Options(86400, 3, Stream("t_1", 1790000000000000, 24, ["a", "b"])),
+    "Put": PutBody([E("user1"), E(-7), E(b"\x00\xff")], CELLS),
+    "Put of a bare key, with the row before": PutBody([E("user1")], [], CELLS[:1]),
+    "Update": UpdateBody([E("user1")], [CELLS[2], delete_cell(b"s", AT), delete_cell(b"t", None)]),
+    "Delete, with the row before": DeleteBody([E("user1")], CELLS[3:]),
+    "Options": Options(86400, 3, StreamOptions("t_1", 1790000000000000, 24, ["a", "b"])),
     "Options without stream": Options(-1, 1, None),
     "Reclaim": Reclaim(b"\x04a\x00\x01", b"\xff", AT, 2),
     "Seal": Seal('{"kind": "split"}'),
     "Snapshot": Snapshot([SnapshotRow([E("a")], CELLS[:1]), SnapshotRow([E("b")], [])]),
     "Commit": Commit("s3-000659ef8ab1d2400123456789abcdef"),
-    "Put with indexes": Put(
+    "Put with indexes": PutBody(
         [E("user1")],
         CELLS[:1],
         None,
@@ -91,11 +91,11 @@ GOLDEN_BODIES: dict[str, Body] = {
             IndexWrite(8, False, [E(6), E("user1")], []),
         ],
     ),
-    "Delete with an index": Delete([E("a")], None, [IndexWrite(7, True, [E("a"), E(1)], None)]),
+    "Delete with an index": DeleteBody([E("a")], None, [IndexWrite(7, True, [E("a"), E(1)], None)]),
     "IndexBuild": IndexBuild(8, b"\x04b", [IndexWrite(8, False, [E(6), E("a")], [])]),
     "IndexBuild, done": IndexBuild(8, None, ()),
-    "Copy": Copy("s4", 90, False, [CopyEntry(b"r1", b"chunk"), CopyEntry(b"t1", b"")]),
-    "Copy, complete": Copy("s4", 91, True, []),
+    "Copy": CopyBody("s4", 90, False, [CopyEntry(b"r1", b"chunk"), CopyEntry(b"t1", b"")]),
+    "Copy, complete": CopyBody("s4", 91, True, []),
     "SourcePosition": SourcePosition("mysql", b"\x04b", b"\x04f", b"\x00binlog 7"),
     "SourcePosition of all keys": SourcePosition("mysql", b"", b"", b"\xff"),
     "IndexFeed": IndexFeed("s4", 90, AT * 1000, [IndexWrite(8, False, [E(6), E("a")], None)]),
@@ -137,12 +137,12 @@ befores = st.none() | cell_lists
 index_writes = st.lists(st.builds(IndexWrite, longs, st.booleans(), keys, befores), max_size=3).map(
     lambda found: found or ()
 )
-streams = st.builds(Stream, texts, longs, ints, st.lists(texts, max_size=3))
+streams = st.builds(StreamOptions, texts, longs, ints, st.lists(texts, max_size=3))
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.just(NoOp()),
-    st.builds(Put, keys, cell_lists, befores, index_writes),
-    st.builds(Update, keys, cell_lists, befores, index_writes),
-    st.builds(Delete, keys, befores, index_writes),
+    st.builds(PutBody, keys, cell_lists, befores, index_writes),
+    st.builds(UpdateBody, keys, cell_lists, befores, index_writes),
+    st.builds(DeleteBody, keys, befores, index_writes),
     st.builds(IndexBuild, longs, st.none() | blobs, index_writes),
     st.builds(IndexFeed, texts, longs, longs, index_writes),
     st.builds(Options, ints, ints, st.none() | streams),
@@ -178,12 +178,12 @@ def avro_field(value: object) -> object:
         return {**value._asdict(), "key": key, "cells": cells}
     if isinstance(value, list | tuple):
         return [avro_field(item) for item in value]
-    if isinstance(value, Stream | SnapshotRow):
+    if isinstance(value, StreamOptions | SnapshotRow):
         return avro_fields(value)
     return value
 
 
-def avro_fields(value: Body | Stream | SnapshotRow) -> dict[str, Any]:
+def avro_fields(value: Body | StreamOptions | SnapshotRow) -> dict[str, Any]:
     """Return a body's fields by name as the general libraries take them."""
     fields: dict[str, Any] = {
         field.name: avro_field(getattr(value, field.name)) for field in dataclasses.fields(value)
@@ -196,7 +196,7 @@ def avro_fields(value: Body | Stream | SnapshotRow) -> dict[str, Any]:
 def avro_record(envelope: Envelope, body: Body, *, named: bool) -> dict[str, Any]:
     """Return a record as fastavro takes it; Apache's library wants no name beside a body."""
     fields = avro_fields(body)
-    name = f"rowtide.log.{type(body).__name__}"
+    name = f"rowtide.log.{type(body).__name__.removesuffix('Body')}"
     return {**envelope._asdict(), "body": (name, fields) if named else fields}
 
 
@@ -247,8 +247,8 @@ apache_cells = st.lists(
 )
 
 
-@given(envelopes, st.builds(Update, keys, apache_cells, st.none() | apache_cells))
-def test_an_update_by_apache_is_read_here(envelope: Envelope, body: Update) -> None:
+@given(envelopes, st.builds(UpdateBody, keys, apache_cells, st.none() | apache_cells))
+def test_an_update_by_apache_is_read_here(envelope: Envelope, body: UpdateBody) -> None:
     out = io.BytesIO()
     writer = avro.io.DatumWriter(APACHE_SCHEMA)
     writer.write(avro_record(envelope, body, named=False), avro.io.BinaryEncoder(out))
@@ -257,7 +257,7 @@ def test_an_update_by_apache_is_read_here(envelope: Envelope, body: Update) -> N
 
 @given(st.binary(min_size=8, max_size=8).map(lambda bits: b"\x01" + bits))
 def test_a_double_keeps_its_bits(double: bytes) -> None:
-    put = Put([], [put_cell(b"d", double, AT)])
+    put = PutBody([], [put_cell(b"d", double, AT)])
     assert decode_record(whole(ENVELOPE, put)) == (ENVELOPE, put)
 
 
@@ -296,9 +296,9 @@ def test_a_body_serves_any_envelope() -> None:
 
 def test_arrays_in_blocks_with_sizes_are_read() -> None:
     # Avro lets a writer cut an array and say each block's size: counts are then negative.
-    cell = encode_body(Put([], CELLS[:1]))[3:-3]
+    cell = encode_body(PutBody([], CELLS[:1]))[3:-3]
     body = b"\x02\x00" + (b"\x01" + bytes((len(cell) << 1,)) + cell) * 2 + b"\x00\x00\x00"
-    assert decode_record(encode_record(ENVELOPE, body))[1] == Put([], CELLS[:1] * 2)
+    assert decode_record(encode_record(ENVELOPE, body))[1] == PutBody([], CELLS[:1] * 2)
 
 
 ENVELOPE_BYTES = encode_record(ENVELOPE, b"")
@@ -375,8 +375,8 @@ def test_damage_is_read_or_is_corrupt(label: str, damage: list[tuple[int, int, b
 
 def test_what_the_log_cannot_hold_is_an_error() -> None:
     with pytest.raises(ValueError, match="VT_DOUBLE in the key"):
-        encode_body(Put([E(1.5)], []))
+        encode_body(PutBody([E(1.5)], []))
     with pytest.raises(ValueError, match="VT_INF_MIN in a cell"):
-        encode_body(Put([], [put_cell(b"n", variant.V_INF_MIN, AT)]))
+        encode_body(PutBody([], [put_cell(b"n", variant.V_INF_MIN, AT)]))
     with pytest.raises(ValueError, match="an owner of 2 bytes"):
         encode_record(ENVELOPE._replace(owner=b"me"), b"\x00")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.row_form import Place
+from rowtide.core.protocol.row_form import FormLearner
 from rowtide.core.records import record
 from rowtide.core.records.record_form import FORMS
 from rowtide.core.records.record_wire import StreamRow, stream_row
@@ -51,7 +51,7 @@ def teach(value: bytes) -> StreamRow | str | None:
     """Read a record often enough for its form to be learnt; return what the codecs tell."""
     FORMS.forget()
     plain = told(value)
-    for _ in range(Place.PAUSE_MIN - 1):
+    for _ in range(FormLearner.PAUSE_MIN - 1):
         told(value)
     return plain
 
@@ -68,7 +68,7 @@ def test_a_record_of_a_form_is_told_as_before(
     update: bool,
 ) -> None:
     cells = puts(columns, version)
-    body = (record.Update if update else record.Put)(key_of(key), cells)
+    body = (record.UpdateBody if update else record.PutBody)(key_of(key), cells)
     plain = teach(logged(body))
     assert has_form()
     assert isinstance(plain, StreamRow)
@@ -83,10 +83,10 @@ def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
     version: int,
     data: st.DataObject,
 ) -> None:
-    teach(logged(record.Put(key_of(key), puts(columns, version))))
+    teach(logged(record.PutBody(key_of(key), puts(columns, version))))
     other_key = data.draw(KEYS)
     others = [(name, data.draw(VALUES)) for name, _ in columns]
-    value = logged(record.Put(key_of(other_key), puts(others, data.draw(VERSIONS))), STAMP + 1)
+    value = logged(record.PutBody(key_of(other_key), puts(others, data.draw(VERSIONS))), STAMP + 1)
     with_form = told(value)
     FORMS.forget()
     assert told(value) == with_form
@@ -96,7 +96,7 @@ def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
 def test_whatever_is_wrong_with_a_record_its_form_changes_nothing(
     key: tuple[str, int, bytes], columns: list[tuple[str, variant.Scalar]], data: st.DataObject
 ) -> None:
-    whole = logged(record.Put(key_of(key), puts(columns, STAMP)))
+    whole = logged(record.PutBody(key_of(key), puts(columns, STAMP)))
     teach(whole)
     place = data.draw(st.integers(0, len(whole) - 1))
     damaged = whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]
@@ -112,11 +112,11 @@ def test_records_that_are_not_all_puts_of_one_version_have_no_form() -> None:
     deletes = [*puts([("a", 1)], 5), plainbuffer.delete_cell(b"b", 5)]
     flags = puts([("a", True)], 5)
     for body in (
-        record.Update(key, cells),
-        record.Update(key, deletes),
-        record.Put(key, flags),
-        record.Put(key, []),
-        record.Put(key, puts([("a", 1)], 5), before=[]),
+        record.UpdateBody(key, cells),
+        record.UpdateBody(key, deletes),
+        record.PutBody(key, flags),
+        record.PutBody(key, []),
+        record.PutBody(key, puts([("a", 1)], 5), before=[]),
     ):
         plain = teach(logged(body))
         assert not has_form()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.rows.fold import Writes
-from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, Change
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, ChangeRequest
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values import variant
@@ -34,7 +34,7 @@ def test_chunks_that_were_removed_are_forgotten_as_those_that_were_written() -> 
     owner, copy = shard(owner_rows), shard(copy_rows)
     cells = [plainbuffer.put_cell(b"c%02d" % n, variant.encode("x" * 900), None) for n in range(40)]
     for offset, kind in enumerate([PUT, DELETE, PUT, DELETE]):
-        change = Change(kind, address("wide"), cells if kind == PUT else [], IGNORE)
+        change = ChangeRequest(kind, address("wide"), cells if kind == PUT else [], IGNORE)
         evaluated = owner.evaluate(change, NOW_US + offset)
         entry = owner.encoded(evaluated, offset)
         take(owner_rows, owner, owner.confirm([evaluated], offset))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, put_cell, stamped_cells
-from rowtide.core.protocol.row_form import FORMS, Forms, PackedCells, Place, RowForm
+from rowtide.core.protocol.row_form import FORMS, FormLearner, Forms, PackedCells, RowForm
 from rowtide.core.records.avro import write_cells
 from rowtide.core.rows import capacity, chunk
 from rowtide.core.values import variant
@@ -52,7 +52,7 @@ def packed(cells: Sequence[Cell]) -> PackedCells:
 def teach(row: bytes) -> None:
     """Let a row be read often enough for its form to be learnt."""
     FORMS.forget()
-    for _ in range(Place.PAUSE_MIN):
+    for _ in range(FormLearner.PAUSE_MIN):
         plainbuffer.decode_row(row)
 
 
@@ -211,7 +211,7 @@ def test_other_cells_have_no_form(cells: list[Cell]) -> None:
     assert RowForm.of(cells) is None
 
 
-def pauses(place: Place[str], rows: int) -> list[int]:
+def pauses(place: FormLearner[str], rows: int) -> list[int]:
     """Return after how many rows without its form a place wants to learn one, again and again."""
     learnt = [0]
     for row in range(rows):
@@ -223,17 +223,17 @@ def pauses(place: Place[str], rows: int) -> list[int]:
 
 
 def test_forms_that_never_help_are_learnt_ever_more_seldom() -> None:
-    found = pauses(Place(), 4 * Place.PAUSE_MAX)
+    found = pauses(FormLearner(), 4 * FormLearner.PAUSE_MAX)
     assert found == sorted(found)
-    assert found[-1] > Place.PAUSE_MAX
+    assert found[-1] > FormLearner.PAUSE_MAX
 
 
 def test_a_form_that_helps_is_kept() -> None:
-    place: Place[str] = Place()
+    place: FormLearner[str] = FormLearner()
     place.learn("form")
     for _ in range(100):
-        place.hits += Place.PAUSE_MIN
-        assert pauses(place, Place.PAUSE_MIN) == []
+        place.hits += FormLearner.PAUSE_MIN
+        assert pauses(place, FormLearner.PAUSE_MIN) == []
     assert place.form == "form"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import put_cell
-from rowtide.core.protocol.row_form import PackedCells, Place, RowForm
+from rowtide.core.protocol.row_form import FormLearner, PackedCells, RowForm
 from rowtide.core.rows import chunk, row_patch
 from rowtide.core.rows.chunk import CHUNK_BYTES, Chunk
 from rowtide.core.rows.fold import RowAddress, Writes, update_row, version_after
@@ -93,7 +93,7 @@ def teach(first: bytes, changes: PackedCells) -> None:
     """Let a patch be learnt where there can be one, from updates of one row."""
     row_patch.PATCHES.forget()
     stamped = changes if changes.version_ms is not None else changes.stamped(9)
-    for _ in range(Place.PAUSE_MIN):
+    for _ in range(FormLearner.PAUSE_MIN):
         row_patch.patched(first, STATE, stamped, STAMP)
 
 
@@ -162,7 +162,7 @@ def test_a_patch_is_learnt_from_updates_and_used_from_then_on() -> None:
     row_patch.PATCHES.forget()
     changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamped(6)
     first = encoded(row_of(3))
-    for _ in range(Place.PAUSE_MIN):
+    for _ in range(FormLearner.PAUSE_MIN):
         assert all(place.form is None for place in row_patch.PATCHES.places())
         updated(first, changes, 1)
     [place] = row_patch.PATCHES.places()

@@ -23,7 +23,7 @@ from rowtide.core.values import variant
 SCHEMAS = importlib.resources.files("rowtide.core.records").joinpath("schemas")
 V1, V2, V3, V4 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
 ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
-PUT = record.Put([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
+PUT = record.PutBody([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
 
 
 def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_each_schema_reads_those_before() -> None:
 
 def test_a_reader_of_the_first_schema_reads_mutations_of_the_newest() -> None:
     learned = record.IndexWrite(7, True, PUT.key, None)
-    body = record.encode_body(record.Put(PUT.key, PUT.cells, None, [learned]))
+    body = record.encode_body(record.PutBody(PUT.key, PUT.cells, None, [learned]))
     value = record.encode_record(ENVELOPE, body)[10:]
     old = avro.io.DatumReader(parsed(V4), parsed(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
     new = avro.io.DatumReader(parsed(V4)).read(avro.io.BinaryDecoder(io.BytesIO(value)))

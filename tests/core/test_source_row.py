@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.row_form import Place, RowForm
+from rowtide.core.protocol.row_form import FormLearner, RowForm
 from rowtide.core.rows import row_patch
 from rowtide.core.rows.mutation import (
     DELETE,
@@ -19,7 +19,7 @@ from rowtide.core.rows.mutation import (
     PUT,
     RETURN_KEY,
     UPDATE,
-    Change,
+    ChangeRequest,
     Outcome,
 )
 from rowtide.core.shard import source_row
@@ -80,12 +80,12 @@ def columns(draw: st.DrawFn) -> list[Cell]:
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> list[Change]:
+def changes(draw: st.DrawFn) -> list[ChangeRequest]:
     """Return changes of a few rows, of a few forms, some of which come again and again."""
     forms = draw(st.lists(columns(), min_size=1, max_size=3))
     names, numbers = st.sampled_from(["", "k", "k\0"]), st.integers(0, 1)
     return [
-        Change(
+        ChangeRequest(
             draw(st.sampled_from([PUT, UPDATE, UPDATE, DELETE])),
             [(b"pk", variant.encode(draw(names))), (b"n", variant.encode(draw(numbers)))],
             draw(st.sampled_from(forms)),
@@ -97,7 +97,7 @@ def changes(draw: st.DrawFn) -> list[Change]:
     ]
 
 
-def packed(change: Change) -> Change:
+def packed(change: ChangeRequest) -> ChangeRequest:
     """Return the change with its cells as rows of a form are read."""
     if change.kind == DELETE:
         return replace(change, cells=[])
@@ -117,7 +117,7 @@ def shard_of(max_versions: int, stream: StreamSettings | None) -> Shard:
     return shard
 
 
-def written(shard: Shard, found: Sequence[Change]) -> tuple[list[Evaluated], list[object]]:
+def written(shard: Shard, found: Sequence[ChangeRequest]) -> tuple[list[Evaluated], list[object]]:
     """Return the records of two requests, and what their rows are told."""
     evaluated: list[Evaluated] = []
     told: list[object] = []
@@ -132,10 +132,10 @@ def written(shard: Shard, found: Sequence[Change]) -> tuple[list[Evaluated], lis
 
 @given(changes(), st.integers(1, 2), STREAMS)
 def test_rows_become_the_same_in_one_step(
-    found: list[Change], max_versions: int, stream: StreamSettings | None
+    found: list[ChangeRequest], max_versions: int, stream: StreamSettings | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Place, "PAUSE_MIN", 1)
+        patched.setattr(FormLearner, "PAUSE_MIN", 1)
         row_patch.PATCHES.forget()
         of_a_form = [packed(change) for change in found]
         in_one_step = written(shard_of(max_versions, stream), of_a_form)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.cluster.split_points import Piece, StoredFile, bytes_between, choose, estimate
+from rowtide.core.cluster.split_points import RowRun, StoredFile, bytes_between, choose, estimate
 
 
-def pieces(*sizes: int) -> list[Piece]:
-    return [Piece(b"%05d" % index, size) for index, size in enumerate(sizes)]
+def pieces(*sizes: int) -> list[RowRun]:
+    return [RowRun(b"%05d" % index, size) for index, size in enumerate(sizes)]
 
 
 def cuts(sizes: list[int], split_bytes: int, points_max: int = 1000) -> list[int]:
@@ -58,22 +58,22 @@ def test_without_files_there_is_nothing_more() -> None:
 
 def test_each_file_behind_what_was_measured_is_a_piece() -> None:
     files = [file(b"m", b"r", 300), file(b"s", b"z", 200), file(b"a", b"c", 500)]
-    assert estimate(files, [], b"d", 2.0) == [Piece(b"d", 600), Piece(b"s", 400)]
+    assert estimate(files, [], b"d", 2.0) == [RowRun(b"d", 600), RowRun(b"s", 400)]
 
 
 def test_a_file_measured_in_part_counts_with_its_rest() -> None:
-    measured = [Piece(b"a", 10), Piece(b"f", 30), Piece(b"g", 40)]
+    measured = [RowRun(b"a", 10), RowRun(b"f", 30), RowRun(b"g", 40)]
     files = [file(b"a", b"c", 5), file(b"f", b"m", 100), file(b"n", b"z", 50)]
-    assert estimate(files, measured, b"h", 2.0) == [Piece(b"h", 130), Piece(b"n", 100)]
+    assert estimate(files, measured, b"h", 2.0) == [RowRun(b"h", 130), RowRun(b"n", 100)]
 
 
 def test_entries_of_other_levels_are_spread_over_the_largest_one() -> None:
     files = [file(b"m", b"r", 300), file(b"s", b"z", 100), file(b"a", b"z", 200, level=0)]
-    assert estimate(files, [], b"d", 2.0) == [Piece(b"d", 900), Piece(b"s", 300)]
+    assert estimate(files, [], b"d", 2.0) == [RowRun(b"d", 900), RowRun(b"s", 300)]
 
 
 def test_a_rest_is_never_below_nothing() -> None:
-    assert estimate([file(b"a", b"z", 1)], [Piece(b"a", 100)], b"b", 1.0) == [Piece(b"b", 0)]
+    assert estimate([file(b"a", b"z", 1)], [RowRun(b"a", 100)], b"b", 1.0) == [RowRun(b"b", 0)]
 
 
 def test_a_file_at_a_border_counts_half_and_one_beside_it_nothing() -> None:

@@ -159,7 +159,7 @@ def test_pre_images_are_those_of_the_commit() -> None:
     model.apply(transaction, "U a+1")
     model.group(transaction)
     bodies = [record.decode_record(value)[1] for value in model.log]
-    former = [body.before for body in bodies if isinstance(body, record.Update)]
+    former = [body.before for body in bodies if isinstance(body, record.UpdateBody)]
     # The second change's former value is what the first one left.
     values = [[variant.decode(cell.variant) for cell in before or ()] for before in former]
     assert values == [[1], [2]]

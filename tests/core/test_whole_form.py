@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, KeyColumns, RowChange, put_cell
-from rowtide.core.protocol.row_form import FORMS, PackedCells, Place
+from rowtide.core.protocol.row_form import FORMS, FormLearner, PackedCells
 from rowtide.core.rows.whole_form import WholeForm
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
@@ -62,7 +62,7 @@ def others_like(row: Row) -> st.SearchStrategy[list[Row]]:
 def taught(wire: bytes) -> RowChange:
     """Return a row whose cells are known by their form."""
     FORMS.forget()
-    for _ in range(Place.PAUSE_MIN):
+    for _ in range(FormLearner.PAUSE_MIN):
         plainbuffer.decode_row(wire)
     return plainbuffer.decode_row(wire)
 

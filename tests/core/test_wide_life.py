@@ -12,7 +12,7 @@ from rowtide.core.rows import chunk, fold
 from rowtide.core.rows.fold import RowAddress
 from rowtide.core.rows.mutation import DELETE, PUT, UPDATE
 from rowtide.core.rows.read import Selection, read_row
-from rowtide.core.rows.wide_row import Position, decode_token, encode_token
+from rowtide.core.rows.wide_row import RowPosition, decode_token, encode_token
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.limits import INT64_MAX
@@ -244,12 +244,12 @@ TestWideRows = WideRows.TestCase
 
 
 def test_a_token_survives_its_way_to_the_client_and_back() -> None:
-    at = Position(chunk.border(b"a\0b", 7), 3, 2, 1)
+    at = RowPosition(chunk.border(b"a\0b", 7), 3, 2, 1)
     assert decode_token(encode_token(at)) == at
-    assert decode_token(b"") == Position()
+    assert decode_token(b"") == RowPosition()
 
 
-@pytest.mark.parametrize("token", [b"x", b"\x01" * 40, encode_token(Position(b"\xff" * 12))])
+@pytest.mark.parametrize("token", [b"x", b"\x01" * 40, encode_token(RowPosition(b"\xff" * 12))])
 def test_a_token_that_no_answer_gave_is_refused(token: bytes) -> None:
     with pytest.raises(Rejected, match="token"):
         decode_token(token)

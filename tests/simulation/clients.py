@@ -25,7 +25,7 @@ from rowtide.core.rows.mutation import (
     IGNORE,
     PUT,
     UPDATE,
-    Change,
+    ChangeRequest,
     Outcome,
 )
 from rowtide.core.values import key, variant
@@ -54,7 +54,7 @@ class Attempt:
 
     place: Place
     mark: str | None
-    change: Change
+    change: ChangeRequest
     low: int
     worker: SimulatedWorker
     since_s: float
@@ -132,7 +132,7 @@ class Clients:
         self.ask(worker, place, *self.change(chance, place))
 
     def ask(
-        self, worker: SimulatedWorker, place: Place, change: Change, mark: str | None
+        self, worker: SimulatedWorker, place: Place, change: ChangeRequest, mark: str | None
     ) -> Attempt:
         """Ask a worker for a change of a row."""
         attempt = self.attempt(worker, place, change, mark)
@@ -150,7 +150,7 @@ class Clients:
         return attempt
 
     def attempt(
-        self, worker: SimulatedWorker, place: Place, change: Change, mark: str | None
+        self, worker: SimulatedWorker, place: Place, change: ChangeRequest, mark: str | None
     ) -> Attempt:
         """Note a change that is asked for now."""
         now_s = asyncio.get_running_loop().time()
@@ -234,16 +234,16 @@ class Clients:
             mark = row.get(MARK, b"")  # It may have expired.
             assert mark not in self.hidden, f"half a transaction of {place}: {mark!r}"
 
-    def change(self, chance: random.Random, place: Place) -> tuple[Change, str | None]:
+    def change(self, chance: random.Random, place: Place) -> tuple[ChangeRequest, str | None]:
         """Return some change of a row, and its mark unless it deletes."""
         kind = chance.choice((PUT, UPDATE, UPDATE, UPDATE, DELETE))
         row = place.key
         if kind == DELETE:
-            return Change(kind, row, [], IGNORE), None
+            return ChangeRequest(kind, row, [], IGNORE), None
         mark = f"{len(self.attempts)}"
         cells = [*some_cells(chance, updates=kind == UPDATE), _put(MARK, mark.encode())]
         expectation = chance.choice((IGNORE, EXPECT_PRESENT, EXPECT_ABSENT))
-        return Change(kind, row, cells, expectation), mark
+        return ChangeRequest(kind, row, cells, expectation), mark
 
 
 def _owner(worker: SimulatedWorker, place: Place) -> ShardOwner:

@@ -16,7 +16,7 @@ from rowtide.stream.cluster.backing import Member
 from rowtide.stream.cluster.hop import HopClient
 from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.log.tails import Tails
-from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.clock import MachineClock
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.shard.row_store import RowStore
@@ -55,7 +55,7 @@ class Wheel:
         return asyncio.get_running_loop().time() * self.rate
 
 
-class WheelClock(Clock):
+class WheelClock(MachineClock):
     """The time of day on a wheel. ``loop_s`` gives seconds that never go back."""
 
     def __init__(self, wheel: Wheel, loop_s: Callable[[], float]) -> None:

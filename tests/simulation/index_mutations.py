@@ -50,7 +50,9 @@ def _found_anywhere(
     for entry in entries:
         envelope, body = record.decode_record(entry.value)
         stamp = max(stamp, envelope.stamp)  # Whether or not it stands where it was to.
-        if isinstance(body, record.Put | record.Update | record.Delete | record.IndexBuild):
+        if isinstance(
+            body, record.PutBody | record.UpdateBody | record.DeleteBody | record.IndexBuild
+        ):
             writes += [write for write in body.indexes if write.table == number]
     return writes, entries[-1].offset + 1, stamp
 

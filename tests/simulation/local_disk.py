@@ -19,7 +19,7 @@ from typing import Any
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.local.layout import TOPICS, Topic, entry_of, offset_of
-from rowtide.stream.log.local.store import Batch, Store, StoreBusy, WriteFailed
+from rowtide.stream.log.local.store import AtomicWrite, Store, StoreBusy, WriteFailed
 from tests.simulation.broker import Broker, Place
 from tests.simulation.network import Fate, Link, Network
 
@@ -146,11 +146,11 @@ class DiskStore(Store):
         self.thread.kill(chance)
         self.close()
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> AtomicWrite:
         """Return an empty batch."""
         return DiskBatch()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: AtomicWrite) -> None:
         """Write a batch, unless it fails; it may be written where it fails."""
         assert isinstance(batch, DiskBatch)
         self._require_open()

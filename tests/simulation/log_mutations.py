@@ -7,7 +7,7 @@ from functools import partial
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.local.layout import Bounds
-from rowtide.stream.log.local.partition import Partition
+from rowtide.stream.log.local.partition import LocalPartition
 from rowtide.stream.log.local.store import WriteFailed
 from rowtide.stream.log.local.writer import GroupWriter, Job
 from tests.simulation.edge_mutations import planted_behind
@@ -35,7 +35,7 @@ def _fail_as_refused(self: GroupWriter, group: list[Job], failure: BaseException
     self._failed.set()
 
 
-def _reload_nothing(self: Partition, bounds: Bounds) -> None:
+def _reload_nothing(self: LocalPartition, bounds: Bounds) -> None:
     self.wake()  # The bounds stay as they were planned.
     self.bounds = self.planned
 
@@ -45,6 +45,6 @@ with_a_local_log = partial(planted_behind, ALONE_FROM)
 LOCAL_LOG = [
     with_a_local_log("take a failed write for done", GroupWriter, "_finish", _finish_anyhow),
     with_a_local_log("take a failed write for refused", GroupWriter, "_fail", _fail_as_refused, 60),
-    with_a_local_log("believe the plan after a failure", Partition, "reload", _reload_nothing),
+    with_a_local_log("believe the plan after a failure", LocalPartition, "reload", _reload_nothing),
 ]
 """Each in runs of seeds from ``ALONE_FROM`` on."""

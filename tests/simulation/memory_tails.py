@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rowtide.core.values.errors import LogTrimmed, StoreError
 from rowtide.stream.log.kafka.tails import PAUSE_S, WAIT_S
-from rowtide.stream.log.tails import Follower, Tail
+from rowtide.stream.log.tails import Tail, TailFollower
 from tests.simulation.memory_cluster import MemoryCluster
 
 __all__ = ["MemoryTails"]
@@ -23,7 +23,7 @@ class MemoryTails:
         self._tasks = tasks
         self._clock_s = clock_s
 
-    def follow(self, topic: str, offset: int, follower: Follower) -> Tail:
+    def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
         """Tell ``follower`` what a log has from ``offset`` on."""
         tail = Tail(topic, offset, follower)
         following = self._follow(tail)

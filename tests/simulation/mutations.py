@@ -35,12 +35,12 @@ from rowtide.stream.shard.appender import READ_BYTES, Appended, Appender, LogSho
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
-from rowtide.stream.shard.waiting import Waiting, answer
+from rowtide.stream.shard.waiting import Waiter, answer
 from rowtide.stream.slot import slot as slot_module
 from rowtide.stream.slot.changelog import recovery as changelog_recovery
 from rowtide.stream.slot.changelog.flush import ChangelogFlush, Gathered
 from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
-from rowtide.stream.slot.lease.held_leases import Held
+from rowtide.stream.slot.lease.held_leases import HeldLease
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
 from rowtide.stream.slot.opening import shard_opening
 from rowtide.stream.slot.reshape import reshapes as slot_reshapes
@@ -163,14 +163,14 @@ async def _answer_first(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
 _evaluate = ShardOwner._evaluate
 
 
-def _refuse_at_once(self: ShardOwner, waiting: Waiting) -> None:
+def _refuse_at_once(self: ShardOwner, waiting: Waiter) -> None:
     _evaluate(self, waiting)
     if isinstance(waiting.error, Rejected) and not waiting.told:
         waiting.told = True
         waiting.tell(waiting.error)  # Before what it saw is valid.
 
 
-def _refuse_without_lease(self: ShardOwner, waiting: Waiting) -> None:
+def _refuse_without_lease(self: ShardOwner, waiting: Waiter) -> None:
     with patch.object(self, "_readable", lambda: True):
         _evaluate(self, waiting)
 
@@ -186,7 +186,7 @@ def _replay_without_stamp(self: Shard, offset: int, value: bytes) -> Replayed:
 
 
 def _renewed_when_answered(
-    self: LeaseKeeper, held: Held, at: int, answer: int | StoreError, _sent_s: float
+    self: LeaseKeeper, held: HeldLease, at: int, answer: int | StoreError, _sent_s: float
 ) -> bool:
     return _renewed(self, held, at, answer, self._clock_s())
 
@@ -298,7 +298,7 @@ async def _still_last(_self: LeaseKeeper, _slot: int) -> bool:
     return True
 
 
-async def _read_on(self: LeaseKeeper, _slot: int, held: Held) -> None:
+async def _read_on(self: LeaseKeeper, _slot: int, held: HeldLease) -> None:
     await self._read_to_end(held.log, held.view)
     self._overtaken(held)
 

@@ -9,7 +9,14 @@ from typing import Protocol
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import DELETE, EXPECT_ABSENT, EXPECT_PRESENT, IGNORE, PUT, Change
+from rowtide.core.rows.mutation import (
+    DELETE,
+    EXPECT_ABSENT,
+    EXPECT_PRESENT,
+    IGNORE,
+    PUT,
+    ChangeRequest,
+)
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.stream.shard.row_store import StoreFailed
@@ -89,7 +96,9 @@ def ask(
     return future
 
 
-def request_of(place: Place, change: Change, transaction_id: str = "") -> tuple[str, Message]:
+def request_of(
+    place: Place, change: ChangeRequest, transaction_id: str = ""
+) -> tuple[str, Message]:
     """Return the operation and the request for a change of a row, within a transaction or not."""
     row, within = wire_row(place, change), transaction_id or None
     condition, name = condition_of(change), place.table
@@ -106,12 +115,12 @@ def request_of(place: Place, change: Change, transaction_id: str = "") -> tuple[
     )
 
 
-def condition_of(change: Change) -> pb.Condition:
+def condition_of(change: ChangeRequest) -> pb.Condition:
     """Return what a change expects of its row."""
     return pb.Condition(row_existence=_EXPECTED[change.expectation])
 
 
-def wire_row(place: Place, change: Change) -> bytes:
+def wire_row(place: Place, change: ChangeRequest) -> bytes:
     """Return a change of a row as requests have it."""
     deleted = change.kind == DELETE
     return HEADER + plainbuffer.encode_row(place.key, change.cells, deleted=deleted)

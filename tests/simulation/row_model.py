@@ -42,7 +42,7 @@ Newest = dict[bytes, bytes]
 MARK = b"mark"
 """A column whose value no two changes share."""
 
-Changing = record.Put | record.Update | record.Delete
+Changing = record.PutBody | record.UpdateBody | record.DeleteBody
 
 
 def name_of(body: Changing) -> str:
@@ -52,7 +52,7 @@ def name_of(body: Changing) -> str:
 
 def mark_of(body: Changing) -> str | None:
     """Return what a change put into its mark; None for a delete."""
-    cells: Sequence[Cell] = () if isinstance(body, record.Delete) else body.cells
+    cells: Sequence[Cell] = () if isinstance(body, record.DeleteBody) else body.cells
     return next((str(variant.decode(c.variant)) for c in cells if c.name == MARK), None)
 
 
@@ -173,9 +173,9 @@ class TableModel:
             assert mark not in self.stood, f"stands twice: {mark}"
             self.stood[mark] = valid
         after: Columns | None = None
-        if isinstance(body, record.Put):
+        if isinstance(body, record.PutBody):
             after = changed({}, body.cells, log.max_versions)
-        elif isinstance(body, record.Update):
+        elif isinstance(body, record.UpdateBody):
             after = changed(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
         self._history.setdefault(name, []).append((valid.stamp, after))
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from rowtide.core.protocol.plainbuffer import increment_cell, put_cell
-from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, UPDATE, Change
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, UPDATE, ChangeRequest
 from rowtide.core.values import variant
 from rowtide.stream.shard.owner import ShardOwner
 from tests.simulation.clients import Attempt
@@ -73,7 +73,7 @@ class Scene:
         cells = [] if mark is None else [put_cell(MARK, variant.encode(mark), None)]
         if kind == UPDATE:
             cells.append(increment_cell(b"n", variant.encode(1)))
-        change = Change(kind, ROW.key, cells, expects)
+        change = ChangeRequest(kind, ROW.key, cells, expects)
         return clients.ask(self.worker(number), ROW, change, mark)
 
     async def done(self, number: int, kind: int = PUT) -> Attempt:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from rowtide.core.protocol.plainbuffer import put_cell
-from rowtide.core.rows.mutation import IGNORE, PUT, Change
+from rowtide.core.rows.mutation import IGNORE, PUT, ChangeRequest
 from rowtide.core.values import variant
 from rowtide.core.values.errors import StoreError, Unavailable
 from rowtide.stream.log.log import Entry
@@ -172,7 +172,7 @@ def test_a_move_goes_on_where_a_former_owner_begins_its_copy_once_more() -> None
         assert slot.claim > before
         for name in "abc":
             place, cells = Place(PLAIN, name), [put_cell(MARK, variant.encode(name), None)]
-            asked = Change(PUT, place.key, cells, IGNORE)
+            asked = ChangeRequest(PUT, place.key, cells, IGNORE)
             world.clients.ask(world.live()[1], place, asked, name)
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
         await asyncio.sleep(2)

@@ -11,7 +11,7 @@ from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.rows.chunk import row_key
 from rowtide.core.rows.fold import ChunkReader, stored_cells
-from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change
+from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, ChangeRequest
 from rowtide.core.values import key, variant
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby_shard import StandbyShard
@@ -53,7 +53,7 @@ async def change(scene: Scene, kind: int, column: bytes) -> None:
         put_cell(MARK, variant.encode(mark), None),
         put_cell(column, variant.encode("x"), None),
     ]
-    asked = Change(kind, ROW.key, cells, IGNORE)
+    asked = ChangeRequest(kind, ROW.key, cells, IGNORE)
     attempt = scene.world.clients.ask(scene.worker(A), ROW, asked, mark)
     await scene.until(lambda: attempt.told is not None)
     assert attempt.applied

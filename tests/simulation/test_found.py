@@ -12,7 +12,7 @@ import pytest
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.rows.chunk import row_key
 from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, UPDATE
-from rowtide.core.rows.mutation import Change as Mutation
+from rowtide.core.rows.mutation import ChangeRequest as Mutation
 from rowtide.core.shard.mark import mark_key, mark_position
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import Unavailable

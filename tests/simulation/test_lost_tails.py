@@ -17,7 +17,7 @@ import pytest
 from rowtide.core.cluster.lease import CLAIM, Lease, encode_lease
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.records import record
-from rowtide.core.rows.mutation import PUT, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from rowtide.stream.log.log import Entry
@@ -74,7 +74,7 @@ async def write(scene: Scene, count: int = 1) -> list[Outcome | StoreError]:
     heard: list[Outcome | StoreError] = []
     try:
         for _ in range(count):
-            change = Change(UPDATE, ROW.key, [put_cell(MARK, variant.encode("late"), None)])
+            change = ChangeRequest(UPDATE, ROW.key, [put_cell(MARK, variant.encode("late"), None)])
             slot_of(scene).owner(SHARD).submit(change, heard.append)
     except Unavailable as error:
         heard.append(error)

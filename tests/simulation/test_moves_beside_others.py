@@ -7,7 +7,7 @@ from collections.abc import Callable
 from unittest.mock import PropertyMock, patch
 
 from rowtide.core.protocol.plainbuffer import put_cell
-from rowtide.core.rows.mutation import IGNORE, PUT, Change
+from rowtide.core.rows.mutation import IGNORE, PUT, ChangeRequest
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.copy import ShardCopy
@@ -97,7 +97,9 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
             for _ in range(20):
                 number += 1
                 key = [(b"name", variant.encode("e")), (b"number", variant.encode(number))]
-                change = Change(PUT, key, [put_cell(MARK, variant.encode("m"), None)], IGNORE)
+                change = ChangeRequest(
+                    PUT, key, [put_cell(MARK, variant.encode("m"), None)], IGNORE
+                )
                 if owner._open:
                     owner.submit(change, lambda _told: None)
             await asyncio.sleep(0.02)

@@ -15,7 +15,7 @@ import pytest
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.records.record import NoOp
-from rowtide.core.rows.mutation import PUT, Change, Outcome
+from rowtide.core.rows.mutation import PUT, ChangeRequest, Outcome
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.values.schema import ShardRange
@@ -211,7 +211,7 @@ def write_all_the_time(owner: ShardOwner) -> None:
     """Ask for the next change of the row whenever one is answered: something waits always."""
 
     def ask(_told: Outcome | StoreError | None = None) -> None:
-        change = Change(PUT, ROW.key, [put_cell(MARK, variant.encode("busy"), None)])
+        change = ChangeRequest(PUT, ROW.key, [put_cell(MARK, variant.encode("busy"), None)])
         with suppress(Unavailable):  # The shard closes, in the end.
             owner.submit(change, ask)
 

@@ -14,7 +14,7 @@ import pytest
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.cluster.lease import CLAIM, Lease, encode_lease
 from rowtide.core.records import record
-from rowtide.core.rows.mutation import PUT, Change
+from rowtide.core.rows.mutation import PUT, ChangeRequest
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.schema import ShardRange, Table
@@ -159,7 +159,7 @@ def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_opt
     def hurried(self: ShardOwner) -> None:
         really_open(self)
         if self.shard.shard_id == "s1":
-            submit = partial(self.submit, Change(PUT, row, []), lambda _told: None)
+            submit = partial(self.submit, ChangeRequest(PUT, row, []), lambda _told: None)
             asyncio.get_running_loop().call_soon(submit)
 
     def bodies(world: World) -> list[type]:
@@ -176,7 +176,7 @@ def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_opt
             await slot_of(world).opened.wait()
             await asyncio.sleep(5)
         written = bodies(world)[before:]
-        assert written.index(record.Options) < written.index(record.Put)
+        assert written.index(record.Options) < written.index(record.PutBody)
 
     run(program)
 

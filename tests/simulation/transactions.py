@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.shard.transaction_id import session_missing
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
@@ -171,7 +171,7 @@ class Transactions:
         ]
         low = clients.model(place.table).last(place.name)
         now_s = asyncio.get_running_loop().time()
-        change = Change(kind, place.key, cells, IGNORE)
+        change = ChangeRequest(kind, place.key, cells, IGNORE)
         workers = self._workers()
         if self._over or not workers:
             return

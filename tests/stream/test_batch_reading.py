@@ -12,7 +12,7 @@ from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.plainbuffer import HEADER, put_cell
-from rowtide.core.protocol.row_form import FORMS, Place
+from rowtide.core.protocol.row_form import FORMS, FormLearner
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from rowtide.core.values.errors import StoreError
@@ -71,7 +71,7 @@ def taught(*requests: pb.BatchWriteRowRequest, where: Directory) -> BatchReader:
     """Return a reader that has read these often enough to know their rows."""
     reader = BatchReader(where)
     for request in requests:
-        for _ in range(3 * Place.PAUSE_MIN):
+        for _ in range(3 * FormLearner.PAUSE_MIN):
             outcome(reader, request.SerializeToString())
     return reader
 
@@ -191,7 +191,7 @@ def test_what_is_known_of_a_table_that_has_changed_is_forgotten() -> None:
     refused = ("OTSParameterInvalid", "Update operation is not allowed in this table")
     assert outcome(reader, body) == refused
     puts = batch(*PUTS).SerializeToString()
-    for _ in range(20 * Place.PAUSE_MIN):
+    for _ in range(20 * FormLearner.PAUSE_MIN):
         outcome(reader, puts)
     assert known(reader, puts) == "k" * len(SIX)
 

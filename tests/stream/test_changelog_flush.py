@@ -12,7 +12,7 @@ import pytest
 
 from rowtide.core.rows import chunk
 from rowtide.core.rows.fold import stored_cells
-from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Change
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, ChangeRequest
 from rowtide.core.rows.read import read_range
 from rowtide.core.shard.mark import decode_mark, mark_key
 from rowtide.core.shard.shard import Shard
@@ -112,7 +112,7 @@ class Shop:
     async def write(self, kind: int, some: Sequence[Cell] = (), row: str = "a") -> None:
         """Write one row and wait for its answer."""
         reply = Reply(asyncio.get_running_loop())
-        self.owner.submit(Change(kind, address(row), some), reply)
+        self.owner.submit(ChangeRequest(kind, address(row), some), reply)
         await reply.future
 
     async def flush(self) -> dict[bytes, bytes | None]:

@@ -23,7 +23,7 @@ from aiokafka import AIOKafkaProducer
 
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from rowtide.stream.log.topics import TopicSpec
 from rowtide.stream.worker import faust_app
 from rowtide.stream.worker.faust_membership import (
@@ -91,7 +91,7 @@ class Group:
 
     async def create_changelog(self) -> None:
         topic = self.config("any").changelog_topic
-        async with Cluster(KafkaConfig(self.bootstrap)) as cluster:
+        async with KafkaCluster(KafkaConfig(self.bootstrap)) as cluster:
             await cluster.create_topics([TopicSpec(topic, SLOTS, "compacted")])
 
     @asynccontextmanager

@@ -25,7 +25,7 @@ from rowtide.core.values.schema import GLOBAL, Index, ShardRange
 from rowtide.stream.api.index import IndexOperations, State
 from rowtide.stream.log.log import Entry
 from rowtide.stream.shard import index_feed
-from rowtide.stream.shard.index_feed import Followed, IndexFeeder
+from rowtide.stream.shard.index_feed import IndexFeeder, IndexProgress
 from rowtide.stream.shard.owner import ShardOwner
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
@@ -144,7 +144,9 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
 
 def test_operators_are_told_why_an_index_stands_still() -> None:
     index = Index("i", 2, GLOBAL, ("b",), (), 0, shards=(ShardRange("s10", 0),))
-    state = State({"s9": (5, 100)}, {}, {"s10": {"s9": Followed(4, 90, 4, "the log is trimmed")}})
+    state = State(
+        {"s9": (5, 100)}, {}, {"s10": {"s9": IndexProgress(4, 90, 4, "the log is trimmed")}}
+    )
     [lag] = state.lags(replace(table(), shards=(SOURCE,)), index)
     assert lag is not None
     assert (lag["behind"], lag["failed"]) == (1, "the log is trimmed")

@@ -18,7 +18,7 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
 from rowtide.stream.cluster.peers import Answers, Peers
 from rowtide.stream.cluster.placement import Placement
-from rowtide.stream.measures.clock import Clock
+from rowtide.stream.measures.clock import MachineClock
 from rowtide.stream.routing import introduction
 from rowtide.stream.routing.introduction import Credentials, Introduction
 from rowtide.stream.worker.cluster_operations import ClusterOperations
@@ -79,7 +79,7 @@ class Cluster:
         """What operators ask for."""
         directory = Directory(self.owner.catalog, {}, Limits(), lambda: 1)
         placement = cast(Placement, self.owner)  # No slot is there to be brought in line.
-        return AdminOperations(directory, placement, dict, Clock())
+        return AdminOperations(directory, placement, dict, MachineClock())
 
     async def revoke(self, access_key_id: str) -> None:
         """Revoke a key, as an operator does."""

@@ -11,7 +11,7 @@ import pytest
 
 from rowtide.stream.log.kafka.brokers import UNKNOWN_TOPIC, Brokers
 from rowtide.stream.log.kafka.config import KafkaConfig
-from rowtide.stream.log.kafka.connection import Address, NotConnected
+from rowtide.stream.log.kafka.connection import Address, BrokerUnreachable
 from rowtide.stream.log.kafka.errors import BrokerError
 from rowtide.stream.log.kafka.metadata import Metadata, PartitionFound, TopicFound
 
@@ -114,7 +114,7 @@ async def test_where_none_answers_in_time_that_is_told() -> None:
     """A timeout has no text of its own: the sentence ended before its reason."""
     brokers = Told()
     brokers.silent = {*HOSTS.values()}
-    with pytest.raises(NotConnected, match="no broker of one:9092 answers: no answer in time"):
+    with pytest.raises(BrokerUnreachable, match="no broker of one:9092 answers: no answer in time"):
         await brokers._first_answer(lambda _channel: asyncio.sleep(0))
 
 
@@ -122,7 +122,7 @@ async def test_a_broker_that_takes_a_connection_and_says_nothing_is_told_with_th
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address: Address = listener.getsockname()
         brokers = Brokers(KafkaConfig("one:9092", request_s=0.05))
-        with pytest.raises(NotConnected, match=f"broker 127.0.0.1:{address[1]}: TimeoutError"):
+        with pytest.raises(BrokerUnreachable, match=f"broker 127.0.0.1:{address[1]}: TimeoutError"):
             await brokers.exchange(address, lambda _channel: asyncio.sleep(0), within_s=5)
 
 

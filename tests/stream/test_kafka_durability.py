@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from rowtide.stream.log.kafka.brokers import UNKNOWN_TOPIC, Brokers
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig, topic_settings
 from rowtide.stream.log.kafka.errors import NotDurable
 from rowtide.stream.log.kafka.metadata import PartitionFound, TopicFound
@@ -32,7 +32,7 @@ class Told(Brokers):
         return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]]
 
 
-class Settled(Cluster):
+class Settled(KafkaCluster):
     """A cluster whose topics have the settings that are required."""
 
     async def settings(self, topic: str) -> dict[str, str]:

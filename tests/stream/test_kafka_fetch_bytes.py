@@ -6,7 +6,7 @@ import pytest
 from aiokafka.protocol import fetch
 
 from rowtide.stream.log.kafka import fetch_bytes
-from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka.fetch_bytes import FetchRequest, PartitionAnswer
 
 CLIENT = "rowtide"
 VERSION = fetch_bytes.VERSIONS[1]
@@ -19,7 +19,9 @@ def test_a_request_is_the_librarys() -> None:
     topics = [("a", first), ("b-\u00fc", [(7, 3, 2**40, -1, 1000)])]
     theirs = fetch.FetchRequest_v9(-1, 240, 1, 4000, 0, 0, -1, topics, [])
     head = theirs.build_request_header(77, CLIENT)
-    wanted = Wanted(offsets, 0.24, bytes_each=1000, bytes_max=4000, isolation=0, epochs=epochs)
+    wanted = FetchRequest(
+        offsets, 0.24, bytes_each=1000, bytes_max=4000, isolation=0, epochs=epochs
+    )
     ours = fetch_bytes.request(VERSION, 77, CLIENT.encode(), wanted)
     assert ours == head.encode() + theirs.encode()
 
@@ -35,10 +37,10 @@ def answer(code: int = 0) -> bytes:
 
 def test_an_answer_of_the_librarys_is_read() -> None:
     assert fetch_bytes.answer(77, answer()) == {
-        ("a", 0): Told(0, 2**40, 1, [], b"batches"),
-        ("a", 3): Told(1, -1, -1, [], b""),
-        ("b-\u00fc", 7): Told(0, 12, 9, [(1, 2), (3, 4)], b""),
-        ("b-\u00fc", 8): Told(0, 3, 3, [], b"more"),
+        ("a", 0): PartitionAnswer(0, 2**40, 1, [], b"batches"),
+        ("a", 3): PartitionAnswer(1, -1, -1, [], b""),
+        ("b-\u00fc", 7): PartitionAnswer(0, 12, 9, [(1, 2), (3, 4)], b""),
+        ("b-\u00fc", 8): PartitionAnswer(0, 3, 3, [], b"more"),
     }
 
 

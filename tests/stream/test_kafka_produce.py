@@ -6,7 +6,7 @@ import pytest
 from aiokafka.protocol import produce
 
 from rowtide.stream.log.kafka import produce as kafka_produce
-from rowtide.stream.log.kafka.produce import Appended
+from rowtide.stream.log.kafka.produce import ProduceResult
 
 CLIENT = "rowtide"
 BATCHES = {("a", 0): b"first", ("b-\u00fc", 7): b"", ("a", 3): b"third" * 99}
@@ -43,9 +43,9 @@ def answer(version: int) -> bytes:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_answer_of_the_librarys_is_read(version: int) -> None:
     assert kafka_produce.answer(version, 77, answer(version)) == [
-        Appended("a", 0, 0, 2**40),
-        Appended("a", 3, 6, -1),
-        Appended("b-\u00fc", 7, -1, 12),
+        ProduceResult("a", 0, 0, 2**40),
+        ProduceResult("a", 3, 6, -1),
+        ProduceResult("b-\u00fc", 7, -1, 12),
     ]
 
 

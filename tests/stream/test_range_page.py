@@ -15,7 +15,7 @@ from rowtide.core.values.schema import TableOptions
 from rowtide.core.values.variant import decode
 from rowtide.core.values.version import Window
 from rowtide.stream.api import range_page
-from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.range_scan import Forward, RangePage
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
 from tests.core.native.ways import KERNELS, needs_kernels
@@ -48,13 +48,13 @@ def store_of(*, wide: int | None = None) -> ChunkDictionary:
     return store
 
 
-def sources_of(store: ChunkDictionary, start: bytes = b"") -> Iterator[Source]:
+def sources_of(store: ChunkDictionary, start: bytes = b"") -> Iterator[PageSource]:
     """Yield the rows as those of two shards."""
     low, high = table_prefix(TABLE_ID), table_prefix(TABLE_ID + 1)
     middle = address(f"{ROWS // 2:03}").row_key
     for begin, end in ((low, middle), (middle, high)):
         chunks = Forward(store, max(begin, start), max(end, start))
-        yield Source(chunks.rows_from(chunks.low), store, OPTIONS, chunks)
+        yield PageSource(chunks.rows_from(chunks.low), store, OPTIONS, chunks)
 
 
 async def read(

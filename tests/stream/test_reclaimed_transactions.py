@@ -13,7 +13,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.records.record import Reclaim
 from rowtide.core.rows.chunk import row_end, row_key
 from rowtide.core.rows.fold import stored_cells
-from rowtide.core.rows.mutation import IGNORE, UPDATE, Change
+from rowtide.core.rows.mutation import IGNORE, UPDATE, ChangeRequest
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.values import key, variant
 from rowtide.core.values.cell import Cell
@@ -32,9 +32,9 @@ def at(partition: str) -> bytes:
     return row_key(1, key.encode([value for _, value in address("a", partition)]))
 
 
-def update(cells: Sequence[Cell], partition: str = "p") -> Change:
+def update(cells: Sequence[Cell], partition: str = "p") -> ChangeRequest:
     """Return a change of row ``a``."""
-    return Change(UPDATE, address("a", partition), cells, IGNORE)
+    return ChangeRequest(UPDATE, address("a", partition), cells, IGNORE)
 
 
 async def wide_row(owned: Owned, partition: str = "p") -> None:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, no_table
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicNames
 from rowtide.stream.shard.logs import ShardLogs
 
@@ -30,7 +30,7 @@ class Brokers:
 
 async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
     brokers = Brokers("s1", "s2", "s3", "s4")
-    logs = ShardLogs(cast(Cluster, brokers), TOPICS, 4)
+    logs = ShardLogs(cast(KafkaCluster, brokers), TOPICS, 4)
     for shard_id, failure in (("s1", Unavailable("away")), ("s2", OutcomeUnknown("late"))):
         brokers.failure = failure
         await logs.delete([shard_id])  # Who deleted a table has deleted it.
@@ -43,7 +43,7 @@ async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
 async def test_logs_made_for_what_is_refused_go_unless_it_may_stand_all_the_same() -> None:
     """The catalog's log was trimmed by another owner, who may have read our change in it."""
     brokers = Brokers("s1", "s2", "s3")
-    logs = ShardLogs(cast(Cluster, brokers), TOPICS, 4)
+    logs = ShardLogs(cast(KafkaCluster, brokers), TOPICS, 4)
     failures = {"s1": no_table(), "s2": LogTrimmed(), "s3": OutcomeUnknown("late")}
     for shard_id, failure in failures.items():
         with pytest.raises(type(failure)):

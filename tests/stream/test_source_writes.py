@@ -88,7 +88,7 @@ class Worker:
                 continue
             if isinstance(body, record.SourcePosition):
                 found.append(f"={int.from_bytes(body.position, 'big')}")
-            elif isinstance(body, record.Put):
+            elif isinstance(body, record.PutBody):
                 found.append(str(variant.decode(body.cells[0].variant)))
         return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rowtide.core.cluster.split_points import Piece
+from rowtide.core.cluster.split_points import RowRun
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.rows.chunk import row_key, table_prefix
 from rowtide.core.rows.fold import RowAddress, Writes, delete_row, put_row
@@ -66,14 +66,16 @@ def measure_of(rows: RowStore, piece_bytes: int = 20_000) -> Measure:
     return Measure(rows, *bounds, piece_bytes, lambda: files_within(rows, *bounds))
 
 
-def measured(rows: RowStore, bytes_max: int = EVERYTHING, piece_bytes: int = 20_000) -> list[Piece]:
+def measured(
+    rows: RowStore, bytes_max: int = EVERYTHING, piece_bytes: int = 20_000
+) -> list[RowRun]:
     measure = measure_of(rows, piece_bytes)
     for _ in measure.slices(bytes_max):
         pass
     return measure.pieces()
 
 
-def assert_rows_in_order(pieces: list[Piece]) -> None:
+def assert_rows_in_order(pieces: list[RowRun]) -> None:
     keys = [piece.key for piece in pieces]
     assert keys == sorted(set(keys))
     for row in keys:
@@ -172,7 +174,7 @@ async def test_an_unchanged_shard_is_cut_alike_though_its_files_are_merged(
     splits = SplitPointOperations(directory, directory)
     place = replace(table(), table_id=TABLE), ShardRange("s1", 0)
 
-    async def cut() -> list[Piece]:
+    async def cut() -> list[RowRun]:
         found = await splits.measured(directory, *place, 20_000, bytes_max)
         return found.pieces
 
@@ -194,7 +196,7 @@ async def test_a_table_and_its_local_index_are_measured_apart(
     shard = Shard(rows)
     directory: Any = SimpleNamespace(shard=lambda _: shard, limits=None)
 
-    async def cut(splits: SplitPointOperations, number: int) -> list[Piece]:
+    async def cut(splits: SplitPointOperations, number: int) -> list[RowRun]:
         place = replace(table(), table_id=number), ShardRange("s1", 0)
         return (await splits.measured(directory, *place, 20_000, bytes_max)).pieces
 

@@ -286,9 +286,9 @@ async def test_a_part_of_a_move_is_not_shown_as_all_there_is(tmp_path: Path) -> 
             copy.shard.place = replace(copy.shard.place, copied=True, came=True, floor_us=9)
             parts: list[record.Body] = [
                 options_body(table()),
-                record.Copy("s0", 5, False, rows[:1]),
-                record.Copy("s0", 6, False, rows[1:]),
-                record.Copy("s0", 7, True, []),
+                record.CopyBody("s0", 5, False, rows[:1]),
+                record.CopyBody("s0", 6, False, rows[1:]),
+                record.CopyBody("s0", 7, True, []),
             ]
             bodies = [record.encode_body(part) for part in parts]
             records = [record.Envelope(at, 1, b"otherown", 1, record.SINGLE) for at in range(4)]

@@ -20,7 +20,7 @@ from rowtide.stream.api.table import TableOperations
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
 from rowtide.stream.cluster.placement import Placement
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from rowtide.stream.shard.logs import ShardLogs
 from tests.contract.memory_log import MemoryLog
@@ -40,7 +40,7 @@ class Around:
         self.operations = TableOperations(
             Directory(catalog.catalog, {}, Limits(), lambda: 1),
             catalog,
-            ShardLogs(cast(Cluster, self), TopicNames("p", "changelog"), 4),
+            ShardLogs(cast(KafkaCluster, self), TopicNames("p", "changelog"), 4),
             cast(TableThrottle, self),
             cast(IndexOperations, self),
             cast(Placement, self),

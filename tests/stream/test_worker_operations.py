@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.authentication import Identity
-from rowtide.core.protocol.operations import OPERATIONS, Division, Right
+from rowtide.core.protocol.operations import OPERATIONS, RequestDivision, Right
 from rowtide.core.values.errors import Rejected
 from rowtide.stream.api.row import RowOperations
 from rowtide.stream.http.handlers import Role, answers, methods_of
@@ -34,7 +34,9 @@ def test_every_operation_has_one_handler(operations: WorkerOperations) -> None:
 
 
 def test_every_divided_operation_is_checked_and_divided(operations: WorkerOperations) -> None:
-    wanted = {name for name, spec in OPERATIONS.items() if spec.division is not Division.NONE}
+    wanted = {
+        name for name, spec in OPERATIONS.items() if spec.division is not RequestDivision.NONE
+    }
     assert operations.divided().keys() == wanted
     for role in (Role.CHECKS, Role.DIVIDES):
         assert methods_of(operations, role).keys() == wanted

@@ -17,7 +17,7 @@ from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.shard.index import PROGRESS, progress_of
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.log.kafka.cluster import Cluster, KafkaConfig
+from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from rowtide.stream.shard.row_store import RowStore
 from tests.api.calls import ask, batch_write, delete, put, update
 from tests.system.server import Server
@@ -204,7 +204,7 @@ async def changelog_numbers(bootstrap: str, prefix: str) -> set[int]:
     """Return the numbers of the tables and indexes of which the changelog holds any."""
     topic = f"{prefix}-rows-changelog"
     live: set[bytes] = set()
-    async with Cluster(KafkaConfig(bootstrap, topic_prefix=prefix)) as cluster:
+    async with KafkaCluster(KafkaConfig(bootstrap, topic_prefix=prefix)) as cluster:
         slots = (await cluster.topics())[f"{prefix}.lease"]
         for partition in range(slots):
             reader = KafkaChangelogReader(cluster.brokers, topic, partition)
@@ -217,6 +217,6 @@ async def changelog_numbers(bootstrap: str, prefix: str) -> set[int]:
 
 async def log_starts(bootstrap: str, prefix: str) -> list[int]:
     """Return where the log of each shard begins."""
-    async with Cluster(KafkaConfig(bootstrap, topic_prefix=prefix)) as cluster:
+    async with KafkaCluster(KafkaConfig(bootstrap, topic_prefix=prefix)) as cluster:
         names = [n for n in await cluster.topics() if n.startswith(f"{prefix}.shard.")]
         return [(await cluster.log(name).bounds())[0] for name in names]

@@ -24,7 +24,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames
 from tests.system import indexed_table
@@ -233,7 +233,7 @@ def appended(broker: str, prefix: str, topic: str) -> bool:
     """Return True if a topic has records."""
 
     async def looked() -> bool:
-        async with Cluster(KafkaConfig(broker, topic_prefix=prefix)) as cluster:
+        async with KafkaCluster(KafkaConfig(broker, topic_prefix=prefix)) as cluster:
             return topic in await cluster.topics() and (await cluster.log(topic).end()) > 0
 
     return asyncio.run(looked())

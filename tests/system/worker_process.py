@@ -25,7 +25,7 @@ from rowtide.deploy.kafka.supervision import BrokerEvent, supervise
 from rowtide.stream.cluster.backing import Backing
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.kafka.config import KafkaConfig
-from rowtide.stream.measures.clock import Clock, StillClock
+from rowtide.stream.measures.clock import MachineClock, StillClock
 from rowtide.stream.routing.introduction import Credentials
 from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
 from rowtide.stream.slot.settings import SlotSettings
@@ -98,7 +98,7 @@ def _config(wanted: argparse.Namespace) -> WorkerConfig:
             partition_units_per_s=wanted.partition_units_per_s,
         ),
         slot=SlotSettings(flush_s=wanted.flush_s, trim_s=wanted.trim_s),
-        clock=Clock() if wanted.test_clock_us is None else StillClock(wanted.test_clock_us),
+        clock=MachineClock() if wanted.test_clock_us is None else StillClock(wanted.test_clock_us),
     )
 
 

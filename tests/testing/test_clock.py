@@ -13,7 +13,7 @@ from rowtide.client.wire_row import Put, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.testing.clock import Clock
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 from rowtide.testing.server import Server
 from tests.api.calls import INF_MAX, INF_MIN, ask, batch_get, refusal, rows
 from tests.testing.tables import create_with_index
@@ -26,7 +26,7 @@ ROW = (("id", "a"),)
 
 
 @pytest.fixture
-def client(rowtide_instance: Instance) -> Iterator[ProtocolClient]:
+def client(rowtide_instance: InstanceAccess) -> Iterator[ProtocolClient]:
     """Return a client of the test's own instance."""
     with rowtide_instance.admin() as client:
         yield client
@@ -169,7 +169,7 @@ def test_a_server_without_the_switch_keeps_the_machines_time(
 
 
 def test_it_moves_also_beside_indexes_and_open_transactions(
-    rowtide_clock: Clock, rowtide_instance: Instance
+    rowtide_clock: Clock, rowtide_instance: InstanceAccess
 ) -> None:
     sdk = rowtide_instance.client()
     create_with_index(sdk)

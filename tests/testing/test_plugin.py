@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.testing.instance import Instance
+from rowtide.testing.instance import InstanceAccess
 from rowtide.testing.server import Server
 from tests.testing.tables import create_with_index
 
@@ -156,5 +156,5 @@ def test_each_instance_is_fresh_and_goes_with_its_tables(rowtide_server: Server)
     assert [found["name"] for found in left] == [rowtide_server.instance]
 
 
-def test_an_instance_shows_no_secret(rowtide_instance: Instance) -> None:
+def test_an_instance_shows_no_secret(rowtide_instance: InstanceAccess) -> None:
     assert rowtide_instance.access_key_secret not in repr(rowtide_instance)

@@ -19,7 +19,7 @@ from functools import partial
 import pytest
 
 from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
@@ -311,7 +311,7 @@ async def test_what_was_answered_of_the_catalog_holds_when_workers_are_killed(
         worker.stop()
     workers.again(0)
     logs = TopicNames(workers.folder.name, "").shard("s")
-    async with Cluster(KafkaConfig(broker, topic_prefix=workers.folder.name)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker, topic_prefix=workers.folder.name)) as cluster:
         deadline = time.monotonic() + UNTIL_S_MAX
         while left := [name for name in await cluster.topics() if name.startswith(logs)]:
             assert time.monotonic() < deadline, f"{left} belong to no table"

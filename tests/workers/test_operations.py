@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.deploy.up import NotReady
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.changed_topics import change_topic
@@ -184,7 +184,7 @@ def test_a_worker_does_not_start_on_a_shards_log_that_somebody_changed(
 
 
 async def changed(broker: str, topic: str, name: str, value: str) -> None:
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         await change_topic(cluster, topic, name, value)
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.main import main
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from tests.api.calls import ask, key, put, puts, shown, stored
@@ -46,7 +46,7 @@ async def filled_and_lost(
     fill(workers)
     workers.running[0].stop()
     log = TopicNames(folder.name, "").shard(SHARD)
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         _, end = await cluster.log(log).bounds()
         await cluster.delete_topics([log])
         await cluster.create_topics([TopicSpec(log)])
@@ -100,7 +100,7 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
     workers.running[0].kill()
     data_dir = tmp_path / "worker0"
     shutil.rmtree(data_dir / "rows")
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         log = cluster.log(TopicNames(tmp_path.name, "").shard(SHARD))
         _, end = await log.bounds()
         await log.trim(end - 1)
@@ -128,7 +128,7 @@ async def test_a_worker_serves_all_others_where_a_topic_was_deleted(
     client = fill(workers)
     repeated(partial(ask, client, create("u")))
     workers.running[0].stop()
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         await cluster.delete_topics([TopicNames(tmp_path.name, "").shard(SHARD)])
     client = workers.again(0)
     ask(client, put("u", key("a", 1), puts(n=1)))

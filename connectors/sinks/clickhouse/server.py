@@ -11,7 +11,7 @@ from rowtide.connectors.sinks.clickhouse.native_format import decoded
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["ClickhouseRefused", "Server"]
+__all__ = ["ClickHouseServer", "ClickhouseRefused"]
 
 # Codes of src/Common/ErrorCodes.cpp that say: later. They never change their meaning.
 _LATER = {
@@ -52,7 +52,7 @@ class ClickhouseRefused(Exception):
         self.code = code
 
 
-class Server:
+class ClickHouseServer:
     """One server, or what stands before several, at ``url``; made within a running loop."""
 
     def __init__(self, url: str, database: str, *, user: str, password: str, time_s: float) -> None:

@@ -26,11 +26,11 @@ from rowtide.connectors.declared_types import (
 )
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.clickhouse import statements
 from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, encoded
-from rowtide.connectors.sinks.clickhouse.server import ClickhouseRefused, Server
+from rowtide.connectors.sinks.clickhouse.server import ClickhouseRefused, ClickHouseServer
 from rowtide.connectors.sinks.clickhouse.stored_types import (
     WORDS,
     held_value,
@@ -41,9 +41,9 @@ from rowtide.connectors.sinks.columnar import presentation
 from rowtide.connectors.sinks.columnar.gathering import Gathering
 from rowtide.connectors.sinks.columnar.layout import (
     Cells,
-    Column,
     Layout,
     Seen,
+    TargetColumn,
     is_kind,
     writable_rows,
 )
@@ -78,7 +78,7 @@ class ClickhouseSettings:
     """In which attributes are written; others as what they are."""
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> ClickhouseSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> ClickhouseSink:
     """Return the sink that settings describe."""
     del surroundings  # It keeps nothing on this machine.
     names = {"database": fields.text("database", "default"), "view": fields.text("view", "")}
@@ -113,7 +113,7 @@ class ClickhouseSink:
         self._floors_count = 0
         self._large: set[str] = set()
         self._gathering = Gathering(self._commit)
-        self._server: Server | None = None
+        self._server: ClickHouseServer | None = None
 
     async def open(self, table: TableShape) -> None:
         """Make database, tables and view where they are missing."""
@@ -121,7 +121,7 @@ class ClickhouseSink:
         settings = self._settings
         refuse_key_columns(settings.columns, table)
         self._table, self._view = table, settings.view or table.name
-        self._server = Server(
+        self._server = ClickHouseServer(
             settings.url,
             settings.database,
             user=settings.user,
@@ -275,7 +275,7 @@ class ClickhouseSink:
         for place in there:
             kind, name = noted.get(place, ("", ""))
             if is_kind(kind):
-                layout.hold(Column(name, kind, place))
+                layout.hold(TargetColumn(name, kind, place))
         self._layout = layout
 
     async def _know_table(self) -> None:
@@ -393,7 +393,7 @@ class ClickhouseSink:
         version = tuple(int(part) for part in text.strip().split(".")[:2])
         return " SETTINGS fsync_after_insert = 1" if version >= _FSYNC_SINCE else ""
 
-    def _asked(self) -> Server:
+    def _asked(self) -> ClickHouseServer:
         assert self._server is not None, "open comes first"
         return self._server
 

@@ -19,7 +19,7 @@ from rowtide.connectors.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.floors import Floor
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.clickhouse.stored_types import server_type
-from rowtide.connectors.sinks.columnar.layout import Column, Kind, Layout, first_come
+from rowtide.connectors.sinks.columnar.layout import Kind, Layout, TargetColumn, first_come
 from rowtide.connectors.sinks.columnar.presentation import EXACT_MAX, Shown
 from rowtide.core.values import key as key_order
 from rowtide.core.values import schema, variant
@@ -167,7 +167,7 @@ def knows_type(declared: LogicalType) -> str:
     return f"SELECT toTypeName(CAST(NULL AS {column_type(declared.kind)}))"
 
 
-def add_column(view: str, column: Column) -> str:
+def add_column(view: str, column: TargetColumn) -> str:
     """Return what adds a column of an attribute."""
     return f"ALTER TABLE {rows(view)} ADD COLUMN {quoted(column.place)} {column_type(column.kind)}"
 
@@ -194,7 +194,7 @@ def held(
     )
 
 
-def large(view: str, column: Column) -> str:
+def large(view: str, column: TargetColumn) -> str:
     """Return what counts one integer that is no double, where there is one."""
     place = quoted(column.place)
     return (
@@ -247,11 +247,11 @@ def _shown(attribute: Shown) -> str:
     return f"coalesce({', '.join(map(cast, attribute.columns))})"
 
 
-def _as_double(column: Column) -> str:
+def _as_double(column: TargetColumn) -> str:
     return f"toFloat64({_of(column)})"
 
 
-def _as_text(column: Column) -> str:
+def _as_text(column: TargetColumn) -> str:
     value = _of(column)
     if column.kind == "binary":
         return f"concat('\\\\x', lower(hex({value})))"
@@ -260,5 +260,5 @@ def _as_text(column: Column) -> str:
     return f"toString({value})"
 
 
-def _of(column: Column) -> str:
+def _of(column: TargetColumn) -> str:
     return quoted(column.place)

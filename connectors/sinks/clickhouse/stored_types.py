@@ -20,7 +20,7 @@ from rowtide.connectors.declared_types import (
     plain_value,
     type_of_kind,
 )
-from rowtide.connectors.sinks.columnar.layout import Column, Seen, Value
+from rowtide.connectors.sinks.columnar.layout import Seen, TargetColumn, Value
 from rowtide.core.values.variant import Scalar
 
 __all__ = ["WORDS", "held_value", "server_type", "stored_values", "width"]
@@ -77,7 +77,7 @@ def stored_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
     ]
 
 
-def held_value(column: Column, stored: Scalar | None) -> Scalar | None:
+def held_value(column: TargetColumn, stored: Scalar | None) -> Scalar | None:
     """Return the value of rowtide that was written as ``stored``."""
     if stored is None:
         return None

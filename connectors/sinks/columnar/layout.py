@@ -33,11 +33,11 @@ __all__ = [
     "KINDS",
     "NO_TYPES",
     "Cells",
-    "Column",
     "Kind",
     "Layout",
     "Naming",
     "Seen",
+    "TargetColumn",
     "Value",
     "cells_of",
     "first_come",
@@ -68,7 +68,7 @@ Naming = Callable[[str, str], Iterator[str]]
 """Gives what a column may be called, best first, for a name and a kind ("key" for the key's)."""
 
 
-class Column(NamedTuple):
+class TargetColumn(NamedTuple):
     """The column ``place`` at the target, for values of one kind of the attribute ``name``."""
 
     name: str
@@ -94,28 +94,28 @@ class Layout:
         self._naming = naming
         self._fold = fold
         self._taken = {fold(place) for place in own}
-        self._columns: dict[Seen, Column] = {}
+        self._columns: dict[Seen, TargetColumn] = {}
         self.keys = tuple([self._take(column.name, "key") for column in table.key])
 
-    def __iter__(self) -> Iterator[Column]:
+    def __iter__(self) -> Iterator[TargetColumn]:
         return iter(self._columns.values())
 
     def __len__(self) -> int:
         return len(self._columns)
 
-    def find(self, seen: Seen) -> Column | None:
+    def find(self, seen: Seen) -> TargetColumn | None:
         """Return the column for values of a type of an attribute, None where there is none yet."""
         return self._columns.get(seen)
 
-    def hold(self, column: Column) -> None:
+    def hold(self, column: TargetColumn) -> None:
         """Take note of a column that the target has."""
         self._taken.add(self._fold(column.place))
         self._columns[column.name, _type_of(column.kind)] = column
 
-    def add(self, seen: Seen) -> Column:
+    def add(self, seen: Seen) -> TargetColumn:
         """Name a column for values of a type of an attribute, and hold it."""
         name, kind = seen[0], kind_of(seen)
-        column = Column(name, kind, self._take(name, kind))
+        column = TargetColumn(name, kind, self._take(name, kind))
         self._columns[seen] = column
         return column
 

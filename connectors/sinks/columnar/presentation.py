@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Literal, NamedTuple
 
-from rowtide.connectors.sinks.columnar.layout import Cells, Column, Layout
+from rowtide.connectors.sinks.columnar.layout import Cells, Layout, TargetColumn
 
 __all__ = ["EXACT_MAX", "Form", "Shown", "inexact", "mixed_numbers", "shown"]
 
@@ -27,7 +27,7 @@ class Shown(NamedTuple):
 
     name: str
     form: Form
-    columns: Sequence[Column]
+    columns: Sequence[TargetColumn]
 
 
 def shown(layout: Layout, large: Set[str]) -> list[Shown]:
@@ -38,7 +38,7 @@ def shown(layout: Layout, large: Set[str]) -> list[Shown]:
     ]
 
 
-def mixed_numbers(layout: Layout) -> list[Column]:
+def mixed_numbers(layout: Layout) -> list[TargetColumn]:
     """Return the integers' column of each attribute that has integers and doubles only."""
     return [
         column
@@ -59,14 +59,14 @@ def inexact(cells: Cells, names: Iterable[str]) -> set[str]:
     return found
 
 
-def _by_name(layout: Layout) -> Iterable[list[Column]]:
-    found: dict[str, list[Column]] = {}
+def _by_name(layout: Layout) -> Iterable[list[TargetColumn]]:
+    found: dict[str, list[TargetColumn]] = {}
     for column in layout:
         found.setdefault(column.name, []).append(column)
     return found.values()
 
 
-def _form(columns: Sequence[Column], large: bool) -> Form:
+def _form(columns: Sequence[TargetColumn], large: bool) -> Form:
     if len(columns) == 1:
         return "plain"
     if {column.kind for column in columns} == _NUMBERS and not large:

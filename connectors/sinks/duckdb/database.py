@@ -27,9 +27,9 @@ from rowtide.connectors.sinks.columnar import presentation
 from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows
 from rowtide.connectors.sinks.columnar.layout import (
     Cells,
-    Column,
     Layout,
     Seen,
+    TargetColumn,
     kind_of,
     writable_rows,
 )
@@ -166,7 +166,7 @@ class Database:
             )
         for _, name, kind, place in known:
             if not kind.startswith("key "):
-                layout.hold(Column(name, kind, place))
+                layout.hold(TargetColumn(name, kind, place))
 
     def _remember(self, columns: Sequence[tuple[str, str, str, str]]) -> None:
         for column in columns:
@@ -216,7 +216,7 @@ class Database:
             if column.name in added:
                 self._judge(column)
 
-    def _judge(self, column: Column) -> None:
+    def _judge(self, column: TargetColumn) -> None:
         """See whether an attribute of integers and doubles has an integer that is no double."""
         rows, place = statements.names(self._view)[0], statements.quoted(column.place)
         limit = presentation.EXACT_MAX

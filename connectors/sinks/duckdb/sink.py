@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sinks.columnar.blocking_sink import BlockingSink
 from rowtide.connectors.sinks.columnar.gathering import Pace
@@ -53,7 +53,7 @@ class DuckdbSettings:
     """In which the view shows attributes; others as ``presentation`` says."""
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> DuckdbSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> DuckdbSink:
     """Return the sink that settings describe."""
     file = Path(fields.text("file", str(Path(surroundings.folder) / "rows.duckdb")))
     copy = file.with_name(f"{file.stem}-copy{file.suffix}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP
-from rowtide.connectors.sinks.columnar.layout import Column, Kind, Layout, first_come
+from rowtide.connectors.sinks.columnar.layout import Kind, Layout, TargetColumn, first_come
 from rowtide.connectors.sinks.columnar.presentation import Shown
 from rowtide.core.values import schema
 
@@ -68,7 +68,7 @@ def create(view: str, layout: Layout, table: TableShape) -> list[str]:
     ]
 
 
-def add_column(view: str, column: Column) -> str:
+def add_column(view: str, column: TargetColumn) -> str:
     """Return what adds a column of an attribute."""
     table = quoted(names(view)[0])
     return f"ALTER TABLE {table} ADD COLUMN {quoted(column.place)} {_TYPES[column.kind]}"
@@ -140,11 +140,11 @@ def _shown(attribute: Shown, of_type: str | None) -> str:
     return f"{value if of_type is None else f'TRY_CAST({value} AS {of_type})'} AS {name}"
 
 
-def _as_double(column: Column) -> str:
+def _as_double(column: TargetColumn) -> str:
     return f"CAST({quoted(column.place)} AS DOUBLE)"
 
 
-def _as_text(column: Column) -> str:
+def _as_text(column: TargetColumn) -> str:
     if column.kind == "binary":
         return f"'\\x' || lower(hex({quoted(column.place)}))"
     return f"CAST({quoted(column.place)} AS VARCHAR)"

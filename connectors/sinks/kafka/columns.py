@@ -22,7 +22,7 @@ from rowtide.connectors.rows import TableShape
 from rowtide.core.values import schema
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["KEY_TYPES", "NOTHING", "TYPES", "Columns", "Declared", "declared", "type_of"]
+__all__ = ["KEY_TYPES", "NOTHING", "TYPES", "Columns", "DeclaredColumns", "declared", "type_of"]
 
 TYPES = ("boolean", "integer", "double", "string", "binary")
 WORDS = {word: word for word in ("decimal", "date", "time", "timestamp")}
@@ -42,17 +42,17 @@ def type_of(value: Scalar) -> str:
     return _TYPE_OF[type(value)]
 
 
-class Declared(NamedTuple):
+class DeclaredColumns(NamedTuple):
     """The columns that settings declare: with a type of rowtide's values, or a logical one."""
 
     plain: Mapping[str, str]
     logical: DeclaredTypes
 
 
-NOTHING = Declared({}, {})
+NOTHING = DeclaredColumns({}, {})
 
 
-def declared(fields: Fields) -> Declared:
+def declared(fields: Fields) -> DeclaredColumns:
     """Return the columns that settings declare (name: type). Raises SettingsRefused."""
     plain: dict[str, str] = {}
     logical: dict[str, LogicalType] = {}
@@ -69,13 +69,13 @@ def declared(fields: Fields) -> Declared:
                 f"{fields.where}.{name} must be one of {', '.join(TYPES)}, {examples}, "
                 f"but is {text!r}."
             )
-    return Declared(plain, logical)
+    return DeclaredColumns(plain, logical)
 
 
 class Columns:
     """The attribute columns of one table. Raises SettingsRefused for a logical type of a key's."""
 
-    def __init__(self, table: TableShape, declared: Declared = NOTHING) -> None:
+    def __init__(self, table: TableShape, declared: DeclaredColumns = NOTHING) -> None:
         refuse_key_columns(declared.logical, table)
         self.key = {column.name: KEY_TYPES[column.type] for column in table.key}
         self.logical = declared.logical

@@ -22,7 +22,7 @@ from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.stream.log.changelog import Change
 from rowtide.stream.log.kafka.brokers import Brokers
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.log.kafka.fetch import Partition
+from rowtide.stream.log.kafka.fetch import FetchPartition
 
 __all__ = ["MARKS", "Mark", "read_marks"]
 
@@ -101,7 +101,7 @@ async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
     All that was written before the call is decided first: a transaction that another process
     left open holds this up until it is taken over or times out.
     """
-    end = await Partition(brokers, topic, 0).decided_end()
+    end = await FetchPartition(brokers, topic, 0).decided_end()
     reader = KafkaChangelogReader(brokers, topic, 0)
     marks: dict[str, Mark] = {}
     async for entries in reader.read(await reader.start(), end):

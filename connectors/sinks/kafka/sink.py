@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.kafka.avro_form import AvroForm
-from rowtide.connectors.sinks.kafka.columns import NOTHING, Columns, Declared, declared
+from rowtide.connectors.sinks.kafka.columns import NOTHING, Columns, DeclaredColumns, declared
 from rowtide.connectors.sinks.kafka.envelope import Names
 from rowtide.connectors.sinks.kafka.json_form import JsonForm
 from rowtide.connectors.sinks.kafka.leftovers import Leftovers
@@ -29,12 +29,12 @@ from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values.schema import KeyColumn
 from rowtide.core.values.variant import Scalar
 from rowtide.stream.log.changelog import Change
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import APPEND_TIME, TIME_OF, KafkaConfig, Security
 from rowtide.stream.log.kafka.fetch import Place
 from rowtide.stream.log.kafka.transaction import partition_of
 
-__all__ = ["KafkaSink", "Settings", "make_sink"]
+__all__ = ["KafkaSink", "KafkaSinkSettings", "make_sink"]
 
 Form = Literal["json", "json-schemas", "avro"]
 RECORD_OVERHEAD = 1024
@@ -45,7 +45,7 @@ RECORD_BYTES_NEW = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KafkaSinkSettings:
     """Where the topic is and what it looks like.
 
     ``partitions``, ``replicas`` (0: three, or as many as there are brokers) and ``compacted`` are
@@ -58,7 +58,7 @@ class Settings:
     topic: str = ""
     form: Form = "json"
     registry: RegistryClient | None = None
-    columns: Declared = NOTHING
+    columns: DeclaredColumns = NOTHING
     tombstones: bool = True
     compacted: bool = False
     partitions: int = 1
@@ -73,9 +73,9 @@ class KafkaSink:
     batch_rows = 5000
     """Of one shard a transaction waits for the end of the one before."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
-        self._opened: Cluster | None = None
+        self._opened: KafkaCluster | None = None
         self._form: JsonForm | AvroForm | None = None
         self._rows: TopicRows | None = None
         self._writers: dict[str, ShardWriter] = {}
@@ -87,7 +87,7 @@ class KafkaSink:
         self._record_bytes_max = 0
 
     @property
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> KafkaCluster:
         assert self._opened is not None, "opened before"
         return self._opened
 
@@ -99,7 +99,7 @@ class KafkaSink:
         self._topic = settings.topic or names.topic
         await self.close()
         # Made here, because it reads the files of certificates.
-        self._opened = Cluster(settings.kafka)
+        self._opened = KafkaCluster(settings.kafka)
         await self._cluster.start()
         await self._make_topics()
         found = await self._cluster.settings(self._topic)
@@ -238,7 +238,7 @@ def _divided(
     return kept, refused
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> KafkaSink:
     """Return the sink that settings describe."""
     form = fields.choice("format", ("json", "json-schemas", "avro"), "json")
     registry = fields.inner("registry")
@@ -258,7 +258,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> KafkaSink:
             f"{fields.where}.columns has logical types, such as that of "
             f"{min(columns.logical)}, which the format json lacks: use json-schemas or avro."
         )
-    settings = Settings(
+    settings = KafkaSinkSettings(
         _kafka(fields),
         prefix=fields.text("prefix", "rowtide"),
         instance=fields.text("instance", ""),

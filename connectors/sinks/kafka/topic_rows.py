@@ -15,7 +15,7 @@ from rowtide.core.values import variant
 from rowtide.stream.log.changelog import ChangelogEntry
 from rowtide.stream.log.kafka.brokers import Brokers
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.log.kafka.fetch import Partition
+from rowtide.stream.log.kafka.fetch import FetchPartition
 
 __all__ = ["STAMP", "TopicRows"]
 
@@ -35,7 +35,7 @@ class TopicRows:
     def __init__(self, brokers: Brokers, topic: str, partitions: int, form: _Form) -> None:
         self._form = form
         self._parts = [
-            (Partition(brokers, topic, at), KafkaChangelogReader(brokers, topic, at))
+            (FetchPartition(brokers, topic, at), KafkaChangelogReader(brokers, topic, at))
             for at in range(partitions)
         ]
         self._begun = False

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rowtide.connectors.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.columnar.blocking_sink import BlockingSink
 from rowtide.connectors.sinks.columnar.gathering import Pace
@@ -46,7 +46,7 @@ class DeltaSettings:
     """In which attributes are written; others as what they are."""
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> DeltaSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> DeltaSink:
     """Return the sink that settings describe."""
     storage = fields.inner("storage")
     return DeltaSink(

@@ -26,10 +26,10 @@ from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
 from rowtide.connectors.sinks.columnar.layout import (
     NO_TYPES,
-    Column,
     Kind,
     Layout,
     Seen,
+    TargetColumn,
     is_kind,
     writable_rows,
 )
@@ -194,7 +194,7 @@ class DeltaRows:
             if kind.startswith("key "):
                 keys.append((field.name, kind, name))
             elif is_kind(kind):
-                layout.hold(Column(name, kind, field.name))
+                layout.hold(TargetColumn(name, kind, field.name))
         wanted = [(f.name, f.metadata[_KIND], f.metadata[_NAME]) for f in self._key_fields()]
         if keys != wanted:
             raise SettingsRefused(f"{self.place} is another table: its key is {keys}.")

@@ -33,9 +33,9 @@ from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
 from rowtide.connectors.sinks.columnar.layout import (
     NO_TYPES,
-    Column,
     Layout,
     Seen,
+    TargetColumn,
     cells_of,
     writable_rows,
 )
@@ -143,7 +143,7 @@ class ParquetFiles:
             raise SettingsRefused(f"{self.folder} is another table: its key is {document['key']}.")
         layout = Layout(self._table, lake_rows.OWN, lake_rows.NAMING)
         for name, kind, place in document["columns"]:
-            layout.hold(Column(name, kind, place))
+            layout.hold(TargetColumn(name, kind, place))
         self._layout, self._number = layout, int(documents[-1].stem)
 
     def _add_columns(self, missing: Sequence[Seen]) -> None:

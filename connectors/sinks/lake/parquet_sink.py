@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rowtide.connectors.declared_types import DeclaredTypes, declared_types
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.columnar.blocking_sink import BlockingSink
 from rowtide.connectors.sinks.columnar.gathering import Pace
@@ -44,7 +44,7 @@ class ParquetSettings:
     """In which attributes are written; others as what they are."""
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> ParquetSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> ParquetSink:
     """Return the sink that settings describe."""
     return ParquetSink(
         ParquetSettings(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
-from rowtide.connectors.sinks.mysql.connections import Connection, ValueRefused
+from rowtide.connectors.sinks.mysql.connections import MySqlConnection, ValueRefused
 from rowtide.connectors.sinks.mysql.keys import KEYS_AT_ONCE, listed, quoted
 from rowtide.connectors.sinks.mysql.table import BY_STAMP, STAMP, TargetTable
 from rowtide.connectors.sinks.mysql.values import key_literal, literal
@@ -38,7 +38,7 @@ class BatchWriter:
     The table's layout holds every column that the rows have.
     """
 
-    def __init__(self, connection: Connection, table: TargetTable) -> None:
+    def __init__(self, connection: MySqlConnection, table: TargetTable) -> None:
         self._connection = connection
         self._table = table
         self._keys = table.keys

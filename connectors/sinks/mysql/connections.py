@@ -20,9 +20,9 @@ import pymysql.err
 from rowtide.core.values.errors import Rejected, Unavailable
 
 __all__ = [
-    "Connection",
-    "Connections",
     "Deadlock",
+    "MySqlConnection",
+    "MySqlConnections",
     "ServerSettings",
     "StatementRefused",
     "ValueRefused",
@@ -92,7 +92,7 @@ class ServerSettings:
     connections: int = 4
 
 
-class Connection:
+class MySqlConnection:
     """One connection. Every method raises ``Unavailable``, ``ValueRefused`` or ``Rejected``."""
 
     def __init__(self, connection: Any, packet_bytes_max: int) -> None:
@@ -151,17 +151,17 @@ class _Cursor(aiomysql.Cursor):  # type: ignore[misc]
         del conn
 
 
-class Connections:
+class MySqlConnections:
     """A few connections, opened when they are needed."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._idle: list[Connection] = []
+        self._idle: list[MySqlConnection] = []
         self._free = asyncio.Semaphore(settings.connections)
         self._tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[Connection]:
+    async def lent(self) -> AsyncIterator[MySqlConnection]:
         """Lend a connection. One that leaves by an exception is closed."""
         async with self._free:
             connection = self._idle.pop() if self._idle else await self._open()
@@ -181,7 +181,7 @@ class Connections:
             connection.close()
         self._idle.clear()
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> MySqlConnection:
         settings = self._settings
         if settings.tls and self._tls is None:
             self._tls = ssl.create_default_context(cafile=settings.cafile or None)
@@ -198,7 +198,7 @@ class Connections:
                     ssl=self._tls,
                     connect_timeout=settings.connect_s,
                 )
-        opened = Connection(connection, 0)
+        opened = MySqlConnection(connection, 0)
         try:
             for statement in SESSION:
                 await opened.run(statement)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from rowtide.connectors.double_text import ANY_WIDTH, MYSQL_WIDTH
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Key, Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.mysql.batch import BatchWriter, newest
 from rowtide.connectors.sinks.mysql.connections import (
-    Connection,
-    Connections,
     Deadlock,
+    MySqlConnection,
+    MySqlConnections,
     ServerSettings,
 )
 from rowtide.connectors.sinks.mysql.keys import KeyLayout, listed, quoted
@@ -33,7 +33,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["MysqlSink", "Settings", "make_sink"]
+__all__ = ["MySqlSinkSettings", "MysqlSink", "make_sink"]
 
 ATTEMPTS = 4
 BATCHES_BETWEEN_SWEEPS = 64
@@ -42,7 +42,7 @@ HOUR_US = 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MySqlSinkSettings:
     """The server, and what of the target may be chosen.
 
     ``keep_deleted_h``: how long the stamps of what is deleted are kept. Below the time that a
@@ -64,9 +64,9 @@ class LayoutChanged(Unavailable):
 class MysqlSink:
     """One table at the target. Batches of several shards go at once, each in a transaction."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: MySqlSinkSettings) -> None:
         self._settings = settings
-        self._connections = Connections(settings.server)
+        self._connections = MySqlConnections(settings.server)
         self._table: TargetTable | None = None
         self._applied = 0
 
@@ -159,7 +159,13 @@ class MysqlSink:
             return await self._read(connection, self.table, begin, end, limit=limit)
 
     async def _read(
-        self, connection: Connection, table: TargetTable, begin: bytes, end: bytes, *, limit: int
+        self,
+        connection: MySqlConnection,
+        table: TargetTable,
+        begin: bytes,
+        end: bytes,
+        *,
+        limit: int,
     ) -> list[HeldRow]:
         """Return the rows of a range in a table of this layout."""
         keys = table.keys
@@ -211,7 +217,7 @@ class MysqlSink:
         return refused + writer.refused
 
     async def _widened(
-        self, connection: Connection, rows: list[SinkRow]
+        self, connection: MySqlConnection, rows: list[SinkRow]
     ) -> tuple[list[Refused], list[SinkRow]]:
         """Make the columns hold the rows; return the rows that they can't, and the others."""
         wanted = self._wanted(rows)
@@ -248,7 +254,7 @@ class MysqlSink:
             wanted[name] = max(needed(Kind.DOUBLE, value) for value in values)
         return wanted
 
-    async def _sweep(self, connection: Connection, rows: Sequence[SinkRow]) -> None:
+    async def _sweep(self, connection: MySqlConnection, rows: Sequence[SinkRow]) -> None:
         """Forget now and then what was deleted so long ago that nothing older can come."""
         self._applied += 1
         if self._applied % BATCHES_BETWEEN_SWEEPS or not rows:
@@ -262,7 +268,7 @@ class MysqlSink:
                 )
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> MysqlSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> MysqlSink:
     """Return the sink that settings describe."""
     server = ServerSettings(
         host=fields.text("host"),
@@ -276,7 +282,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> MysqlSink:
     )
     key = fields.choice("primary_key", ("native", "hashed"), "native")
     return MysqlSink(
-        Settings(
+        MySqlSinkSettings(
             server,
             table=fields.text("table", ""),
             hashed=key == "hashed",

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from rowtide.connectors.sinks.mysql.connections import (
-    Connection,
+    MySqlConnection,
     StatementRefused,
     ValueRefused,
 )
@@ -29,7 +29,7 @@ from rowtide.connectors.sinks.mysql.values import EXACT, SQL_TYPE, Kind, kind_of
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.schema import BINARY, INTEGER
 
-__all__ = ["BY_STAMP", "NAME_MAX", "STAMP", "Layout", "TargetTable"]
+__all__ = ["BY_STAMP", "NAME_MAX", "STAMP", "MySqlLayout", "TargetTable"]
 
 STAMP = "_rowtide_stamp"
 BY_STAMP = "by_stamp"
@@ -45,7 +45,7 @@ NOT_SO_NAMED = frozenset({1059, 1060, 1166})
 
 
 @dataclass(slots=True)
-class Layout:
+class MySqlLayout:
     """A table's columns as it has them: by rowtide's name the server's name and the kind."""
 
     columns: dict[str, tuple[str, Kind]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class TargetTable:
         self.name = quoted(name)
         self.deleted = quoted(sibling(name, "_rowtide_deleted"))
         self.covered = quoted(sibling(name, "_rowtide_covered"))
-        self.layout = Layout()
+        self.layout = MySqlLayout()
 
     @property
     def foreign(self) -> Mapping[str, tuple[str, Kind]]:
@@ -79,10 +79,10 @@ class TargetTable:
         return {name: told for name, told in self.layout.columns.items() if told[1].foreign}
 
     @asynccontextmanager
-    async def temporary_copy(self, connection: Connection) -> AsyncIterator[TargetTable]:
+    async def temporary_copy(self, connection: MySqlConnection) -> AsyncIterator[TargetTable]:
         """Give an empty temporary table of the connection, with the key and ``foreign`` alone."""
         made = copy.copy(self)
-        made.layout = Layout(dict(self.foreign))
+        made.layout = MySqlLayout(dict(self.foreign))
         made.name = quoted(f"rowtide_{secrets.token_hex(8)}")
         columns = [*self.keys.primary, *self.keys.names, STAMP]
         columns = list(dict.fromkeys([*columns, *(name for name, _ in self.foreign.values())]))
@@ -104,7 +104,7 @@ class TargetTable:
         yield made
         await connection.run(f"DROP TEMPORARY TABLE {made.name}")
 
-    async def make(self, connection: Connection) -> None:
+    async def make(self, connection: MySqlConnection) -> None:
         """Make the tables where they are missing, and check those that are there."""
         async with self._locked(connection):
             if not await self._exists(connection):
@@ -114,13 +114,13 @@ class TargetTable:
             await self._make_siblings(connection)
             await self.read(connection)
 
-    async def is_as_read(self, connection: Connection) -> bool:
+    async def is_as_read(self, connection: MySqlConnection) -> bool:
         """True if the table has the columns of ``layout``. In a transaction, that stays so."""
         return await connection.described(f"SELECT * FROM {self.name} LIMIT 0") == self.layout.seen
 
-    async def read(self, connection: Connection) -> None:
+    async def read(self, connection: MySqlConnection) -> None:
         """Read how the table is."""
-        found = Layout(seen=await connection.described(f"SELECT * FROM {self.name} LIMIT 0"))
+        found = MySqlLayout(seen=await connection.described(f"SELECT * FROM {self.name} LIMIT 0"))
         query = (
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLUMN_COMMENT FROM information_schema.COLUMNS"
             f" WHERE {self._is_this()} AND COALESCE(GENERATION_EXPRESSION, '') = ''"
@@ -134,7 +134,9 @@ class TargetTable:
                 found.columns[name] = (column, Kind.FOREIGN if declared else of_type)
         self.layout = found
 
-    async def widen(self, connection: Connection, wanted: Mapping[str, Kind]) -> dict[str, str]:
+    async def widen(
+        self, connection: MySqlConnection, wanted: Mapping[str, Kind]
+    ) -> dict[str, str]:
         """Make columns hold what is wanted; return those that can't be, and why."""
         lacking: dict[str, str] = {}
         async with self._locked(connection):
@@ -151,7 +153,7 @@ class TargetTable:
             await self.read(connection)
         return lacking
 
-    async def _add(self, connection: Connection, name: str, kind: Kind) -> None:
+    async def _add(self, connection: MySqlConnection, name: str, kind: Kind) -> None:
         """Add a column under its own name, or under another where the server has it not so."""
         other = f"{''.join(c for c in name if c.isascii() and c.isalnum())[:40]}_{digest(name)}"
         failure: StatementRefused | ValueRefused | None = None
@@ -172,7 +174,7 @@ class TargetTable:
         assert failure is not None, "one of them failed"
         raise ValueRefused(f"no column {name!r}: {failure}") from failure
 
-    async def _modify(self, connection: Connection, name: str, kind: Kind) -> None:
+    async def _modify(self, connection: MySqlConnection, name: str, kind: Kind) -> None:
         column, has = self.layout.columns[name]
         if kind == Kind.DOUBLE and has == Kind.INTEGER:
             great = f"{quoted(column)} NOT BETWEEN {-EXACT} AND {EXACT}"
@@ -187,13 +189,13 @@ class TargetTable:
             return f"{SQL_TYPE[kind]} CHARACTER SET utf8mb4 COLLATE {self.keys.collation}"
         return SQL_TYPE[kind]
 
-    async def _create(self, connection: Connection) -> None:
+    async def _create(self, connection: MySqlConnection) -> None:
         # What is remembered of a table that is gone would keep rows out of the new one.
         await connection.run(f"DROP TABLE IF EXISTS {self.deleted}, {self.covered}")
         parts = [*self.keys.definitions(), f"{quoted(STAMP)} BIGINT NOT NULL", *self.keys.indexes()]
         await connection.run(self._created(self.name, parts))
 
-    async def _make_siblings(self, connection: Connection) -> None:
+    async def _make_siblings(self, connection: MySqlConnection) -> None:
         stamp = f"{quoted(STAMP)} BIGINT NOT NULL"
         deleted = [
             *self.keys.primary_definitions(),
@@ -215,18 +217,18 @@ class TargetTable:
         options = OPTIONS + self.keys.collation
         return f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}) {options}"
 
-    async def _adopt(self, connection: Connection) -> None:
+    async def _adopt(self, connection: MySqlConnection) -> None:
         """Give a table that somebody made a column for stamps."""
         described = await connection.described(f"SELECT * FROM {self.name} LIMIT 0")
         if STAMP not in {name for name, _ in described}:
             change = f"ADD COLUMN {quoted(STAMP)} BIGINT NOT NULL DEFAULT 0"
             await connection.run(f"ALTER TABLE {self.name} {change}")
 
-    async def _exists(self, connection: Connection) -> bool:
+    async def _exists(self, connection: MySqlConnection) -> bool:
         query = f"SELECT 1 FROM information_schema.TABLES WHERE {self._is_this()}"
         return bool(await connection.rows(query))
 
-    async def _check(self, connection: Connection) -> None:
+    async def _check(self, connection: MySqlConnection) -> None:
         """Refuse a table in which a row could take another's place."""
         where = self._is_this()
         [(engine,)] = await connection.rows(
@@ -283,7 +285,7 @@ class TargetTable:
         )
 
     @asynccontextmanager
-    async def _locked(self, connection: Connection) -> AsyncIterator[None]:
+    async def _locked(self, connection: MySqlConnection) -> AsyncIterator[None]:
         """Hold the table's advisory lock; it ends with the connection at the latest."""
         lock = f"'rowtide.{digest(f'{self._database}.{self._plain}')}'"
         if await connection.rows(f"SELECT GET_LOCK({lock}, {LOCK_S})") != [(1,)]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from rowtide.connectors.sinks.opensearch.cluster import Cluster, ClusterRefused, TooLarge
+from rowtide.connectors.sinks.opensearch.cluster import ClusterRefused, OpenSearchCluster, TooLarge
 from rowtide.core.values.errors import Unavailable
 
 __all__ = ["Bulk", "Item", "RefusedItem"]
@@ -54,7 +54,7 @@ class _Sending(NamedTuple):
 class Bulk:
     """Sends documents to ``alias``, never to an index of that name made by the sending itself."""
 
-    def __init__(self, cluster: Cluster, alias: str, *, request_bytes: int) -> None:
+    def __init__(self, cluster: OpenSearchCluster, alias: str, *, request_bytes: int) -> None:
         self._cluster = cluster
         self._path = f"/{alias}/_bulk?require_alias=true&{_ANSWER}"
         self._request_bytes = request_bytes

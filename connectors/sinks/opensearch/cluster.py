@@ -16,7 +16,7 @@ import aiohttp
 
 from rowtide.core.values.errors import Unavailable
 
-__all__ = ["Cluster", "ClusterRefused", "ClusterSettings", "TooLarge"]
+__all__ = ["ClusterRefused", "ClusterSettings", "OpenSearchCluster", "TooLarge"]
 
 _BUSY = frozenset((429, 502, 503, 504))
 REQUEST_S_MAX = 60.0
@@ -67,7 +67,7 @@ class ClusterSettings:
         return context
 
 
-class Cluster:
+class OpenSearchCluster:
     """One cluster. Belongs to one event loop; close it when done."""
 
     def __init__(self, settings: ClusterSettings, *, connections: int) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.opensearch.bulk import Bulk, Item
-from rowtide.connectors.sinks.opensearch.cluster import Cluster, ClusterRefused
+from rowtide.connectors.sinks.opensearch.cluster import ClusterRefused, OpenSearchCluster
 from rowtide.connectors.sinks.opensearch.documents import (
     META,
     OWN_FIELDS,
@@ -67,7 +67,7 @@ class IndexSettings:
 class Generation:
     """The index of one generation."""
 
-    def __init__(self, cluster: Cluster, settings: IndexSettings, number: int) -> None:
+    def __init__(self, cluster: OpenSearchCluster, settings: IndexSettings, number: int) -> None:
         self.number = number
         self.index = f"{settings.alias}-r{number}"
         self._cluster = cluster

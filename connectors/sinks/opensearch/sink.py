@@ -17,9 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
-from rowtide.connectors.sinks.opensearch.cluster import Cluster, ClusterRefused, ClusterSettings
+from rowtide.connectors.sinks.opensearch.cluster import (
+    ClusterRefused,
+    ClusterSettings,
+    OpenSearchCluster,
+)
 from rowtide.connectors.sinks.opensearch.documents import META
 from rowtide.connectors.sinks.opensearch.generation import Generation, IndexSettings
 from rowtide.connectors.sinks.sink import HeldRow
@@ -43,7 +47,7 @@ LANGUAGES = (
 )
 
 
-def make_sink(fields: Fields, _surroundings: Surroundings) -> OpenSearchSink:
+def make_sink(fields: Fields, _surroundings: ConnectorContext) -> OpenSearchSink:
     """Return the sink that settings describe; ``docs/guides/connectors/search.md`` tells each."""
     url = fields.url("url")
     alias = fields.text("index", "")
@@ -99,7 +103,7 @@ class OpenSearchSink:
         self._deletes_days = deletes_days
         self._requests_at_once = requests_at_once
         self._turns = asyncio.Semaphore(requests_at_once)
-        self._cluster: Cluster | None = None
+        self._cluster: OpenSearchCluster | None = None
         self._purged_s = float("-inf")
         self._former: Generation | None = None
         """What the alias shows while a rebuild is under way; it is kept as it should be."""
@@ -133,7 +137,9 @@ class OpenSearchSink:
         if not self._settings.alias:
             self._settings = replace(self._settings, alias=_alias_of(table))
         self._alias = self._settings.alias
-        self._cluster = Cluster(self._cluster_settings, connections=2 * self._requests_at_once)
+        self._cluster = OpenSearchCluster(
+            self._cluster_settings, connections=2 * self._requests_at_once
+        )
         self._mine = self._generation(self._rebuild)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:

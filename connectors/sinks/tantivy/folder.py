@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from rowtide.connectors.rows import SinkBatch, TableShape
-from rowtide.connectors.sinks.tantivy.held_rows import FILE, HeldRows, StoredRow
+from rowtide.connectors.sinks.tantivy.held_rows import FILE, HeldRows, TantivyRow
 from rowtide.connectors.sinks.tantivy.text_index import TextIndex
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.key_ranges import Range
@@ -73,7 +73,7 @@ class SearchFolder:
                 told.append(FoundRow(row.document.key, row.document.columns, hit.score))
         return FoundRows(told, found.total)
 
-    def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
+    def searched(self, covered: Range, *, limit: int) -> list[TantivyRow]:
         """Return the first living rows of a range, without those that the index lacks for good."""
         return _searched(self._rows, self._index, covered, limit)
 
@@ -123,7 +123,7 @@ class WritableFolder:
             self.rows.indexed(self._pending)
             self._pending = []
 
-    def searched(self, covered: Range, *, limit: int) -> list[StoredRow]:
+    def searched(self, covered: Range, *, limit: int) -> list[TantivyRow]:
         """Return the first living rows of a range that searches find, once and as they are."""
         self.refresh()
         return _searched(self.rows, self._index, covered, limit)
@@ -169,15 +169,15 @@ class WritableFolder:
         while keys := self.rows.unindexed(limit=INDEX_ROWS):
             held = {row.key_bytes: row for row in self.rows.rows_of(keys)}
             for key in keys:
-                self._index.put(held.get(key, StoredRow(key, 0, None)))
+                self._index.put(held.get(key, TantivyRow(key, 0, None)))
             self._pending = list(keys)
             self.refresh()
 
 
-def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[StoredRow]:
+def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[TantivyRow]:
     """Return rows that the index has once and as they are, or is still to get."""
     begin, end = covered
-    found: list[StoredRow] = []
+    found: list[TantivyRow] = []
     while len(found) < limit and (held := rows.living((begin, end), limit=limit)):
         following = held[-1].key_bytes + b"\x00"
         stamps = index.within((begin, following))

@@ -26,7 +26,7 @@ from rowtide.connectors.rows import SinkBatch
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["FILE", "Document", "HeldRows", "StoredRow"]
+__all__ = ["FILE", "HeldRows", "TantivyRow", "TextDocument"]
 
 FILE = "rows.sqlite"
 
@@ -50,19 +50,19 @@ WHERE key >= :low AND (:high = x'' OR key < :high) AND stamp < :stamp AND docume
 """
 
 
-class Document(NamedTuple):
+class TextDocument(NamedTuple):
     """What a row has: its key's columns and the others."""
 
     key: Mapping[str, Scalar]
     columns: Mapping[str, Scalar]
 
 
-class StoredRow(NamedTuple):
+class TantivyRow(NamedTuple):
     """A row as it is held; without a document it is gone."""
 
     key_bytes: bytes
     stamp: int
-    document: Document | None
+    document: TextDocument | None
 
 
 class HeldRows:
@@ -94,7 +94,7 @@ class HeldRows:
         """Keep a fact."""
         self._file.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, fact))
 
-    def apply(self, batches: Iterable[SinkBatch]) -> list[StoredRow]:
+    def apply(self, batches: Iterable[SinkBatch]) -> list[TantivyRow]:
         """Apply batches in one transaction; return the rows that are others now.
 
         What is below the stamp held for its key, or of before a snapshot's page, is dropped.
@@ -110,7 +110,7 @@ class HeldRows:
             raise
         return changed
 
-    def _apply_one(self, batch: SinkBatch) -> Iterator[StoredRow]:
+    def _apply_one(self, batch: SinkBatch) -> Iterator[TantivyRow]:
         if batch.covers is not None:
             yield from self._cover(batch, batch.covers)
         floor = self._floors.at
@@ -118,11 +118,11 @@ class HeldRows:
             key, stamp = row.key_bytes, row.stamp
             if stamp < floor(key):
                 continue
-            document = None if row.columns is None else Document(dict(row.key), row.columns)
+            document = None if row.columns is None else TextDocument(dict(row.key), row.columns)
             if self._file.execute(_SET, (key, stamp, _text(document))).fetchone():
-                yield StoredRow(key, stamp, document)
+                yield TantivyRow(key, stamp, document)
 
-    def _cover(self, batch: SinkBatch, covers: Range) -> Iterator[StoredRow]:
+    def _cover(self, batch: SinkBatch, covers: Range) -> Iterator[TantivyRow]:
         """Delete what a page of a snapshot has not; a later one may have been here before."""
         low, high = covers
         told = {row.key_bytes for row in batch.rows}
@@ -132,7 +132,7 @@ class HeldRows:
             "UPDATE rows SET stamp = ?, document = NULL WHERE key = ?",
             ((batch.stamp, key) for key in older),
         )
-        yield from (StoredRow(key, batch.stamp, None) for key in older)
+        yield from (TantivyRow(key, batch.stamp, None) for key in older)
         floor = Floor(low, high, batch.stamp)
         self._floors.add(floor)
         self._file.execute("INSERT INTO floors VALUES (?, ?, ?)", floor)
@@ -142,21 +142,21 @@ class HeldRows:
             "INSERT OR IGNORE INTO unindexed VALUES (?)", ((key,) for key in keys)
         )
 
-    def rows_of(self, keys: Iterable[bytes]) -> Iterator[StoredRow]:
+    def rows_of(self, keys: Iterable[bytes]) -> Iterator[TantivyRow]:
         """Yield what is held of each of the keys."""
         for key in keys:
             found = self._file.execute("SELECT stamp, document FROM rows WHERE key = ?", (key,))
             for stamp, text in found:
-                yield StoredRow(key, stamp, _document(text))
+                yield TantivyRow(key, stamp, _document(text))
 
-    def living(self, covered: Range, *, limit: int) -> list[StoredRow]:
+    def living(self, covered: Range, *, limit: int) -> list[TantivyRow]:
         """Return up to ``limit`` rows of a range that are not gone, in keys' order."""
         found = self._file.execute(
             "SELECT key, stamp, document FROM rows WHERE key >= ? AND (? = x'' OR key < ?)"
             " AND document IS NOT NULL ORDER BY key LIMIT ?",
             (covered[0], covered[1], covered[1], limit),
         )
-        return [StoredRow(key, stamp, _document(text)) for key, stamp, text in found]
+        return [TantivyRow(key, stamp, _document(text)) for key, stamp, text in found]
 
     def unindexed(self, *, limit: int) -> list[bytes]:
         """Return keys whose rows the index may not have."""
@@ -191,12 +191,12 @@ class HeldRows:
         self._file.execute("COMMIT")
 
 
-def _text(document: Document | None) -> str | None:
+def _text(document: TextDocument | None) -> str | None:
     return None if document is None else _encode(document)
 
 
-def _document(text: str | None) -> Document | None:
-    return None if text is None else Document(*json.loads(text, object_hook=_from_base64))
+def _document(text: str | None) -> TextDocument | None:
+    return None if text is None else TextDocument(*json.loads(text, object_hook=_from_base64))
 
 
 # A column's name can't begin with '#', so no row is taken for a binary value.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rowtide.client.changes.api import ApiSource
-from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.leases import MemoryLeases, ReaderLease
 from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkBatch
@@ -46,19 +46,19 @@ class FolderLeases(MemoryLeases):
             kept = []
         self._rows = {lease.shard_id: lease for lease in kept}
 
-    async def create(self, lease: Lease) -> Lease:
+    async def create(self, lease: ReaderLease) -> ReaderLease:
         """Make a row, see ``Leases.create``."""
         made = await super().create(lease)
         self._keep()
         return made
 
-    async def change(self, old: Lease, new: Lease) -> Lease:
+    async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row, see ``Leases.change``."""
         now = await super().change(old, new)
         self._keep()
         return now
 
-    async def remove(self, lease: Lease) -> None:
+    async def remove(self, lease: ReaderLease) -> None:
         """Remove a row, see ``Leases.remove``."""
         await super().remove(lease)
         self._keep()
@@ -78,10 +78,12 @@ class FolderLeases(MemoryLeases):
         os.replace(draft, self._path)
 
 
-def _lease(shard_id: str, position: str, pending: Sequence[Sequence[str]], ended: object) -> Lease:
+def _lease(
+    shard_id: str, position: str, pending: Sequence[Sequence[str]], ended: object
+) -> ReaderLease:
     """Return a row as it was kept, but for its owner, who is gone."""
     ranges: Ranges = tuple((bytes.fromhex(a), bytes.fromhex(b)) for a, b in pending)
-    return Lease(shard_id, position=position, pending=ranges, ended=bool(ended))
+    return ReaderLease(shard_id, position=position, pending=ranges, ended=bool(ended))
 
 
 class OwnIndex:

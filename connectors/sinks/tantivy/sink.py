@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sinks.columnar.gathering import Gathering
 from rowtide.connectors.sinks.sink import HeldRow
@@ -29,7 +29,7 @@ __all__ = ["TantivySink", "make_sink"]
 _T = TypeVar("_T")
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> TantivySink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> TantivySink:
     """Return the sink of settings ``language`` and ``refresh_ms``."""
     return TantivySink(
         Path(surroundings.folder),

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import tantivy
 
-from rowtide.connectors.sinks.tantivy.held_rows import Document, StoredRow
+from rowtide.connectors.sinks.tantivy.held_rows import TantivyRow, TextDocument
 from rowtide.connectors.sinks.tantivy.query import COLUMNS, KEY, STAMP, TEXT, QueryRefused, built
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["LANGUAGES", "Found", "Hit", "TextIndex"]
+__all__ = ["LANGUAGES", "Hit", "SearchResult", "TextIndex"]
 
 LANGUAGES = (
     *("none", "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek"),
@@ -47,7 +47,7 @@ class Hit(NamedTuple):
     score: float
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best hits of a query, and how many there are in all."""
 
     hits: list[Hit]
@@ -80,7 +80,7 @@ class TextIndex:
         """Throw an index away."""
         shutil.rmtree(folder, ignore_errors=True)
 
-    def put(self, row: StoredRow) -> None:
+    def put(self, row: TantivyRow) -> None:
         """Index a row in place of what was there of its key."""
         if self._writer is None:
             self._writer = self._index.writer(WRITER_BYTES, 1)
@@ -101,7 +101,7 @@ class TextIndex:
             self._writer.wait_merging_threads()
             self._writer = None
 
-    def search(self, query: str, *, limit: int) -> Found:
+    def search(self, query: str, *, limit: int) -> SearchResult:
         """Return the best hits. Raises ``QueryRefused``."""
         self._index.reload()
         asked = built(query, self._index)
@@ -110,7 +110,7 @@ class TextIndex:
             found = searcher.search(asked, limit)
         except ValueError as error:
             raise QueryRefused(f"The query can't be answered: {error}.") from error
-        return Found(self._hits(searcher, found), found.count)
+        return SearchResult(self._hits(searcher, found), found.count)
 
     def within(self, covered: Range) -> dict[bytes, list[int]]:
         """Return the stamps of all documents of a range of keys."""
@@ -154,7 +154,7 @@ def _analyzer(language: str) -> Any:
     return words.build()
 
 
-def _document(key: str, stamp: int, row: Document) -> Any:
+def _document(key: str, stamp: int, row: TextDocument) -> Any:
     columns = {**row.key, **row.columns}
     document = tantivy.Document()
     document.add_text(KEY, key)

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.sinks.webhook.message import (
     Message,
@@ -29,7 +29,7 @@ from rowtide.connectors.sinks.webhook.message import (
 )
 from rowtide.core.values.errors import Rejected, Unavailable
 
-__all__ = ["Settings", "WebhookSink", "make_sink"]
+__all__ = ["WebhookSettings", "WebhookSink", "make_sink"]
 
 BUSY = frozenset({408, 425, 429})
 NOT_THE_ROWS = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 411, 415, 421, 426, 431, 451})
@@ -45,7 +45,7 @@ ANSWER_BYTES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WebhookSettings:
     """Where rows go. ``attempts`` are made before the connector is told that it must wait."""
 
     url: str = field(repr=False)
@@ -63,7 +63,7 @@ class WebhookSink:
     every_change = True
     """A receiver gets each row of a key, not the last one of a batch alone."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WebhookSettings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
         self._not_before_s = 0.0
@@ -229,7 +229,7 @@ def _without(message: Message, refused: list[Refused]) -> Message:
     return message._replace(rows=[row for row, _ in kept], bodies=[body for _, body in kept])
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> WebhookSink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> WebhookSink:
     """Return the sink that settings describe."""
     url = fields.url("url")
     given = fields.text("secret", "").split()
@@ -243,7 +243,7 @@ def make_sink(fields: Fields, surroundings: Surroundings) -> WebhookSink:
         if not name.isprintable() or not text.isprintable():
             raise SettingsRefused(f"{headers.where}: {name!r} has more than one line.")
     return WebhookSink(
-        Settings(
+        WebhookSettings(
             url,
             secrets,
             named,

@@ -26,7 +26,7 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources.copying.backlog import Backlog
 from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
 from rowtide.connectors.sources.copying.seam import (
-    Chunk,
+    CopyChunk,
     KeysPresent,
     M,
     Piece,
@@ -58,7 +58,7 @@ class _Ahead(Generic[M, Row]):
 
     table: str
     version: int
-    reading: asyncio.Task[Chunk[M, Row] | TableUnread | None]
+    reading: asyncio.Task[CopyChunk[M, Row] | TableUnread | None]
 
 
 class CopyEngine(Generic[Table, Piece, M, Row, Server]):
@@ -185,7 +185,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         self._keeper.note_change()
         await self._keeper.keep(at_once=chunk.cursor is None)
 
-    async def _next_chunk(self, table: Table, cursor: list[str] | None) -> Chunk[M, Row] | None:
+    async def _next_chunk(self, table: Table, cursor: list[str] | None) -> CopyChunk[M, Row] | None:
         """Return the chunk that was read ahead, or read one. Raises TableUnread."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
@@ -199,7 +199,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
 
     async def _read_next(
         self, table: Table, cursor: list[str], rows: int
-    ) -> Chunk[M, Row] | TableUnread | None:
+    ) -> CopyChunk[M, Row] | TableUnread | None:
         try:
             return await self._reader.read_next(table, cursor, rows)
         except TableUnread as error:

@@ -1,8 +1,8 @@
 """What a kind of source implements so that ``CopyEngine`` can copy and follow its tables.
 
-Three parts, each an abstract class: ``LogFollower`` (the server's log), ``ChunkReader`` (rows as
-of a moment) and ``ChunkRows`` (positions for rows that were read). They meet in the ``Moment``:
-the point of the log that a chunk belongs to.
+Three parts, each an abstract class: ``LogFollower`` (the server's log), ``CopyChunkReader`` (rows
+as of a moment) and ``ChunkRows`` (positions for rows that were read). They meet in the
+``CopyMoment``: the point of the log that a chunk belongs to.
 
 All methods run in the event loop's one task of the engine, except the two that say otherwise. So
 they need no locks, and they may share state with each other.
@@ -19,14 +19,14 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources.lag import LagMeter, Position
 
 __all__ = [
-    "Chunk",
-    "ChunkReader",
     "ChunkRows",
     "CopiedTable",
+    "CopyChunk",
+    "CopyChunkReader",
+    "CopyMoment",
     "Distance",
     "KeysPresent",
     "LogFollower",
-    "Moment",
     "Seam",
     "TableUnread",
 ]
@@ -56,7 +56,7 @@ class CopiedTable(Protocol):
 APiece = TypeVar("APiece", contravariant=True)
 
 
-class Moment(Protocol[APiece]):
+class CopyMoment(Protocol[APiece]):
     """The point of the log that rows were read at. A new one for each read."""
 
     def includes(self, piece: APiece) -> bool:
@@ -75,13 +75,13 @@ class Moment(Protocol[APiece]):
 
 Table = TypeVar("Table", bound=CopiedTable)
 Piece = TypeVar("Piece")
-M = TypeVar("M", bound=Moment)  # type: ignore[type-arg]
+M = TypeVar("M", bound=CopyMoment)  # type: ignore[type-arg]
 Row = TypeVar("Row")
 Server = TypeVar("Server")
 
 
 @dataclass(slots=True)
-class Chunk(Generic[M, Row]):
+class CopyChunk(Generic[M, Row]):
     """Rows of a table as of a moment. ``cursor`` is the key that the next chunk begins behind.
 
     At the table's end ``cursor`` is None.
@@ -182,7 +182,7 @@ class LogFollower(ABC, Generic[Table, Piece, M, Server]):
         """Return how far it is; ``server`` is a session of its own. For any task."""
 
 
-class ChunkReader(ABC, Generic[Table, M, Row]):
+class CopyChunkReader(ABC, Generic[Table, M, Row]):
     """Reads rows as of a moment, in short transactions.
 
     A read returns None where the server can't show a moment yet that has all that was written.
@@ -200,16 +200,18 @@ class ChunkReader(ABC, Generic[Table, M, Row]):
         """Forget what only reads need: nothing is to be copied now."""
 
     @abstractmethod
-    async def read_chunk(self, table: Table, cursor: list[str] | None) -> Chunk[M, Row] | None:
+    async def read_chunk(self, table: Table, cursor: list[str] | None) -> CopyChunk[M, Row] | None:
         """Return the rows behind a cursor, from the first one without."""
 
-    async def read_next(self, table: Table, cursor: list[str], rows: int) -> Chunk[M, Row] | None:
+    async def read_next(
+        self, table: Table, cursor: list[str], rows: int
+    ) -> CopyChunk[M, Row] | None:
         """Return the rows behind a cursor. The chunk before it, of so many rows, is written now."""
         del rows
         return await self.read_chunk(table, cursor)
 
     @abstractmethod
-    async def read_row(self, table: Table, key: Key) -> Chunk[M, Row] | None:
+    async def read_row(self, table: Table, key: Key) -> CopyChunk[M, Row] | None:
         """Return a chunk with the row of a key, without rows where there is none."""
 
     @abstractmethod
@@ -223,7 +225,7 @@ class ChunkReader(ABC, Generic[Table, M, Row]):
         """Take notice that a read returned rows or keys."""
 
     @abstractmethod
-    def note_chunk(self, table: Table, chunk: Chunk[M, Row], *, is_first: bool) -> None:
+    def note_chunk(self, table: Table, chunk: CopyChunk[M, Row], *, is_first: bool) -> None:
         """Count the rows of a chunk that is durable; ``is_first`` of its table."""
 
     @abstractmethod
@@ -238,11 +240,11 @@ class ChunkRows(ABC, Generic[Table, M, Row]):
     """
 
     @abstractmethod
-    def rows_of(self, table: Table, chunk: Chunk[M, Row]) -> Sequence[SourceRow]:
+    def rows_of(self, table: Table, chunk: CopyChunk[M, Row]) -> Sequence[SourceRow]:
         """Return the rows of a chunk, without those that the log has changed since."""
 
     @abstractmethod
-    def row_of(self, table: Table, key: Key, chunk: Chunk[M, Row]) -> SourceRow | None:
+    def row_of(self, table: Table, key: Key, chunk: CopyChunk[M, Row]) -> SourceRow | None:
         """Return the row of a key, or its deletion; None if the log has changed it since."""
 
     @abstractmethod
@@ -255,5 +257,5 @@ class Seam(Generic[Table, Piece, M, Row, Server]):
     """The parts of one source, for one life."""
 
     log: LogFollower[Table, Piece, M, Server]
-    reader: ChunkReader[Table, M, Row]
+    reader: CopyChunkReader[Table, M, Row]
     rows: ChunkRows[Table, M, Row]

@@ -27,24 +27,24 @@ from rowtide.connectors.sources.mysql.control import Control, Step, control_of
 from rowtide.connectors.sources.mysql.ddl import UNCLEAR, Meaning, What
 from rowtide.connectors.sources.mysql.gtid_events import GTID_EVENTS, begun_transaction
 from rowtide.connectors.sources.mysql.gtids import Gtids
-from rowtide.connectors.sources.mysql.held import Held
+from rowtide.connectors.sources.mysql.held import HeldEvents
 from rowtide.connectors.sources.mysql.packets import Packets, length_at
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of, prefix
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place, place_of, prefix
 from rowtide.connectors.sources.mysql.query import Query, parsed_query, without_file
 from rowtide.connectors.sources.mysql.row_image import Unreadable, reader_of
-from rowtide.connectors.sources.mysql.rows import DELETE, UPDATE, WRITE, RowDecoder
-from rowtide.connectors.sources.mysql.schema import SourceTable
-from rowtide.connectors.sources.mysql.server import Server, connected, cut
+from rowtide.connectors.sources.mysql.rows import DELETE, UPDATE, WRITE, BinlogRowDecoder
+from rowtide.connectors.sources.mysql.schema import MySqlTable
+from rowtide.connectors.sources.mysql.server import MySqlServer, connected, cut
 from rowtide.connectors.sources.mysql.statements import Statements
 from rowtide.connectors.sources.mysql.table_map import parsed_table_map, table_name
 from rowtide.connectors.sources.mysql.tables import (
-    Unfit,
+    UnfitMySqlTable,
     followed_table,
     followed_tables,
 )
 from rowtide.connectors.sources.mysql.words import Token, UnknownForm, tokens
 
-__all__ = ["Binlog", "Change", "Piece", "Purged"]
+__all__ = ["Binlog", "BinlogChange", "BinlogPiece", "Purged"]
 
 SILENCE_S = 10
 """A server that sends nothing for so long, not even a heartbeat, is given up."""
@@ -77,15 +77,15 @@ class Purged(Exception):
     """The server no longer has the binlog from the place on that was asked for."""
 
 
-class Change(NamedTuple):
+class BinlogChange(NamedTuple):
     """What a statement meant for tables, and what those that are followed are now."""
 
     meanings: Sequence[Meaning]
-    tables: Mapping[str, SourceTable | Unfit | None]
+    tables: Mapping[str, MySqlTable | UnfitMySqlTable | None]
     reason: str
 
 
-class Piece(NamedTuple):
+class BinlogPiece(NamedTuple):
     """What comes next: rows of a transaction that begins at a place, or a change of tables.
 
     ``end`` is the place where it ends, None where more of it follows; ``gtid`` is its GTID.
@@ -97,7 +97,7 @@ class Piece(NamedTuple):
     rows: list[SourceRow]
     end: Place | None
     gtid: str = ""
-    change: Change | None = None
+    change: BinlogChange | None = None
     time_ms: int = 0
     size: int = 0
     looks: Mapping[str, Place] = MappingProxyType({})
@@ -129,9 +129,9 @@ class Binlog:
 
     def __init__(
         self,
-        server: Server,
-        start: Checkpoint,
-        tables: dict[str, SourceTable],
+        server: MySqlServer,
+        start: MySqlCheckpoint,
+        tables: dict[str, MySqlTable],
         copied: set[str],
         *,
         folder: str | None = None,
@@ -146,17 +146,17 @@ class Binlog:
         self._folder = folder
         self._connection, self._packets, self._checksum_bytes = self._opened(start.gtids)
         self._transaction: _Transaction | None = None
-        self._held = Held(folder)
-        self._decoders: dict[bytes, RowDecoder | None] = {}
-        self._pieces: list[Piece] = []
+        self._held = HeldEvents(folder)
+        self._decoders: dict[bytes, BinlogRowDecoder | None] = {}
+        self._pieces: list[BinlogPiece] = []
         self._rows = self._bytes = 0
-        self._emit: Callable[[list[Piece]], None] = list.clear
+        self._emit: Callable[[list[BinlogPiece]], None] = list.clear
 
     def close(self) -> None:
         """End the connection; who waits for a packet gets ConnectionLost."""
         cut(self._connection)
 
-    def run(self, emit: Callable[[list[Piece]], None]) -> None:
+    def run(self, emit: Callable[[list[BinlogPiece]], None]) -> None:
         """Hand over pieces for ever. Raises ConnectionLost or Purged, or what ``emit`` raises."""
         packets = self._packets
         self._emit = emit
@@ -172,7 +172,7 @@ class Binlog:
         pieces, self._pieces, self._rows, self._bytes = self._pieces, [], 0, 0
         self._emit(pieces)
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: BinlogPiece) -> None:
         self._pieces.append(piece)
         self._rows += len(piece.rows)
         self._bytes += piece.size
@@ -224,7 +224,7 @@ class Binlog:
         """Tell how far the binlog was read, where no transaction says so."""
         if place > self._place:
             self._place = place
-            self._pieces.append(Piece(place, [], place, looks=self._statements.looks))
+            self._pieces.append(BinlogPiece(place, [], place, looks=self._statements.looks))
 
     def _rotate(self, body: bytes) -> None:
         name, place = place_of(body[8:].decode(), int.from_bytes(body[:8], "little"))
@@ -324,7 +324,7 @@ class Binlog:
         """Look at the tables again that a statement was about, before the rows that follow."""
         assert self._transaction is not None, "a statement is a part of a transaction"
         self._server.log.settle(self._transaction.gtid)
-        now: dict[str, SourceTable | Unfit | None] = {}
+        now: dict[str, MySqlTable | UnfitMySqlTable | None] = {}
         for meaning in found:
             names = [f"{meaning.database}.{meaning.table}"]
             if not meaning.table:
@@ -336,17 +336,17 @@ class Binlog:
                 if meaning.what is not What.ALTERED:
                     self._copied.discard(name)
         self._decoders.clear()
-        self._tell(Change(found, now, reason), time_s)
+        self._tell(BinlogChange(found, now, reason), time_s)
 
-    def _replace(self, name: str, table: SourceTable | Unfit | None) -> None:
-        if isinstance(table, SourceTable):
+    def _replace(self, name: str, table: MySqlTable | UnfitMySqlTable | None) -> None:
+        if isinstance(table, MySqlTable):
             self._tables[name] = table
         else:
             self._tables.pop(name, None)
 
     def _unclear(self, reason: str, time_s: int) -> None:
         """Look at every table again: any may have other rows, another shape, or be new."""
-        now: dict[str, SourceTable | Unfit | None] = dict.fromkeys(self._tables)
+        now: dict[str, MySqlTable | UnfitMySqlTable | None] = dict.fromkeys(self._tables)
         found = followed_tables(self._server)
         now |= found.fit
         now |= found.unfit
@@ -354,13 +354,13 @@ class Binlog:
         self._tables |= found.fit
         self._copied.clear()
         self._decoders.clear()
-        self._tell(Change([UNCLEAR], now, reason), time_s)
+        self._tell(BinlogChange([UNCLEAR], now, reason), time_s)
 
-    def _tell(self, change: Change, time_s: int) -> None:
+    def _tell(self, change: BinlogChange, time_s: int) -> None:
         transaction = self._transaction
         begin = transaction.begin if transaction else self._place
         gtid = transaction.gtid if transaction else ""
-        self._pieces.append(Piece(begin, [], None, gtid, change, time_s * 1000))
+        self._pieces.append(BinlogPiece(begin, [], None, gtid, change, time_s * 1000))
 
     def _commit(self, offset: int, time_s: int) -> None:
         transaction = self._transaction
@@ -371,7 +371,9 @@ class Binlog:
         rows, size = self._decoded(transaction, time_ms, time_s)
         self._transaction = None
         looks = self._statements.looks
-        self._add(Piece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size, looks))
+        self._add(
+            BinlogPiece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size, looks)
+        )
 
     def _decoded(
         self, transaction: _Transaction, time_ms: int, time_s: int
@@ -380,7 +382,7 @@ class Binlog:
 
         A table whose rows can't be decoded is copied again.
         """
-        decoders: dict[bytes, RowDecoder | None] = {}
+        decoders: dict[bytes, BinlogRowDecoder | None] = {}
         spoiled: dict[tuple[str, str], str] = {}
         rows: list[SourceRow] = []
         event = size = 0
@@ -407,7 +409,7 @@ class Binlog:
                 spoiled[decoder.table.database, decoder.table.name] = str(error)
             size += len(plain)
             if len(rows) >= FLUSH_ROWS or size >= FLUSH_BYTES:
-                self._add(Piece(transaction.begin, rows, None, transaction.gtid, size=size))
+                self._add(BinlogPiece(transaction.begin, rows, None, transaction.gtid, size=size))
                 self._flush()
                 rows, size = [], 0
         self._held.clear()
@@ -416,22 +418,24 @@ class Binlog:
             self._change(found, " ".join(spoiled.values()), time_s)
         return rows, size
 
-    def _refuse(self, table: SourceTable, why: str, time_s: int) -> None:
+    def _refuse(self, table: MySqlTable, why: str, time_s: int) -> None:
         """Follow a table no more whose rows have a form that can't be read."""
         remedy = "ALTER TABLE .. FORCE writes them anew; or leave the table out under 'except'."
-        unfit = Unfit(table.full_name, table.target, why.rstrip("."), remedy, until_altered=True)
+        unfit = UnfitMySqlTable(
+            table.full_name, table.target, why.rstrip("."), remedy, until_altered=True
+        )
         self._tables.pop(table.full_name)
         self._decoders.clear()
         found = [Meaning(What.REPLACED, table.database, table.name)]
-        self._tell(Change(found, {table.full_name: unfit}, why), time_s)
+        self._tell(BinlogChange(found, {table.full_name: unfit}, why), time_s)
 
-    def _decoder(self, body: bytes) -> RowDecoder | None:
+    def _decoder(self, body: bytes) -> BinlogRowDecoder | None:
         described = body[6:]
         if described not in self._decoders:
             self._decoders[described] = self._made_decoder(body)
         return self._decoders[described]
 
-    def _made_decoder(self, body: bytes) -> RowDecoder | None:
+    def _made_decoder(self, body: bytes) -> BinlogRowDecoder | None:
         table = self._tables.get(".".join(table_name(body)))
         if table is None:
             return None
@@ -455,7 +459,7 @@ class Binlog:
             )
             for column in columns
         ]
-        return RowDecoder(table, columns, readers)
+        return BinlogRowDecoder(table, columns, readers)
 
 
 def _inflated(body: bytes, head: int) -> bytes:

@@ -12,7 +12,7 @@ from functools import partial
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.mysql.row_image import Decoder
-from rowtide.connectors.sources.mysql.server import Server
+from rowtide.connectors.sources.mysql.server import MySqlServer
 
 __all__ = ["Charsets"]
 
@@ -39,7 +39,7 @@ _CODECS = {
 class Charsets:
     """Decoders by the number of a collation. Asks ``server`` when one is met first."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: MySqlServer) -> None:
         self._server = server
         self._names = server.charsets()
         self._decoders: dict[str, Decoder | None] = {"binary": None}

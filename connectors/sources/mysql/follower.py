@@ -14,17 +14,17 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
 from rowtide.connectors.sources.copying.engine import KEYS
 from rowtide.connectors.sources.copying.seam import Distance, LogFollower, TableUnread
-from rowtide.connectors.sources.mysql.binlog import Piece
+from rowtide.connectors.sources.mysql.binlog import BinlogPiece
 from rowtide.connectors.sources.mysql.ddl import Meaning, What
 from rowtide.connectors.sources.mysql.gtids import Gtids, parsed_gtids
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place
 from rowtide.connectors.sources.mysql.reader import BinlogMoment, SnapshotRows, SnapshotSession
-from rowtide.connectors.sources.mysql.schema import Column, SourceTable
-from rowtide.connectors.sources.mysql.server import Server
+from rowtide.connectors.sources.mysql.schema import MySqlColumn, MySqlTable
+from rowtide.connectors.sources.mysql.server import MySqlServer
 from rowtide.connectors.sources.mysql.snapshot import TableUnreadable
 from rowtide.connectors.sources.mysql.states import TableStates
-from rowtide.connectors.sources.mysql.tables import Unfit
-from rowtide.connectors.sources.mysql.window import Window
+from rowtide.connectors.sources.mysql.tables import UnfitMySqlTable
+from rowtide.connectors.sources.mysql.window import ChunkWindow
 from rowtide.connectors.sources.progress import TableProgress, kept_values
 from rowtide.connectors.sources.source import SourceTarget
 from rowtide.core.values.errors import Unavailable
@@ -37,7 +37,7 @@ _COPIES = {What.RESHAPED, What.REPLACED, What.UNCLEAR}
 """What copies a table again."""
 
 
-class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
+class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlServer]):
     """See ``LogFollower``.
 
     ``tables`` and ``checkpoint`` are its own from here on. ``copied`` it shares with the thread
@@ -48,8 +48,8 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
     def __init__(
         self,
         target: SourceTarget,
-        checkpoint: Checkpoint,
-        tables: dict[str, SourceTable],
+        checkpoint: MySqlCheckpoint,
+        tables: dict[str, MySqlTable],
         *,
         session: SnapshotSession,
         keeper: CheckpointKeeper,
@@ -69,7 +69,7 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
         """Where the last transaction begins of which something was made."""
         self._open = ""
         """Its GTID, while there may be more of it."""
-        self._reached: Piece | None = None
+        self._reached: BinlogPiece | None = None
         """The last end of a transaction, until it is durable."""
         self._gtids: list[str] = []
         """Those of transactions that ended and are not yet durable."""
@@ -79,7 +79,7 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
         """See ``LogFollower``."""
         return self._changes.get(table, 0)
 
-    def rows_of(self, piece: Piece) -> Sequence[SourceRow]:
+    def rows_of(self, piece: BinlogPiece) -> Sequence[SourceRow]:
         """See ``LogFollower``."""
         if piece.rows or piece.change:
             self._begun = piece.begin
@@ -90,11 +90,11 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
                 self._gtids.append(piece.gtid)
         return self._states.kept(piece.rows)
 
-    def has_event(self, piece: Piece) -> bool:
+    def has_event(self, piece: BinlogPiece) -> bool:
         """See ``LogFollower``."""
         return piece.change is not None
 
-    async def handle_event(self, piece: Piece, rows: list[SourceRow]) -> list[SourceRow]:
+    async def handle_event(self, piece: BinlogPiece, rows: list[SourceRow]) -> list[SourceRow]:
         """See ``LogFollower``. A piece with a change of tables has no rows."""
         await self._write(rows)
         await self._change(piece)
@@ -129,7 +129,7 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
 
     async def resolve(
         self,
-        table: SourceTable,
+        table: MySqlTable,
         why: TableUnread,
         follow: Callable[[BinlogMoment], Awaitable[bool]],
     ) -> None:
@@ -140,10 +140,13 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
             return
         version = self.version(name)
         place = await self._session.run(self._session.snapshots.now)
-        if await follow(BinlogMoment(place, Window("", None))) and self.version(name) == version:
+        if (
+            await follow(BinlogMoment(place, ChunkWindow("", None)))
+            and self.version(name) == version
+        ):
             raise Unavailable(f"{name} was changed without a word in the binlog: {why}")
 
-    async def measure(self, server: Server) -> Distance:
+    async def measure(self, server: MySqlServer) -> Distance:
         """See ``LogFollower``."""
         end = await asyncio.to_thread(server.end, self._checkpoint.place)
         return Distance(self._checkpoint.place, end.place, end.time_ms, end.bytes)
@@ -156,7 +159,7 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
             made.add(self._open)
         return made
 
-    async def _change(self, piece: Piece) -> None:
+    async def _change(self, piece: BinlogPiece) -> None:
         """Do what a statement meant for the tables."""
         assert piece.change is not None, "it is asked only for a change"
         logger.info("at %s: %s", piece.begin, piece.change.reason)
@@ -168,14 +171,14 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
         self._keeper.note_change()
 
     async def _renew(
-        self, name: str, now: SourceTable | Unfit | None, what: What, piece: Piece
+        self, name: str, now: MySqlTable | UnfitMySqlTable | None, what: What, piece: BinlogPiece
     ) -> None:
         """Take a table as it is now, after a statement about it."""
         self._note_change(name)
         if now is None or what is What.DROPPED:
             self._forget(name)
             self._states.forget(name)
-        elif isinstance(now, Unfit):
+        elif isinstance(now, UnfitMySqlTable):
             self._fail(now)
         elif (refused := await self._states.refusal(now, self._target)) is not None:
             self._fail(refused)
@@ -183,14 +186,14 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
             self._states.forget(name)
             await self._changed(name, now, what, piece)
 
-    def _fail(self, unfit: Unfit) -> None:
+    def _fail(self, unfit: UnfitMySqlTable) -> None:
         """Follow a table no more until it can be. It is copied again then."""
         self._note_change(unfit.full_name)
         self._forget(unfit.full_name)
         self._states.fail(unfit)
         self._keeper.note_change()
 
-    async def _changed(self, name: str, now: SourceTable, what: What, piece: Piece) -> None:
+    async def _changed(self, name: str, now: MySqlTable, what: What, piece: BinlogPiece) -> None:
         """Deal with a table that is there, and was changed."""
         progress = self._checkpoint.tables.get(name)
         self._tables[name] = now
@@ -224,9 +227,9 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
         self._copied.discard(name)
         self._checkpoint.tables[name].restart(sweep=True)
 
-    async def _empty(self, table: SourceTable, piece: Piece) -> None:
+    async def _empty(self, table: MySqlTable, piece: BinlogPiece) -> None:
         """Delete all rows of a table. Those made after the statement have higher positions."""
-        moment = BinlogMoment(piece.begin, Window("", None), piece.time_ms)
+        moment = BinlogMoment(piece.begin, ChunkWindow("", None), piece.time_ms)
         after: Key | None = None
         while keys := await self._target.keys(table.target, after, limit=KEYS):
             await self._write(self._rows.deletes_of(table, keys, moment))
@@ -237,7 +240,9 @@ class BinlogFollower(LogFollower[SourceTable, Piece, BinlogMoment, Server]):
             await self._target.write(rows)
 
 
-def _names(meaning: Meaning, tables: Mapping[str, SourceTable | Unfit | None]) -> list[str]:
+def _names(
+    meaning: Meaning, tables: Mapping[str, MySqlTable | UnfitMySqlTable | None]
+) -> list[str]:
     if meaning.what is What.UNCLEAR:
         return list(tables)
     if meaning.table:
@@ -245,6 +250,6 @@ def _names(meaning: Meaning, tables: Mapping[str, SourceTable | Unfit | None]) -
     return [name for name in tables if name.startswith(meaning.database + ".")]
 
 
-def _filled(column: Column) -> bool:
+def _filled(column: MySqlColumn) -> bool:
     """True if rows that are older than a column may have a value there."""
     return column.computed or not column.nullable or column.default is not None

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
-__all__ = ["HELD_BYTES", "Held"]
+__all__ = ["HELD_BYTES", "HeldEvents"]
 
 HELD_BYTES = 8 * 1024 * 1024
 _HEAD = Struct("<BI")
 
 
-class Held:
+class HeldEvents:
     """Events in their order. ``size`` counts their bytes, and is a mark to cut back to."""
 
     def __init__(self, folder: str | None) -> None:

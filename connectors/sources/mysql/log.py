@@ -13,9 +13,18 @@ import pymysql
 
 from rowtide.connectors.sources.mysql.gtids import Gtids
 from rowtide.connectors.sources.mysql.packets import Packets
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place
 
-__all__ = ["HEARTBEAT_S", "NOW_MS", "Ask", "Beginning", "LogEnd", "Moment", "ServerLog", "Standing"]
+__all__ = [
+    "HEARTBEAT_S",
+    "NOW_MS",
+    "Ask",
+    "Beginning",
+    "BinlogPlace",
+    "LogEnd",
+    "ServerLog",
+    "Standing",
+]
 
 HEARTBEAT_S = 1
 MAY_NOT = 1227
@@ -26,7 +35,7 @@ Ask = Callable[..., list[tuple[Any, ...]]]
 """Runs a query, with arguments if it has some."""
 
 
-class Moment(NamedTuple):
+class BinlogPlace(NamedTuple):
     """What a transaction sees: nothing after ``place``.
 
     Of what the binlog has up to there, it sees all where ``settled`` is None; else what is in
@@ -79,13 +88,13 @@ class ServerLog(Protocol):
     def beginning(self) -> Beginning:
         """Return where to begin."""
 
-    def standing(self, kept: Checkpoint) -> Standing:
+    def standing(self, kept: MySqlCheckpoint) -> Standing:
         """Return how a kept place relates to this server's binlog."""
 
     def settle(self, gtid: str) -> None:
         """Wait until what a transaction did can be seen: it may be read before it is committed."""
 
-    def begin_moment(self, made: Gtids) -> Moment:
+    def begin_moment(self, made: Gtids) -> BinlogPlace:
         """Begin a transaction that sees one moment, with all of ``made`` that was read already."""
 
     def end(self) -> tuple[str, int]:

@@ -12,12 +12,12 @@ from rowtide.connectors.sources.mysql.log import (
     NOW_MS,
     Ask,
     Beginning,
+    BinlogPlace,
     LogEnd,
-    Moment,
     Standing,
 )
 from rowtide.connectors.sources.mysql.packets import Packets
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place, place_of
 
 __all__ = ["MariaLog"]
 
@@ -61,7 +61,7 @@ class MariaLog(LogEnd):
         gtids = self._gtids_at(moment.log, moment.place)
         return Beginning(moment.log, moment.place, gtids or DomainGtids(), "")
 
-    def standing(self, kept: Checkpoint) -> Standing:
+    def standing(self, kept: MySqlCheckpoint) -> Standing:
         """See ``ServerLog``."""
         log, _ = place_of(*self.end())
         if log == kept.log and self._gtids_at(log, kept.place) == kept.gtids:
@@ -71,14 +71,14 @@ class MariaLog(LogEnd):
     def settle(self, gtid: str) -> None:
         """See ``ServerLog``: a table's lock holds up who asks for its schema until then."""
 
-    def begin_moment(self, made: Gtids) -> Moment:
+    def begin_moment(self, made: Gtids) -> BinlogPlace:
         """See ``ServerLog``."""
         del made  # Whoever made more than a moment has, by its place, throws the moment away.
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         found = {name.lower(): value for name, value in self._ask(_SNAPSHOT_PLACE)}
         file, offset = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
         [(time_ms,)] = self._ask(f"SELECT {NOW_MS}")
-        return Moment(*place_of(file, offset), time_ms)
+        return BinlogPlace(*place_of(file, offset), time_ms)
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
         """See ``ServerLog``."""

@@ -23,12 +23,12 @@ from rowtide.connectors.sources.mysql.log import (
     NOW_MS,
     Ask,
     Beginning,
+    BinlogPlace,
     LogEnd,
-    Moment,
     Standing,
 )
 from rowtide.connectors.sources.mysql.packets import Packets
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place, place_of
 from rowtide.core.values.errors import Unavailable
 
 __all__ = ["MySqlLog"]
@@ -85,7 +85,7 @@ class MySqlLog(LogEnd):
         log, place = place_of(*self.end())
         return Beginning(log, Place(place.file, 0), self._executed(), self._server())
 
-    def standing(self, kept: Checkpoint) -> Standing:
+    def standing(self, kept: MySqlCheckpoint) -> Standing:
         """See ``ServerLog``."""
         assert isinstance(kept.gtids, IntervalGtids), "the kind of the server's GTIDs was looked at"
         if not self._executed().includes(kept.gtids):
@@ -103,7 +103,7 @@ class MySqlLog(LogEnd):
         """See ``ServerLog``."""
         self._wait(IntervalGtids(gtid))
 
-    def begin_moment(self, made: Gtids) -> Moment:
+    def begin_moment(self, made: Gtids) -> BinlogPlace:
         """See ``ServerLog``."""
         assert isinstance(made, IntervalGtids), "they are this server's"
         while not (settled := self._executed()).includes(made):
@@ -112,7 +112,7 @@ class MySqlLog(LogEnd):
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         log, place = place_of(*self.end())
         [(time_ms,)] = self._ask(f"SELECT {NOW_MS}")
-        return Moment(log, place, time_ms, settled)
+        return BinlogPlace(log, place, time_ms, settled)
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
         """See ``ServerLog``."""
@@ -128,7 +128,7 @@ class MySqlLog(LogEnd):
         head = Struct("<HIIQI").pack(_BY_GTID, server_id, 0, 4, len(known))
         packets.command(_SEND_BINLOG_GTID, head + known)
 
-    def _is_there(self, kept: Checkpoint, files: Mapping[tuple[str, Place], int]) -> bool:
+    def _is_there(self, kept: MySqlCheckpoint, files: Mapping[tuple[str, Place], int]) -> bool:
         """True if the server still has the file that the checkpoint names, as it was."""
         file, offset = kept.place
         assert isinstance(kept.gtids, IntervalGtids), "they are this server's"
@@ -143,7 +143,7 @@ class MySqlLog(LogEnd):
             return False
         return not offset or self._goes_on(kept)
 
-    def _goes_on(self, kept: Checkpoint) -> bool:
+    def _goes_on(self, kept: MySqlCheckpoint) -> bool:
         """True if the next event at the kept place begins a new transaction."""
         name = f"{kept.log}.{kept.place.file:06d}"
         try:

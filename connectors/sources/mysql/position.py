@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from rowtide.connectors.sources.mysql.gtids import DomainGtids, Gtids, parsed_gtids
 from rowtide.connectors.sources.progress import SourceProgress, TableProgress
 
-__all__ = ["Checkpoint", "Place", "place_of", "prefix"]
+__all__ = ["MySqlCheckpoint", "Place", "place_of", "prefix"]
 
 _PREFIX = Struct(">IIQII")
 
@@ -54,7 +54,7 @@ def place_of(file: str, offset: int) -> tuple[str, Place]:
 
 
 @dataclass(slots=True)
-class Checkpoint(SourceProgress[TableProgress]):
+class MySqlCheckpoint(SourceProgress[TableProgress]):
     """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
 
     ``server`` is the server's own number, where its kind has one. Without a ``log`` nothing was

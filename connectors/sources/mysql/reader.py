@@ -1,7 +1,7 @@
 """Chunks of MySQL's tables for the copy engine: read in threads, as of moments of the binlog.
 
-A server that can't name the place of what a transaction sees gives a moment a ``Window``: rows of
-keys that change there are left to the binlog.
+A server that can't name the place of what a transaction sees gives a moment a ``ChunkWindow``: rows
+of keys that change there are left to the binlog.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.sources.copying.seam import Chunk, ChunkReader, ChunkRows, KeysPresent
-from rowtide.connectors.sources.mysql.binlog import Piece
+from rowtide.connectors.sources.copying.seam import (
+    ChunkRows,
+    CopyChunk,
+    CopyChunkReader,
+    KeysPresent,
+)
+from rowtide.connectors.sources.mysql.binlog import BinlogPiece
 from rowtide.connectors.sources.mysql.gtids import Gtids
 from rowtide.connectors.sources.mysql.position import Place
-from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.schema import MySqlTable
 from rowtide.connectors.sources.mysql.snapshot import Snapshots
 from rowtide.connectors.sources.mysql.states import TableStates
-from rowtide.connectors.sources.mysql.window import Window
+from rowtide.connectors.sources.mysql.window import ChunkWindow
 from rowtide.connectors.sources.source import SourceTarget
 
 __all__ = ["BinlogMoment", "SnapshotReader", "SnapshotRows", "SnapshotSession"]
@@ -42,15 +47,15 @@ class BinlogMoment:
     """
 
     place: Place
-    window: Window
+    window: ChunkWindow
     time_ms: int = 0
 
-    def includes(self, piece: Piece) -> bool:
+    def includes(self, piece: BinlogPiece) -> bool:
         """See ``Moment``."""
         place = self.place
         return piece.begin < place or (piece.end is not None and piece.end <= place)
 
-    def note(self, piece: Piece) -> None:
+    def note(self, piece: BinlogPiece) -> None:
         """See ``Moment``."""
         self.window.note(piece)
 
@@ -73,8 +78,8 @@ class SnapshotSession:
             return await asyncio.to_thread(call, *args, **kwargs)
 
 
-class SnapshotReader(ChunkReader[SourceTable, BinlogMoment, SourceRow]):
-    """See ``ChunkReader``. ``made`` returns the GTIDs of which something was written.
+class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
+    """See ``CopyChunkReader``. ``made`` returns the GTIDs of which something was written.
 
     Tables in ``copied`` are shared with the thread that reads the binlog: their updates are merges.
     """
@@ -94,73 +99,73 @@ class SnapshotReader(ChunkReader[SourceTable, BinlogMoment, SourceRow]):
         self._made = made
         self._copied = copied
         self._states = states
-        self._written: Chunk[BinlogMoment, SourceRow] | None = None
+        self._written: CopyChunk[BinlogMoment, SourceRow] | None = None
         """The last chunk, until the next one is sent: to let go of 8000 rows takes 5 ms."""
 
     async def read_chunk(
-        self, table: SourceTable, cursor: list[str] | None
-    ) -> Chunk[BinlogMoment, SourceRow]:
-        """See ``ChunkReader``. Its rows are ready to be written."""
+        self, table: MySqlTable, cursor: list[str] | None
+    ) -> CopyChunk[BinlogMoment, SourceRow]:
+        """See ``CopyChunkReader``. Its rows are ready to be written."""
         made = self._made()
         return await self._session.run(self._prepared_chunk, table, cursor, made)
 
     async def read_next(
-        self, table: SourceTable, cursor: list[str], rows: int
-    ) -> Chunk[BinlogMoment, SourceRow]:
-        """See ``ChunkReader``. The read begins once the chunk before it is on its way."""
+        self, table: MySqlTable, cursor: list[str], rows: int
+    ) -> CopyChunk[BinlogMoment, SourceRow]:
+        """See ``CopyChunkReader``. The read begins once the chunk before it is on its way."""
         await asyncio.sleep(rows / ROWS_SENT_PER_S)
         self._written = None
         return await self.read_chunk(table, cursor)
 
     def _prepared_chunk(
-        self, table: SourceTable, cursor: list[str] | None, made: Gtids
-    ) -> Chunk[BinlogMoment, SourceRow]:
+        self, table: MySqlTable, cursor: list[str] | None, made: Gtids
+    ) -> CopyChunk[BinlogMoment, SourceRow]:
         read = self._snapshots.chunk(table, cursor, made)
-        moment = BinlogMoment(read.place, Window(table.target, read.settled))
-        return Chunk(moment, self._target.prepared(read.rows), read.cursor)
+        moment = BinlogMoment(read.place, ChunkWindow(table.target, read.settled))
+        return CopyChunk(moment, self._target.prepared(read.rows), read.cursor)
 
-    async def read_row(self, table: SourceTable, key: Key) -> Chunk[BinlogMoment, SourceRow]:
-        """See ``ChunkReader``. Rows of keys that only the server takes for equal are left out."""
+    async def read_row(self, table: MySqlTable, key: Key) -> CopyChunk[BinlogMoment, SourceRow]:
+        """See ``CopyChunkReader``. Leave out rows of keys that only the server takes for equal."""
         read = await self._session.run(self._snapshots.look_up, table, [key], self._made())
-        moment = BinlogMoment(read.place, Window(table.target, read.settled), read.time_ms)
-        return Chunk(moment, [row for row in read.rows if row.key == key], None)
+        moment = BinlogMoment(read.place, ChunkWindow(table.target, read.settled), read.time_ms)
+        return CopyChunk(moment, [row for row in read.rows if row.key == key], None)
 
-    async def read_keys(self, table: SourceTable, keys: Sequence[Key]) -> KeysPresent[BinlogMoment]:
-        """See ``ChunkReader``."""
+    async def read_keys(self, table: MySqlTable, keys: Sequence[Key]) -> KeysPresent[BinlogMoment]:
+        """See ``CopyChunkReader``."""
         read = await self._session.run(self._snapshots.existing, table, keys, self._made())
-        moment = BinlogMoment(read.place, Window(table.target, read.settled), read.time_ms)
+        moment = BinlogMoment(read.place, ChunkWindow(table.target, read.settled), read.time_ms)
         return KeysPresent(moment, read.keys)
 
     def note_chunk(
-        self, table: SourceTable, chunk: Chunk[BinlogMoment, SourceRow], *, is_first: bool
+        self, table: MySqlTable, chunk: CopyChunk[BinlogMoment, SourceRow], *, is_first: bool
     ) -> None:
-        """See ``ChunkReader``."""
+        """See ``CopyChunkReader``."""
         self._states.note_copied(table.full_name, len(chunk.rows), first=is_first)
         self._written = chunk if chunk.cursor is not None else None
         if chunk.cursor is None:
             logger.info("%s is copied as of %s", table.full_name, chunk.moment.place)
 
-    def note_whole(self, table: SourceTable) -> None:
-        """See ``ChunkReader``."""
+    def note_whole(self, table: MySqlTable) -> None:
+        """See ``CopyChunkReader``."""
         self._copied.add(table.full_name)
         self._states.note_whole(table.full_name)
 
 
-class SnapshotRows(ChunkRows[SourceTable, BinlogMoment, SourceRow]):
+class SnapshotRows(ChunkRows[MySqlTable, BinlogMoment, SourceRow]):
     """See ``ChunkRows``. Rows have their positions from the thread that read them."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
 
     def rows_of(
-        self, table: SourceTable, chunk: Chunk[BinlogMoment, SourceRow]
+        self, table: MySqlTable, chunk: CopyChunk[BinlogMoment, SourceRow]
     ) -> Sequence[SourceRow]:
         """See ``ChunkRows``."""
         del table
         return chunk.moment.window.left(chunk.rows)
 
     def row_of(
-        self, table: SourceTable, key: Key, chunk: Chunk[BinlogMoment, SourceRow]
+        self, table: MySqlTable, key: Key, chunk: CopyChunk[BinlogMoment, SourceRow]
     ) -> SourceRow | None:
         """See ``ChunkRows``."""
         if key in chunk.moment.window.keys:
@@ -169,7 +174,7 @@ class SnapshotRows(ChunkRows[SourceTable, BinlogMoment, SourceRow]):
         return rows[0]
 
     def deletes_of(
-        self, table: SourceTable, keys: Sequence[Key], moment: BinlogMoment
+        self, table: MySqlTable, keys: Sequence[Key], moment: BinlogMoment
     ) -> list[SourceRow]:
         """See ``ChunkRows``."""
         number, prefix = self._snapshots.number, self._snapshots.prefix(moment.place)

@@ -15,11 +15,11 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources.mysql.packets import length_at
 from rowtide.connectors.sources.mysql.row_image import Reader, Unreadable
 from rowtide.connectors.sources.mysql.row_layout import Row, RowImages
-from rowtide.connectors.sources.mysql.schema import SourceTable, key_part
+from rowtide.connectors.sources.mysql.schema import MySqlTable, key_part
 from rowtide.connectors.sources.mysql.table_map import BinlogColumn
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["DELETE", "UPDATE", "WRITE", "RowDecoder"]
+__all__ = ["DELETE", "UPDATE", "WRITE", "BinlogRowDecoder"]
 
 WRITE, UPDATE, DELETE = 0, 1, 2
 _POST_HEADER = 8
@@ -27,11 +27,11 @@ _POST_HEADER = 8
 _KeyOf = Callable[[Row], Key]
 
 
-class RowDecoder:
+class BinlogRowDecoder:
     """Decodes rows of ``table``, whose ``columns`` in the binlog are read by ``readers``."""
 
     def __init__(
-        self, table: SourceTable, columns: Sequence[BinlogColumn], readers: Sequence[Reader]
+        self, table: MySqlTable, columns: Sequence[BinlogColumn], readers: Sequence[Reader]
     ) -> None:
         self.table = table
         self._image = RowImages(columns, readers).read

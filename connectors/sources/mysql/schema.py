@@ -30,8 +30,8 @@ from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
 
 __all__ = [
-    "Column",
-    "SourceTable",
+    "MySqlColumn",
+    "MySqlTable",
     "above_64_bits",
     "cursor_literal",
     "fits_key",
@@ -60,7 +60,7 @@ _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
 _SRID_BYTES = 4
 
 
-class Column(NamedTuple):
+class MySqlColumn(NamedTuple):
     """A column as the server's own schema tells it. ``default`` is its text, None for NULL.
 
     ``computed``: its values are made of other columns', and kept.
@@ -84,7 +84,7 @@ class Column(NamedTuple):
         return [self.name, f"{self.declared} {self.charset}".strip()]
 
 
-class SourceTable(NamedTuple):
+class MySqlTable(NamedTuple):
     """A table that is followed. ``key`` are its key columns in the order of an index of its own.
 
     ``target`` is the name in rowtide, whose key has the same columns in ``target_key``'s order.
@@ -93,11 +93,11 @@ class SourceTable(NamedTuple):
 
     database: str
     name: str
-    columns: tuple[Column, ...]
-    key: tuple[Column, ...]
+    columns: tuple[MySqlColumn, ...]
+    key: tuple[MySqlColumn, ...]
     key_index: str
     target: str
-    target_key: tuple[Column, ...]
+    target_key: tuple[MySqlColumn, ...]
     transactional: bool = True
     rows_estimate: int | None = None
 
@@ -117,13 +117,13 @@ class SourceTable(NamedTuple):
         return TableShape(self.target, tuple(parts))
 
 
-def _key_type(column: Column) -> int:
+def _key_type(column: MySqlColumn) -> int:
     if column.type in INTEGERS or column.type == "bit":
         return INTEGER
     return BINARY if column.type in BINARIES else STRING
 
 
-def key_part(column: Column) -> Callable[[Scalar], Scalar] | None:
+def key_part(column: MySqlColumn) -> Callable[[Scalar], Scalar] | None:
     """Return what makes a value a part of a key, None where it is one."""
     return int if column.type == "bit" else None
 
@@ -133,14 +133,14 @@ def above_64_bits(value: int) -> Scalar:
     return value if value <= _INTEGER_MAX else str(value)
 
 
-def select_term(column: Column) -> str:
+def select_term(column: MySqlColumn) -> str:
     """Return how a column is asked for, so that nothing of its value is lost."""
     name = quoted(column.name)
     # As a FLOAT it would be shown with six digits.
     return f"CAST({name} AS DOUBLE)" if column.type == "float" else name
 
 
-def text_reader(column: Column) -> Callable[[bytes], Scalar]:
+def text_reader(column: MySqlColumn) -> Callable[[bytes], Scalar]:
     """Return what makes a value of a query's answer ours."""
     kind = column.type
     if kind in INTEGERS:
@@ -188,7 +188,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def cursor_literal(column: Column, value: Scalar) -> str:
+def cursor_literal(column: MySqlColumn, value: Scalar) -> str:
     """Return a key's value for a statement, comparable as the column's index is.
 
     No quotes and no escapes: they would rest on the session's sql_mode and charset.
@@ -201,7 +201,7 @@ def cursor_literal(column: Column, value: Scalar) -> str:
     return f"_utf8mb4 x'{str(value).encode().hex()}'"
 
 
-def fits_key(column: Column, value: Scalar) -> bool:
+def fits_key(column: MySqlColumn, value: Scalar) -> bool:
     """True if a key value of rowtide can be a column's value, and stand in a statement.
 
     Somebody may have written rows to rowtide's table that the source can't have.
@@ -216,7 +216,7 @@ def fits_key(column: Column, value: Scalar) -> bool:
     return kind != "decimal" or bool(_DECIMAL.match(value))
 
 
-def unfit_key(columns: Sequence[Column]) -> str:
+def unfit_key(columns: Sequence[MySqlColumn]) -> str:
     """Say why columns can't be a key, in words for people; empty where they can.
 
     An ENUM is sorted by number and compared as a text; a FLOAT is not equal to what it shows.

@@ -1,7 +1,7 @@
 """Questions to a server: is it as a source must be, where is its log, what is in it.
 
-Everything blocks, and a ``Server`` is for one thread at a time. Its session shows times in UTC and
-reads as of one moment (REPEATABLE READ).
+Everything blocks, and a ``MySqlServer`` is for one thread at a time. Its session shows times in UTC
+and reads as of one moment (REPEATABLE READ).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rowtide.connectors.sources.mysql.log_mariadb import MariaLog
 from rowtide.connectors.sources.mysql.log_mysql import MySqlLog
 from rowtide.connectors.sources.mysql.packets import ConnectionLost
 from rowtide.connectors.sources.mysql.position import Place, place_of
-from rowtide.connectors.sources.mysql.settings import SourceSettings
+from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings
 from rowtide.core.values.errors import Unavailable
 
-__all__ = ["End", "Server", "connected", "cut", "translated"]
+__all__ = ["End", "MySqlServer", "connected", "cut", "translated"]
 
 CONNECT_S = 10
 ANSWER_S = 300
@@ -53,7 +53,7 @@ class End(NamedTuple):
 
 
 @contextmanager
-def translated(settings: SourceSettings) -> Iterator[None]:
+def translated(settings: MySqlSourceSettings) -> Iterator[None]:
     """Raise what a failure of the server means for a source."""
     where = f"{settings.host}:{settings.port}"
     try:
@@ -67,7 +67,7 @@ def translated(settings: SourceSettings) -> Iterator[None]:
         raise Unavailable(f"The server at {where}: {error}") from error
 
 
-def connected(settings: SourceSettings, *, silence_s: int = ANSWER_S) -> Any:
+def connected(settings: MySqlSourceSettings, *, silence_s: int = ANSWER_S) -> Any:
     """Return a connection; a server that is silent for so long is given up."""
     try:
         return _connection(settings, silence_s)
@@ -78,7 +78,7 @@ def connected(settings: SourceSettings, *, silence_s: int = ANSWER_S) -> Any:
         ) from error
 
 
-def _connection(settings: SourceSettings, silence_s: int) -> Any:
+def _connection(settings: MySqlSourceSettings, silence_s: int) -> Any:
     return pymysql.connect(
         host=settings.host,
         port=settings.port,
@@ -101,10 +101,10 @@ def cut(connection: Any) -> None:
     connection._force_close()
 
 
-class Server:
+class MySqlServer:
     """A session on the server. ``lowers_names``: it keeps tables' names in lower case."""
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: MySqlSourceSettings) -> None:
         """Connect. Raises SettingsRefused for a server of an unknown kind."""
         self.settings = settings
         self.connection = connected(settings)

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.sources.tables import check_named
 
-__all__ = ["SourceSettings", "parsed_settings"]
+__all__ = ["MySqlSourceSettings", "parsed_settings"]
 
 PORT = 3306
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
@@ -20,7 +20,7 @@ SERVER_IDS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSettings:
+class MySqlSourceSettings:
     """Which server is followed, and which of its tables.
 
     ``server_id`` is the number under which the source registers as a replica: with another one's,
@@ -61,7 +61,7 @@ class SourceSettings:
         return any(fnmatchcase(database, pattern.partition(".")[0]) for pattern in self.tables)
 
 
-def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
+def parsed_settings(fields: Fields, connector: str) -> MySqlSourceSettings:
     """Return the settings of a connector. Raises SettingsRefused."""
     tables = fields.texts("tables")
     if not tables:
@@ -74,7 +74,7 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
             )
     # A process that was paused and comes back is disconnected by its successor's same number.
     number = SERVER_IDS + zlib.crc32(connector.encode()) % (SERVER_IDS - 1)
-    settings = SourceSettings(
+    settings = MySqlSourceSettings(
         host=fields.text("host"),
         port=fields.integer("port", PORT, least=1, most=65535),
         user=fields.text("user"),

@@ -8,9 +8,9 @@ from functools import partial
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources.mysql.gtids import DomainGtids
-from rowtide.connectors.sources.mysql.schema import SourceTable
-from rowtide.connectors.sources.mysql.server import Server, translated
-from rowtide.connectors.sources.mysql.settings import SourceSettings
+from rowtide.connectors.sources.mysql.schema import MySqlTable
+from rowtide.connectors.sources.mysql.server import MySqlServer, translated
+from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings
 from rowtide.connectors.sources.mysql.snapshot import Snapshots
 from rowtide.connectors.sources.mysql.tables import followed_tables
 from rowtide.connectors.sources.side import Found, ServerSide
@@ -18,12 +18,12 @@ from rowtide.connectors.sources.side import Found, ServerSide
 __all__ = ["MySqlSide"]
 
 
-class MySqlSide(ServerSide[Server, SourceTable]):
+class MySqlSide(ServerSide[MySqlServer, MySqlTable]):
     """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
 
-    def __init__(self, settings: SourceSettings, target: str) -> None:
+    def __init__(self, settings: MySqlSourceSettings, target: str) -> None:
         super().__init__(
-            Server(settings),
+            MySqlServer(settings),
             partial(_fit, target),
             target,
             translated=partial(translated, settings),
@@ -45,7 +45,7 @@ class MySqlSide(ServerSide[Server, SourceTable]):
         return _found(self._snapshots.look_up(self._table, keys, self._nothing).rows)
 
 
-def _fit(target: str, server: Server) -> Mapping[str, SourceTable]:
+def _fit(target: str, server: MySqlServer) -> Mapping[str, MySqlTable]:
     """Return the tables that are followed. Raises SettingsRefused if this one can't be."""
     found = followed_tables(server)
     for table in found.unfit.values():

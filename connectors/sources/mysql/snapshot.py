@@ -18,14 +18,14 @@ from rowtide.connectors.rows import Key, SourceRow
 from rowtide.connectors.sources import chunk_size
 from rowtide.connectors.sources.copying.seam import TableUnread
 from rowtide.connectors.sources.mysql.gtids import Gtids
-from rowtide.connectors.sources.mysql.log import Moment
+from rowtide.connectors.sources.mysql.log import BinlogPlace
 from rowtide.connectors.sources.mysql.packets import Packets, length_at
 from rowtide.connectors.sources.mysql.position import Place, place_of, prefix
 from rowtide.connectors.sources.mysql.schema import (
     BINARIES,
     INTEGERS,
-    Column,
-    SourceTable,
+    MySqlColumn,
+    MySqlTable,
     cursor_literal,
     fits_key,
     key_part,
@@ -33,11 +33,18 @@ from rowtide.connectors.sources.mysql.schema import (
     select_term,
     text_reader,
 )
-from rowtide.connectors.sources.mysql.server import Server
-from rowtide.connectors.sources.mysql.tables import Tables, followed_tables, is_of_a_table
+from rowtide.connectors.sources.mysql.server import MySqlServer
+from rowtide.connectors.sources.mysql.tables import MySqlTables, followed_tables, is_of_a_table
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Chunk", "Existing", "Found", "Snapshots", "TableChanged", "TableUnreadable"]
+__all__ = [
+    "ExistingMySqlTable",
+    "Found",
+    "MySqlChunk",
+    "MySqlTableChanged",
+    "Snapshots",
+    "TableUnreadable",
+]
 
 _QUERY = 3
 _NULL = 0xFB
@@ -49,7 +56,7 @@ _CHANGED = {1054, 1146, 1176, 1412, 1049}
 _Reader = Callable[[bytes], Scalar]
 
 
-class TableChanged(TableUnread):
+class MySqlTableChanged(TableUnread):
     """The table was changed since its schema was read; the binlog tells how."""
 
 
@@ -61,7 +68,7 @@ class _NoSuchValue(TableUnreadable):
     """A value that was looked for is none of its column's type."""
 
 
-class Chunk(NamedTuple):
+class MySqlChunk(NamedTuple):
     """Rows as of ``place``. ``cursor`` is what the next chunk begins behind, None at the end."""
 
     place: Place
@@ -70,7 +77,7 @@ class Chunk(NamedTuple):
     settled: Gtids | None = None
 
 
-class Existing(NamedTuple):
+class ExistingMySqlTable(NamedTuple):
     """Which of some keys are there as of ``place``, and how to place rows that say so."""
 
     place: Place
@@ -93,7 +100,7 @@ class Found(NamedTuple):
 class Snapshots:
     """Reads rows on a connection of its own. Numbers rise over all rows of a ``run``."""
 
-    def __init__(self, server: Server, *, epoch: int, run: int) -> None:
+    def __init__(self, server: MySqlServer, *, epoch: int, run: int) -> None:
         self._server = server
         self._packets = Packets(server.connection)
         self._epoch, self._run = epoch, run
@@ -109,7 +116,7 @@ class Snapshots:
         """Return the first bytes of positions of what is as of a place."""
         return prefix(self._epoch, place, run=self._run)
 
-    def chunk(self, table: SourceTable, cursor: Sequence[str] | None, made: Gtids) -> Chunk:
+    def chunk(self, table: MySqlTable, cursor: Sequence[str] | None, made: Gtids) -> MySqlChunk:
         """Return the rows behind a cursor. Raises TableChanged."""
         limit = self._sizes.rows(table.full_name)
         terms = ", ".join(select_term(column) for column in table.columns)
@@ -124,13 +131,13 @@ class Snapshots:
         finally:
             self._server.end_moment()
         if whole and len(rows) < limit:
-            return Chunk(moment.place, rows, None, moment.settled)
+            return MySqlChunk(moment.place, rows, None, moment.settled)
         literals = [
             cursor_literal(column, value) for column, value in zip(table.key, last, strict=True)
         ]
-        return Chunk(moment.place, rows, literals, moment.settled)
+        return MySqlChunk(moment.place, rows, literals, moment.settled)
 
-    def existing(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Existing:
+    def existing(self, table: MySqlTable, keys: Sequence[Key], made: Gtids) -> ExistingMySqlTable:
         """Return which of the keys the table has. Raises TableChanged."""
         names = ", ".join(quoted(column.name) for column in table.target_key)
         readers = [_key_reader(column) for column in table.target_key]
@@ -146,9 +153,9 @@ class Snapshots:
         finally:
             self._server.end_moment()
         start = self.prefix(moment.place)
-        return Existing(moment.place, found, start, moment.time_ms, moment.settled)
+        return ExistingMySqlTable(moment.place, found, start, moment.time_ms, moment.settled)
 
-    def look_up(self, table: SourceTable, keys: Sequence[Key], made: Gtids) -> Found:
+    def look_up(self, table: MySqlTable, keys: Sequence[Key], made: Gtids) -> Found:
         """Return the rows of keys, those that are there. Raises TableChanged."""
         terms = ", ".join(select_term(column) for column in table.columns)
         moment = self._server.log.begin_moment(made)
@@ -159,7 +166,7 @@ class Snapshots:
         start = self.prefix(moment.place)
         return Found(moment.place, rows, start, moment.time_ms, moment.settled)
 
-    def tables(self) -> Tables:
+    def tables(self) -> MySqlTables:
         """Return the tables that are wanted, as they are now."""
         return followed_tables(self._server)
 
@@ -168,7 +175,7 @@ class Snapshots:
         return place_of(*self._server.log.end())[1]
 
     def _read_rows(
-        self, table: SourceTable, answer: Iterable[list[bytes | None]], moment: Moment
+        self, table: MySqlTable, answer: Iterable[list[bytes | None]], moment: BinlogPlace
     ) -> tuple[list[SourceRow], list[Scalar], bool]:
         """Return rows, the key of the last in the index's order, and whether they are all."""
         columns = [(column.name, text_reader(column)) for column in table.columns]
@@ -213,7 +220,7 @@ class Snapshots:
         return rows, last, whole
 
     def _texts_of(
-        self, table: SourceTable, terms: str, keys: Sequence[Key]
+        self, table: MySqlTable, terms: str, keys: Sequence[Key]
     ) -> list[list[bytes | None]]:
         """Return the values of the rows of some keys.
 
@@ -251,7 +258,7 @@ class Snapshots:
         code = int.from_bytes(packet[1:3], "little")
         text = packet[9:].decode("utf-8", "replace")
         if code in _CHANGED:
-            raise TableChanged(text)
+            raise MySqlTableChanged(text)
         if code in _NO_SUCH_VALUE:
             raise _NoSuchValue(text)
         if is_of_a_table(code):
@@ -279,26 +286,26 @@ def _values(packet: bytes) -> list[bytes | None]:
     return values
 
 
-def _key_reader(column: Column) -> _Reader:
+def _key_reader(column: MySqlColumn) -> _Reader:
     reader, change = text_reader(column), key_part(column)
     return reader if change is None else lambda text: change(reader(text))
 
 
-def _from(table: SourceTable) -> str:
+def _from(table: MySqlTable) -> str:
     name = f"{quoted(table.database)}.{quoted(table.name)}"
     return f"{name} FORCE INDEX ({quoted(table.key_index)})"
 
 
-def _any_of(columns: Sequence[Column], keys: Sequence[Key], *, as_texts: bool = False) -> str:
+def _any_of(columns: Sequence[MySqlColumn], keys: Sequence[Key], *, as_texts: bool = False) -> str:
     equal = _equal_texts if as_texts else _equal
     return " OR ".join(equal(columns, key) for key in keys if _fits(columns, key)) or "FALSE"
 
 
-def _fits(columns: Sequence[Column], key: Key) -> bool:
+def _fits(columns: Sequence[MySqlColumn], key: Key) -> bool:
     return all(fits_key(column, value) for column, (_, value) in zip(columns, key, strict=True))
 
 
-def _equal(columns: Sequence[Column], key: Key) -> str:
+def _equal(columns: Sequence[MySqlColumn], key: Key) -> str:
     """Return the condition for a key.
 
     MariaDB 10.11 answers ``(a, b) IN ((..), (..))`` wrongly for texts beyond ASCII in a column that
@@ -311,7 +318,7 @@ def _equal(columns: Sequence[Column], key: Key) -> str:
     return f"({' AND '.join(terms)})"
 
 
-def _equal_texts(columns: Sequence[Column], key: Key) -> str:
+def _equal_texts(columns: Sequence[MySqlColumn], key: Key) -> str:
     """Return the condition for a key, which no index serves."""
     terms = []
     for column, (_, value) in zip(columns, key, strict=True):
@@ -322,7 +329,7 @@ def _equal_texts(columns: Sequence[Column], key: Key) -> str:
     return f"({' AND '.join(terms)})"
 
 
-def _behind(key: Sequence[Column], cursor: Sequence[str] | None) -> str:
+def _behind(key: Sequence[MySqlColumn], cursor: Sequence[str] | None) -> str:
     """Return the condition for keys above a cursor, in a form that is ranges of the index."""
     if cursor is None:
         return "TRUE"

@@ -14,27 +14,27 @@ from functools import partial
 from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.sources.copying.backlog import Backlog
 from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
 from rowtide.connectors.sources.copying.engine import CopyEngine
 from rowtide.connectors.sources.copying.seam import Seam
 from rowtide.connectors.sources.life import ServerSource
-from rowtide.connectors.sources.mysql.binlog import Binlog, Piece, Purged
+from rowtide.connectors.sources.mysql.binlog import Binlog, BinlogPiece, Purged
 from rowtide.connectors.sources.mysql.follower import BinlogFollower
 from rowtide.connectors.sources.mysql.log import Beginning, Standing
-from rowtide.connectors.sources.mysql.position import Checkpoint, Place, place_of
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place, place_of
 from rowtide.connectors.sources.mysql.reader import (
     SnapshotReader,
     SnapshotRows,
     SnapshotSession,
 )
-from rowtide.connectors.sources.mysql.server import Server, translated
-from rowtide.connectors.sources.mysql.settings import SourceSettings, parsed_settings
+from rowtide.connectors.sources.mysql.server import MySqlServer, translated
+from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings, parsed_settings
 from rowtide.connectors.sources.mysql.side import MySqlSide
 from rowtide.connectors.sources.mysql.snapshot import Snapshots
 from rowtide.connectors.sources.mysql.states import TableStates
-from rowtide.connectors.sources.mysql.tables import Tables, followed_tables
+from rowtide.connectors.sources.mysql.tables import MySqlTables, followed_tables
 from rowtide.connectors.sources.pipe import Pipe
 from rowtide.connectors.sources.progress import TableProgress
 from rowtide.connectors.sources.source import SourceTarget, TableState
@@ -51,7 +51,7 @@ PIECE_BYTES = 200
 """What a piece weighs beside its rows."""
 
 
-def make_source(fields: Fields, surroundings: Surroundings) -> MySqlSource:
+def make_source(fields: Fields, surroundings: ConnectorContext) -> MySqlSource:
     """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
     return MySqlSource(
         parsed_settings(fields, surroundings.connector), folder=surroundings.folder or None
@@ -61,10 +61,10 @@ def make_source(fields: Fields, surroundings: Surroundings) -> MySqlSource:
 class _Sessions(NamedTuple):
     """What is open at the server: for chunks, for schemas that the binlog needs, for the lag."""
 
-    chunks: Server
-    schemas: Server
-    gauge: Server
-    tables: Tables
+    chunks: MySqlServer
+    schemas: MySqlServer
+    gauge: MySqlServer
+    tables: MySqlTables
 
     def close(self) -> None:
         self.chunks.close()
@@ -72,10 +72,10 @@ class _Sessions(NamedTuple):
         self.gauge.close()
 
 
-class MySqlSource(ServerSource[Server]):
+class MySqlSource(ServerSource[MySqlServer]):
     """See ``Source``. ``folder`` is where transactions too large for the memory wait."""
 
-    def __init__(self, settings: SourceSettings, *, folder: str | None = None) -> None:
+    def __init__(self, settings: MySqlSourceSettings, *, folder: str | None = None) -> None:
         super().__init__()
         self._settings = settings
         self._folder = folder
@@ -92,7 +92,7 @@ class MySqlSource(ServerSource[Server]):
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
         """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
-        return Checkpoint.begun_again(checkpoint, tables, target=self._settings.target)
+        return MySqlCheckpoint.begun_again(checkpoint, tables, target=self._settings.target)
 
     def target_of(self, table: str) -> str | None:
         """See ``NamesTables``."""
@@ -105,7 +105,7 @@ class MySqlSource(ServerSource[Server]):
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
-        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        checkpoint = MySqlCheckpoint.parsed(await target.checkpoint())
         missed = ""
         while not self.stopping:
             with self.translated():
@@ -118,19 +118,21 @@ class MySqlSource(ServerSource[Server]):
             finally:
                 sessions.close()
 
-    def _opened(self, checkpoint: Checkpoint, missed: str) -> _Sessions:
+    def _opened(self, checkpoint: MySqlCheckpoint, missed: str) -> _Sessions:
         """Open sessions, and prepare the checkpoint; blocks."""
         with ExitStack() as opened:
             servers = []
             for _ in range(3):
-                servers.append(Server(self._settings))
+                servers.append(MySqlServer(self._settings))
                 opened.callback(servers[-1].close)
             tables = self._prepared(servers[0], checkpoint, missed)
             opened.pop_all()
             chunks, schemas, gauge = servers
             return _Sessions(chunks, schemas, gauge, tables)
 
-    def _prepared(self, server: Server, checkpoint: Checkpoint, missed: str) -> Tables:
+    def _prepared(
+        self, server: MySqlServer, checkpoint: MySqlCheckpoint, missed: str
+    ) -> MySqlTables:
         """Bring the checkpoint up to the server as it is; return the tables that are followed."""
         server.check()
         if (gtids := server.log.gtids(checkpoint.gtids.text())) is None:
@@ -158,7 +160,7 @@ class MySqlSource(ServerSource[Server]):
         checkpoint.run += 1
         return tables
 
-    def _gone_on(self, server: Server, checkpoint: Checkpoint, now: Beginning) -> str:
+    def _gone_on(self, server: MySqlServer, checkpoint: MySqlCheckpoint, now: Beginning) -> str:
         """Let the checkpoint go on in the server's binlog; return why it can't, if so."""
         if not checkpoint.log:
             missed = "the source of this name was of another kind"
@@ -180,7 +182,7 @@ class MySqlSource(ServerSource[Server]):
         return ""
 
     async def _live(
-        self, target: SourceTarget, checkpoint: Checkpoint, sessions: _Sessions
+        self, target: SourceTarget, checkpoint: MySqlCheckpoint, sessions: _Sessions
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
         await self._ensure_tables(target, checkpoint, sessions.tables)
@@ -198,7 +200,7 @@ class MySqlSource(ServerSource[Server]):
             for name, progress in checkpoint.tables.items()
             if progress.copied and not progress.sweep
         }
-        pipe: Pipe[Piece] = Pipe(_weight, weight_max=AHEAD_BYTES)
+        pipe: Pipe[BinlogPiece] = Pipe(_weight, weight_max=AHEAD_BYTES)
         snapshots = Snapshots(sessions.chunks, epoch=checkpoint.epoch, run=checkpoint.run)
         session, keeper = SnapshotSession(snapshots), CheckpointKeeper(target, checkpoint)
         followed = dict(tables)
@@ -234,7 +236,7 @@ class MySqlSource(ServerSource[Server]):
                     await asyncio.to_thread(pipe.join)
 
     async def _ensure_tables(
-        self, target: SourceTarget, checkpoint: Checkpoint, tables: Tables
+        self, target: SourceTarget, checkpoint: MySqlCheckpoint, tables: MySqlTables
     ) -> None:
         """Make the tables in rowtide. Those that it refuses fail, before anything is copied.
 
@@ -253,7 +255,7 @@ class _Reader:
     """The binlog of a life, opened and read in threads, closed from the loop."""
 
     def __init__(
-        self, sessions: _Sessions, checkpoint: Checkpoint, copied: set[str], folder: str | None
+        self, sessions: _Sessions, checkpoint: MySqlCheckpoint, copied: set[str], folder: str | None
     ) -> None:
         self._make: Callable[[], Binlog] = lambda: Binlog(
             sessions.schemas, checkpoint, dict(sessions.tables.fit), copied, folder=folder
@@ -263,7 +265,7 @@ class _Reader:
     def open(self) -> None:
         self._binlog = self._make()
 
-    def run(self, emit: Callable[[list[Piece]], None]) -> None:
+    def run(self, emit: Callable[[list[BinlogPiece]], None]) -> None:
         assert self._binlog is not None, "it was opened"
         self._binlog.run(emit)
 
@@ -272,5 +274,5 @@ class _Reader:
             self._binlog.close()
 
 
-def _weight(pieces: list[Piece]) -> int:
+def _weight(pieces: list[BinlogPiece]) -> int:
     return sum([piece.size + PIECE_BYTES for piece in pieces])

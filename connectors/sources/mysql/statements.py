@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from rowtide.connectors.sources.mysql.ddl import UNCLEAR, Meaning, What, meanings_of
 from rowtide.connectors.sources.mysql.position import Place, place_of
 from rowtide.connectors.sources.mysql.query import Query
-from rowtide.connectors.sources.mysql.server import Server
+from rowtide.connectors.sources.mysql.server import MySqlServer
 from rowtide.connectors.sources.mysql.tables import (
     SYSTEM,
     reads_itself_alone,
@@ -39,7 +39,7 @@ class Statements:
     goes on where another one stopped needs that one's. It is never changed, but replaced.
     """
 
-    def __init__(self, server: Server, looks: Mapping[str, Place]) -> None:
+    def __init__(self, server: MySqlServer, looks: Mapping[str, Place]) -> None:
         self._server = server
         self.looks = looks
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.sources.mysql.schema import SourceTable
-from rowtide.connectors.sources.mysql.tables import Tables, Unfit
+from rowtide.connectors.sources.mysql.schema import MySqlTable
+from rowtide.connectors.sources.mysql.tables import MySqlTables, UnfitMySqlTable
 from rowtide.connectors.sources.progress import TableProgress
 from rowtide.connectors.sources.source import SourceTarget, TableState
 from rowtide.core.values.errors import Rejected
@@ -48,14 +48,14 @@ class TableStates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failed: dict[str, Unfit] = {}
+        self._failed: dict[str, UnfitMySqlTable] = {}
         self._refused: dict[str, str] = {}
         """Names in rowtide of tables that it refuses: the binlog's thread decodes their rows."""
         self._rows_copied: dict[str, int] = {}
         self._pauses: dict[str, _Pause] = {}
         self._looked_s = clock()
 
-    def fail(self, unfit: Unfit) -> None:
+    def fail(self, unfit: UnfitMySqlTable) -> None:
         """Note that a table can't be followed."""
         if self._failed.get(unfit.full_name) != unfit:
             logger.warning(
@@ -63,7 +63,7 @@ class TableStates:
             )
         self._failed[unfit.full_name] = unfit
 
-    def fail_all(self, unfit: Iterable[Unfit]) -> None:
+    def fail_all(self, unfit: Iterable[UnfitMySqlTable]) -> None:
         """Note the tables that can't be followed as a life begins, instead of all before."""
         former, self._failed = self._failed, {}
         self._refused.clear()
@@ -84,12 +84,12 @@ class TableStates:
         """Note that every row of a table was read."""
         self._pauses.pop(name, None)
 
-    def waiting(self, name: str) -> Unfit | None:
+    def waiting(self, name: str) -> UnfitMySqlTable | None:
         """Return why a table is not tried yet; None if it may be tried."""
         pause = self._pauses.get(name)
         return self._failed.get(name) if pause and self._clock() < pause.end_s else None
 
-    def unreadable(self, table: SourceTable, why: str) -> Unfit:
+    def unreadable(self, table: MySqlTable, why: str) -> UnfitMySqlTable:
         """Return what is wrong with a table whose rows the server does not let be read.
 
         It is tried again after a pause, which is twice as long as the one before.
@@ -98,9 +98,11 @@ class TableStates:
         length_s = min(former.length_s * 2, PAUSE_S_MAX) if former else LOOK_S
         self._pauses[name] = _Pause(length_s, self._clock() + length_s)
         remedy = "Do what the server's message asks for, or leave the table out under 'except'."
-        return Unfit(table.full_name, table.target, f"the server refuses to read it: {why}", remedy)
+        return UnfitMySqlTable(
+            table.full_name, table.target, f"the server refuses to read it: {why}", remedy
+        )
 
-    async def refusal(self, table: SourceTable, target: SourceTarget) -> Unfit | None:
+    async def refusal(self, table: MySqlTable, target: SourceTarget) -> UnfitMySqlTable | None:
         """Make a table in rowtide; return why rowtide refuses it, None if it does not."""
         try:
             await target.ensure_table(table.shape)
@@ -113,7 +115,7 @@ class TableStates:
                 f"'names', by {table.full_name!r}."
             )
             reason = f"rowtide refuses the table {table.target}: {error.message}"
-            return Unfit(table.full_name, table.target, reason, remedy)
+            return UnfitMySqlTable(table.full_name, table.target, reason, remedy)
         self._refused.pop(table.full_name, None)
         return None
 
@@ -134,7 +136,7 @@ class TableStates:
             for name, unfit in self._failed.items()
         )
 
-    async def is_one_fit(self, found: Tables, target: SourceTarget) -> bool:
+    async def is_one_fit(self, found: MySqlTables, target: SourceTarget) -> bool:
         """Compare tables that failed with how they are now; True if one can be followed."""
         self._looked_s = self._clock()
         for name in list(self._failed):
@@ -159,7 +161,7 @@ class TableStates:
         self._rows_copied[name] = rows + (0 if first else self._rows_copied.get(name, 0))
 
     def states(
-        self, progress: Mapping[str, TableProgress], tables: Mapping[str, SourceTable]
+        self, progress: Mapping[str, TableProgress], tables: Mapping[str, MySqlTable]
     ) -> list[TableState]:
         """Return how each table stands."""
         found = [

@@ -1,7 +1,7 @@
 """The tables of a server that a source follows, read from the server's own schema.
 
-A table that can't be followed is ``Unfit``, with the reason and what to do about it. It stops no
-other table.
+A table that can't be followed is ``UnfitMySqlTable``, with the reason and what to do about it. It
+stops no other table.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import pymysql
 
 from rowtide.connectors.sources.mysql.schema import (
     KNOWN,
-    Column,
-    SourceTable,
+    MySqlColumn,
+    MySqlTable,
     quoted,
     select_term,
     unfit_key,
 )
-from rowtide.connectors.sources.mysql.server import Server
+from rowtide.connectors.sources.mysql.server import MySqlServer
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import table_name_fits
 
 __all__ = [
     "SYSTEM",
-    "Tables",
-    "Unfit",
+    "MySqlTables",
+    "UnfitMySqlTable",
     "followed_table",
     "followed_tables",
     "is_of_a_table",
@@ -91,7 +91,7 @@ _CONNECTION = {
 """Errors that say nothing of a table; those from 2000 to 2999 are the client's own."""
 
 
-class Unfit(NamedTuple):
+class UnfitMySqlTable(NamedTuple):
     """A table that can't be followed, its name in rowtide, why, and what an operator can do.
 
     ``until_altered``: its schema does not show why, so only a statement about it ends this.
@@ -104,26 +104,26 @@ class Unfit(NamedTuple):
     until_altered: bool = False
 
 
-class Tables(NamedTuple):
+class MySqlTables(NamedTuple):
     """The tables that are wanted, by full name."""
 
-    fit: dict[str, SourceTable]
-    unfit: dict[str, Unfit]
+    fit: dict[str, MySqlTable]
+    unfit: dict[str, UnfitMySqlTable]
 
 
 class _Refused(Exception):
     """A table can't be followed. The arguments are the reason and the remedy."""
 
 
-def followed_tables(server: Server) -> Tables:
+def followed_tables(server: MySqlServer) -> MySqlTables:
     """Return the tables that are wanted."""
-    found = Tables({}, {})
+    found = MySqlTables({}, {})
     for row in sorted(server.rows(_TABLES), key=lambda row: row[:2]):
         database, name = row[:2]
         if database in SYSTEM or not server.settings.wants(database, name):
             continue
         table = _table(server, *row, others=found.fit)
-        if isinstance(table, SourceTable):
+        if isinstance(table, MySqlTable):
             found.fit[table.full_name] = table
         elif table is not None:
             found.unfit[table.full_name] = table
@@ -131,8 +131,8 @@ def followed_tables(server: Server) -> Tables:
 
 
 def followed_table(
-    server: Server, database: str, name: str, others: Mapping[str, SourceTable]
-) -> SourceTable | Unfit | None:
+    server: MySqlServer, database: str, name: str, others: Mapping[str, MySqlTable]
+) -> MySqlTable | UnfitMySqlTable | None:
     """Return a table as it is now, None where there is none; ``others`` are followed, too."""
     query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
     for row in server.rows(query, (database, name)):
@@ -142,7 +142,7 @@ def followed_table(
     return None
 
 
-def writes_itself_alone(server: Server, database: str, name: str) -> bool:
+def writes_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
     """True if a statement that writes a table certainly changes rows of no other table.
 
     A view, a trigger, and some engines change others. A user that may not see triggers can't tell.
@@ -161,7 +161,7 @@ def writes_itself_alone(server: Server, database: str, name: str) -> bool:
     return seen and not server.rows(_TRIGGERS, (database, name))
 
 
-def reads_itself_alone(server: Server, database: str, name: str) -> bool:
+def reads_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
     """True if a statement that reads a table certainly changes nothing: it is no view.
 
     A view may call a function that writes. A user that may not see the table can't tell.
@@ -174,7 +174,7 @@ def reads_itself_alone(server: Server, database: str, name: str) -> bool:
     return all(kind in _KINDS for kind, _ in found)
 
 
-def _would_see(server: Server, database: str, name: str) -> bool:
+def _would_see(server: MySqlServer, database: str, name: str) -> bool:
     """True if the user would certainly see a table that is not there."""
     # With this setting a right to every database may have exceptions.
     revokes = server.rows("SHOW VARIABLES LIKE 'partial_revokes'")
@@ -183,7 +183,7 @@ def _would_see(server: Server, database: str, name: str) -> bool:
     return _holds(server, "SELECT", database, name)
 
 
-def _holds(server: Server, privilege: str, database: str, name: str) -> bool:
+def _holds(server: MySqlServer, privilege: str, database: str, name: str) -> bool:
     """True if the user certainly has a privilege on a table, or would have it if it were there."""
     arguments = (privilege, privilege, database, privilege, database, name)
     return bool(server.rows(_HOLDS, arguments))
@@ -195,15 +195,15 @@ def is_of_a_table(code: int) -> bool:
 
 
 def _table(
-    server: Server,
+    server: MySqlServer,
     database: str,
     name: str,
     kind: str,
     engine: str | None,
     rows: int | None,
     *,
-    others: Mapping[str, SourceTable],
-) -> SourceTable | Unfit | None:
+    others: Mapping[str, MySqlTable],
+) -> MySqlTable | UnfitMySqlTable | None:
     """Return a table; None if it is gone by now."""
     full_name = f"{database}.{name}"
     target = server.settings.names.get(full_name, name)
@@ -214,14 +214,16 @@ def _table(
         _check_target(table, others)
         _probe(server, table)
     except _Refused as refused:
-        return Unfit(full_name, target, *refused.args)
+        return UnfitMySqlTable(full_name, target, *refused.args)
     except pymysql.err.MySQLError as error:
         code = error.args[0] if error.args else 0
         if code in _GONE:
             return None
         if not is_of_a_table(code):
             raise
-        return Unfit(full_name, target, f"the server refuses to read it: {error}", _AS_SAID)
+        return UnfitMySqlTable(
+            full_name, target, f"the server refuses to read it: {error}", _AS_SAID
+        )
     transactional = (engine or "").lower() in _TRANSACTIONAL
     return table._replace(transactional=transactional, rows_estimate=rows)
 
@@ -232,7 +234,7 @@ _OTHER_KEY = (
 )
 
 
-def _check_target(table: SourceTable, others: Mapping[str, SourceTable]) -> None:
+def _check_target(table: MySqlTable, others: Mapping[str, MySqlTable]) -> None:
     if not table_name_fits(table.target, Limits()):
         raise _Refused(
             f"rowtide has no table names such as {table.target!r}: they are 1 to 255 letters "
@@ -247,7 +249,7 @@ def _check_target(table: SourceTable, others: Mapping[str, SourceTable]) -> None
             )
 
 
-def _probe(server: Server, table: SourceTable) -> None:
+def _probe(server: MySqlServer, table: MySqlTable) -> None:
     """Read no row of a table, as a snapshot does: rights and the key's index are seen so."""
     terms = ", ".join(select_term(column) for column in table.columns)
     index = quoted(table.key_index)
@@ -277,8 +279,8 @@ PROBE_S = 1
 
 
 def _described(
-    server: Server, database: str, name: str, kind: str, target: str
-) -> SourceTable | None:
+    server: MySqlServer, database: str, name: str, kind: str, target: str
+) -> MySqlTable | None:
     settings, full_name = server.settings, f"{database}.{name}"
     if kind != "BASE TABLE":
         raise _Refused("it is system-versioned", "Leave it out under 'except'.")
@@ -302,20 +304,24 @@ def _described(
     wanted = settings.keys.get(full_name)
     by_name = {column.name: column for column in key}
     target_key = tuple(by_name[part] for part in wanted) if wanted else key
-    return SourceTable(database, name, columns, key, index, target, target_key)
+    return MySqlTable(database, name, columns, key, index, target, target_key)
 
 
-def _columns(rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]) -> Iterator[Column]:
+def _columns(
+    rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]
+) -> Iterator[MySqlColumn]:
     for name, kind, declared, nullable, default, charset, extra in rows:
         if "VIRTUAL" not in extra:  # A virtual one is computed when it is read.
             known = None if default in no_default else str(default)
             computed = "STORED" in extra or "PERSISTENT" in extra
-            yield Column(name, kind, declared, nullable == "YES", known, charset or "", computed)
+            yield MySqlColumn(
+                name, kind, declared, nullable == "YES", known, charset or "", computed
+            )
 
 
 def _key(
-    server: Server, database: str, name: str, columns: Mapping[str, Column]
-) -> tuple[str, tuple[Column, ...]]:
+    server: MySqlServer, database: str, name: str, columns: Mapping[str, MySqlColumn]
+) -> tuple[str, tuple[MySqlColumn, ...]]:
     """Return the index that rows are told apart by, and its columns."""
     full_name = f"{database}.{name}"
     wanted = server.settings.keys.get(full_name)
@@ -338,7 +344,7 @@ def _key(
     )
 
 
-def _check_key(key: tuple[Column, ...], cut: list[str]) -> None:
+def _check_key(key: tuple[MySqlColumn, ...], cut: list[str]) -> None:
     if len(key) > KEY_COLUMNS_MAX:
         raise _Refused(
             f"its key has {len(key)} columns; the limit is {KEY_COLUMNS_MAX}", _OTHER_KEY

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.sources.mysql.binlog import Piece
+from rowtide.connectors.sources.mysql.binlog import BinlogPiece
 from rowtide.connectors.sources.mysql.gtids import Gtids
 
-__all__ = ["Window"]
+__all__ = ["ChunkWindow"]
 
 KEYS_MAX = 50_000
 
 
-class Window:
+class ChunkWindow:
     """Changes of a table of rowtide's beyond ``settled``; none where that is None."""
 
     def __init__(self, table: str, settled: Gtids | None) -> None:
@@ -28,7 +28,7 @@ class Window:
         self.keys: set[Key] = set()
         self.unclear = False
 
-    def note(self, piece: Piece) -> None:
+    def note(self, piece: BinlogPiece) -> None:
         """Remember what a piece of the binlog changes."""
         if self._settled is None or not piece.rows or piece.gtid in self._settled:
             return

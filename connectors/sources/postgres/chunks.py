@@ -20,22 +20,29 @@ from rowtide.connectors.sources.postgres.server import (
     REFUSED,
     UNREADABLE,
     Lines,
-    Server,
+    PostgresServer,
     quoted,
     quoted_name,
 )
-from rowtide.connectors.sources.postgres.tables import SourceTable
+from rowtide.connectors.sources.postgres.tables import PostgresTable
 from rowtide.connectors.sources.postgres.values import copied_fields, key_text, reader_of
 from rowtide.connectors.sources.postgres.visibility import Visible
 
-__all__ = ["Chunk", "Chunks", "Existing", "Required", "TableChanged", "TableRefused"]
+__all__ = [
+    "Chunks",
+    "ExistingPostgresTable",
+    "PostgresChunk",
+    "PostgresTableChanged",
+    "Required",
+    "TableRefused",
+]
 
 
-class TableChanged(TableUnread):
+class PostgresTableChanged(TableUnread):
     """A table is not as it was when it was last looked at."""
 
 
-class TableRefused(TableChanged):
+class TableRefused(PostgresTableChanged):
     """The server does not let a table be read: a grant is gone, or a policy hides rows."""
 
 
@@ -50,7 +57,7 @@ class Required(NamedTuple):
         return visible.xmin >= self.floor and all(map(visible.sees, self.xids))
 
 
-class Chunk(NamedTuple):
+class PostgresChunk(NamedTuple):
     """Rows of a table. ``cursor`` is the key of the last one; None: there are no more."""
 
     rows: Sequence[tuple[Key, Cells]]
@@ -59,7 +66,7 @@ class Chunk(NamedTuple):
     time_ms: int
 
 
-class Existing(NamedTuple):
+class ExistingPostgresTable(NamedTuple):
     """Which of some keys a table has."""
 
     keys: Collection[Key]
@@ -73,15 +80,15 @@ class Chunks:
     Behind each part that the stream is waited for it marks the stream.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresServer) -> None:
         self._server = server
         # Who no longer waits for a part does not end the thread that reads it.
         self._one_at_a_time = threading.Lock()
         self._sizes = ChunkSizes(server.settings.chunk_rows)
 
     def read(
-        self, table: SourceTable, cursor: Sequence[str] | None, required: Required
-    ) -> Chunk | None:
+        self, table: PostgresTable, cursor: Sequence[str] | None, required: Required
+    ) -> PostgresChunk | None:
         """Return the rows after a key; None where the moment is too early."""
         limit = self._sizes.rows(table.oid)
         query = _chunk_query(table, cursor, limit)
@@ -89,19 +96,19 @@ class Chunks:
         if found is None:
             return None
         lines, visible, time_ms = found
-        return Chunk(_rows(table, lines), self._end(table, lines, limit), visible, time_ms)
+        return PostgresChunk(_rows(table, lines), self._end(table, lines, limit), visible, time_ms)
 
-    def again(self, table: SourceTable, key: Key, required: Required) -> Chunk | None:
+    def again(self, table: PostgresTable, key: Key, required: Required) -> PostgresChunk | None:
         """Return the row of a key, if it is there; None where the moment is too early."""
         found = self._of_keys(table, _columns(table), [key], required)
         if found is None:
             return None
         lines, visible, time_ms = found
-        return Chunk(_rows(table, lines), None, visible, time_ms)
+        return PostgresChunk(_rows(table, lines), None, visible, time_ms)
 
     def existing(
-        self, table: SourceTable, keys: Sequence[Key], required: Required
-    ) -> Existing | None:
+        self, table: PostgresTable, keys: Sequence[Key], required: Required
+    ) -> ExistingPostgresTable | None:
         """Return which keys the table has; None where the moment is too early."""
         names = [column.name for column in table.key]
         found = self._of_keys(table, _names(names), keys, required)
@@ -109,23 +116,25 @@ class Chunks:
             return None
         lines, visible, time_ms = found
         key_of = key_reader(table, names)
-        return Existing({key_of(copied_fields(line)) for line in lines}, visible, time_ms)
+        return ExistingPostgresTable(
+            {key_of(copied_fields(line)) for line in lines}, visible, time_ms
+        )
 
     def page(
-        self, table: SourceTable, cursor: Sequence[str] | None
+        self, table: PostgresTable, cursor: Sequence[str] | None
     ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
         """Return rows after a key as they are now, and the last one's key if there are more."""
         limit = self._sizes.rows(table.oid)
         lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
         return _rows(table, lines), self._end(table, lines, limit)
 
-    def look_up(self, table: SourceTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
+    def look_up(self, table: PostgresTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
         """Return the rows of some keys as they are now."""
         where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
 
     def _of_keys(
-        self, table: SourceTable, columns: str, keys: Sequence[Key], required: Required
+        self, table: PostgresTable, columns: str, keys: Sequence[Key], required: Required
     ) -> tuple[Lines, Visible, int] | None:
         """Return some columns' lines of the rows of keys, and their moment.
 
@@ -142,7 +151,7 @@ class Chunks:
         except UNREADABLE:
             return found(self._fit(table, keys))
 
-    def _fit(self, table: SourceTable, keys: Sequence[Key]) -> Sequence[Key]:
+    def _fit(self, table: PostgresTable, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the keys that the server takes for some of a table's."""
         try:
             with self._one_at_a_time:
@@ -151,7 +160,7 @@ class Chunks:
                     f"SELECT 1 FROM {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
                 )
         except CHANGED as error:
-            raise TableChanged(f"{table.full_name}: {error}") from error
+            raise PostgresTableChanged(f"{table.full_name}: {error}") from error
         except UNREADABLE:
             middle = len(keys) // 2
             if not middle:
@@ -159,7 +168,7 @@ class Chunks:
             return [*self._fit(table, keys[:middle]), *self._fit(table, keys[middle:])]
         return keys
 
-    def _end(self, table: SourceTable, lines: Lines, limit: int) -> list[str] | None:
+    def _end(self, table: PostgresTable, lines: Lines, limit: int) -> list[str] | None:
         """Return the texts of the last line's key; None where it is the table's last."""
         self._sizes.note(table.oid, len(lines), lines.size)
         if len(lines) < limit and not lines.cut:
@@ -169,7 +178,7 @@ class Chunks:
         return [(last[column.name] or b"").decode() for column in table.key]
 
     def columns_of(
-        self, table: SourceTable, key: Key, names: Collection[str], required: Required
+        self, table: PostgresTable, key: Key, names: Collection[str], required: Required
     ) -> Cells | None:
         """Return some columns of a row; nothing where it is gone, None where it is too early."""
         wanted = [column for column in table.columns if column.name in names]
@@ -189,7 +198,7 @@ class Chunks:
 
     def _as_of_one_moment(
         self,
-        table: SourceTable,
+        table: PostgresTable,
         query: str,
         required: Required,
         *,
@@ -211,7 +220,7 @@ class Chunks:
 
     def _seen(
         self,
-        table: SourceTable,
+        table: PostgresTable,
         query: str,
         required: Required,
         bytes_max: int | None,
@@ -228,10 +237,10 @@ class Chunks:
             visible = Visible.parsed(text)
             met = required.met(visible)
             if met and parts is not None and _parts(server, table) != parts:
-                raise TableChanged(f"{table.full_name} has other partitions now")
+                raise PostgresTableChanged(f"{table.full_name} has other partitions now")
             lines = server.copied(query, bytes_max=bytes_max) if met else None
         except CHANGED as error:
-            raise TableChanged(f"{table.full_name}: {error}") from error
+            raise PostgresTableChanged(f"{table.full_name}: {error}") from error
         except REFUSED as error:
             raise TableRefused(" ".join(str(error).split())) from error
         finally:
@@ -239,11 +248,11 @@ class Chunks:
         return None if lines is None else (lines, visible, time_ms)
 
 
-def _parts(server: Server, table: SourceTable) -> dict[int, str]:
+def _parts(server: PostgresServer, table: PostgresTable) -> dict[int, str]:
     return {part.oid: part.state for part in read_partitions(server, [table.oid])[table.oid]}
 
 
-def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
+def _rows(table: PostgresTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
     names = [column.name for column in table.columns]
     key_of, cells_of = key_reader(table, names), cells_reader(table)
     return [
@@ -251,14 +260,14 @@ def _rows(table: SourceTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]
     ]
 
 
-def _chunk_query(table: SourceTable, cursor: Sequence[str] | None, limit: int) -> str:
+def _chunk_query(table: PostgresTable, cursor: Sequence[str] | None, limit: int) -> str:
     key = _names([column.name for column in table.key])
     after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
     query = f"SELECT {_columns(table)} FROM {_name(table)}{after}"
     return f"{query} ORDER BY {key} LIMIT {limit}"
 
 
-def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
+def _is_one_of(table: PostgresTable, keys: Sequence[Key]) -> str:
     if not keys:
         return "false"
     wanted = ", ".join(
@@ -267,12 +276,12 @@ def _is_one_of(table: SourceTable, keys: Sequence[Key]) -> str:
     return f"({_names([column.name for column in table.key])}) IN ({wanted})"
 
 
-def _name(table: SourceTable) -> str:
+def _name(table: PostgresTable) -> str:
     """Return a table as statements name it: with its partitions, without tables that inherit."""
     return ("ONLY " if table.parts is None else "") + quoted_name(table.schema, table.name)
 
 
-def _columns(table: SourceTable) -> str:
+def _columns(table: PostgresTable) -> str:
     return _names([column.name for column in table.columns])
 
 

@@ -19,19 +19,19 @@ from rowtide.connectors.sources.copying.engine import KEYS, RETRY_S
 from rowtide.connectors.sources.copying.seam import Distance, LogFollower, TableUnread
 from rowtide.connectors.sources.postgres.chunks import (
     Chunks,
+    PostgresTableChanged,
     Required,
-    TableChanged,
     TableRefused,
 )
 from rowtide.connectors.sources.postgres.look import Look, look, make_targets, note_tables
-from rowtide.connectors.sources.postgres.position import Checkpoint
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint
 from rowtide.connectors.sources.postgres.reader import (
     StreamMoment,
     StreamRows,
     WrittenTransactions,
 )
 from rowtide.connectors.sources.postgres.report import TableReport
-from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.server import PostgresServer
 from rowtide.connectors.sources.postgres.stream import (
     Altered,
     Emptied,
@@ -39,12 +39,12 @@ from rowtide.connectors.sources.postgres.stream import (
     Incomplete,
     Joined,
     Lost,
-    Piece,
+    ReplicationStream,
     Shared,
-    Stream,
+    StreamPiece,
 )
-from rowtide.connectors.sources.postgres.tables import SourceTable
-from rowtide.connectors.sources.postgres.unfit import Unfit
+from rowtide.connectors.sources.postgres.tables import PostgresTable
+from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
 from rowtide.connectors.sources.source import SourceTarget
 from rowtide.core.values.errors import Rejected
 
@@ -61,7 +61,9 @@ BEHIND_BYTES = 1024 * 1024
 class ConfirmingKeeper(CheckpointKeeper):
     """Confirms to the server what the stored checkpoint names."""
 
-    def __init__(self, target: SourceTarget, checkpoint: Checkpoint, stream: Stream) -> None:
+    def __init__(
+        self, target: SourceTarget, checkpoint: PostgresCheckpoint, stream: ReplicationStream
+    ) -> None:
         super().__init__(target, checkpoint)
         self._named = checkpoint
         self._stream = stream
@@ -76,17 +78,17 @@ class ConfirmingKeeper(CheckpointKeeper):
 class Parts(NamedTuple):
     """What a follower works with: a session, the stream, and what others see of both."""
 
-    server: Server
-    stream: Stream
+    server: PostgresServer
+    stream: ReplicationStream
     shared: Shared
     report: TableReport
-    backlog: Backlog[Piece]
+    backlog: Backlog[StreamPiece]
     keeper: CheckpointKeeper
     written: WrittenTransactions
     rows: StreamRows
 
 
-class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
+class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, PostgresServer]):
     """See ``LogFollower``.
 
     The checkpoint and what was found at the first look are its own from here on. Nothing is
@@ -95,7 +97,13 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
     """
 
     def __init__(
-        self, target: SourceTarget, checkpoint: Checkpoint, found: Look, parts: Parts, *, begin: int
+        self,
+        target: SourceTarget,
+        checkpoint: PostgresCheckpoint,
+        found: Look,
+        parts: Parts,
+        *,
+        begin: int,
     ) -> None:
         super().__init__()
         self._target = target
@@ -103,7 +111,7 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
         self._tables = found.tables
         self._parts = parts
         self._begin = begin
-        self._refused: dict[str, Unfit] = {}
+        self._refused: dict[str, UnfitPostgresTable] = {}
         """Tables whose rows could not be read since the last look of the clock's."""
         self._left_out = _left_out(found)
         self._reached = self._time_ms = 0
@@ -120,7 +128,7 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
         del table
         return self._restarts
 
-    def rows_of(self, piece: Piece) -> Sequence[SourceRow]:
+    def rows_of(self, piece: StreamPiece) -> Sequence[SourceRow]:
         """See ``LogFollower``. Returns none of tables that can't be followed."""
         self._parts.rows.last_lsn = piece.lsn
         self._parts.written.note(piece.xid)
@@ -129,11 +137,11 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
             return piece.rows
         return [row for row in piece.rows if row.table not in self._left_out]
 
-    def has_event(self, piece: Piece) -> bool:
+    def has_event(self, piece: StreamPiece) -> bool:
         """See ``LogFollower``."""
         return piece.event is not None
 
-    async def handle_event(self, piece: Piece, rows: list[SourceRow]) -> list[SourceRow]:
+    async def handle_event(self, piece: StreamPiece, rows: list[SourceRow]) -> list[SourceRow]:
         """See ``LogFollower``. An event comes after the piece's rows."""
         assert piece.event is not None, "it is called only for an event"
         return await self._handled(piece, piece.event, rows)
@@ -164,7 +172,7 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
 
     async def resolve(
         self,
-        table: SourceTable,
+        table: PostgresTable,
         why: TableUnread,
         follow: Callable[[StreamMoment], Awaitable[bool]],
     ) -> None:
@@ -172,7 +180,7 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
         del follow
         await self._look_again(table, why)
 
-    async def measure(self, server: Server) -> Distance:
+    async def measure(self, server: PostgresServer) -> Distance:
         """See ``LogFollower``."""
         now_ms, end = await asyncio.to_thread(server.flushed)
         at = self._written_lsn()
@@ -185,11 +193,11 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
             return self._checkpoint.lsn
         return max(self._checkpoint.lsn, passed)
 
-    async def _look_again(self, table: SourceTable, error: TableUnread) -> None:
+    async def _look_again(self, table: PostgresTable, error: TableUnread) -> None:
         """Look at the tables, as one of them could not be read."""
         logger.info("%s", error)
         if isinstance(error, TableRefused):
-            self._refused[table.full_name] = Unfit(
+            self._refused[table.full_name] = UnfitPostgresTable(
                 table.full_name,
                 table.target,
                 f"The server does not let it be read: {error}",
@@ -197,7 +205,9 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
             )
         await self._look()
 
-    async def _handled(self, piece: Piece, event: Event, rows: list[SourceRow]) -> list[SourceRow]:
+    async def _handled(
+        self, piece: StreamPiece, event: Event, rows: list[SourceRow]
+    ) -> list[SourceRow]:
         """Do what an event after rows asks for; return those that are still to be written."""
         if isinstance(event, Incomplete):
             if event.table.target not in self._left_out:
@@ -224,7 +234,7 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
         self._checkpoint.tables.pop(full_name, None)
         await self._look()
 
-    async def _altered(self, table: SourceTable) -> None:
+    async def _altered(self, table: PostgresTable) -> None:
         """Look at a table that changed, and have the rows that follow written or left out."""
         refused = False
         try:
@@ -253,12 +263,12 @@ class StreamFollower(LogFollower[SourceTable, Piece, StreamMoment, Server]):
         except TableRefused as error:
             await self._look_again(event.table, error)
             return row
-        except TableChanged as error:
+        except PostgresTableChanged as error:
             # The stream will say so, and then the table is looked at.
             logger.info("%s", error)
             return row
 
-    async def _empty(self, table: SourceTable, event: Emptied) -> None:
+    async def _empty(self, table: PostgresTable, event: Emptied) -> None:
         """Delete all rows of a table. Those made after the statement have higher positions."""
         logger.info("%s is emptied", table.full_name)
         after: Key | None = None

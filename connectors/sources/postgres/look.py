@@ -7,7 +7,7 @@ from collections.abc import Collection, MutableMapping
 from typing import NamedTuple
 
 from rowtide.connectors.sources.postgres.partitions import empty_partitions, same_rows
-from rowtide.connectors.sources.postgres.position import Checkpoint, TableProgress
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, PostgresTableProgress
 from rowtide.connectors.sources.postgres.publication import (
     Publication,
     Published,
@@ -16,10 +16,10 @@ from rowtide.connectors.sources.postgres.publication import (
     publication_number,
     publish,
 )
-from rowtide.connectors.sources.postgres.server import Server
-from rowtide.connectors.sources.postgres.tables import SourceTable, read_tables
+from rowtide.connectors.sources.postgres.server import PostgresServer
+from rowtide.connectors.sources.postgres.tables import PostgresTable, read_tables
 from rowtide.connectors.sources.postgres.type_parts import noted, same_values
-from rowtide.connectors.sources.postgres.unfit import Unfit
+from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
 from rowtide.connectors.sources.progress import kept_values
 from rowtide.connectors.sources.source import SourceTarget
 from rowtide.core.values.errors import Rejected, Unavailable
@@ -35,20 +35,20 @@ class Look(NamedTuple):
     ``empty`` has the new partitions that never had a row.
     """
 
-    tables: dict[str, SourceTable]
-    unfit: dict[str, Unfit]
+    tables: dict[str, PostgresTable]
+    unfit: dict[str, UnfitPostgresTable]
     publication: Publication
     published: dict[str, Published]
     empty: Collection[int]
 
-    def refuse(self, fault: Unfit) -> None:
+    def refuse(self, fault: UnfitPostgresTable) -> None:
         """Follow a table no more."""
         self.tables.pop(fault.full_name, None)
         self.unfit[fault.full_name] = fault
 
 
 def look(
-    server: Server,
+    server: PostgresServer,
     owners: MutableMapping[str, str],
     partitions: Collection[int],
     *,
@@ -83,10 +83,16 @@ async def make_targets(target: SourceTarget, found: Look) -> None:
         try:
             await target.ensure_table(table.shape)
         except Rejected as error:
-            found.refuse(Unfit(table.full_name, table.target, error.message, _remedy(error, table)))
+            found.refuse(
+                UnfitPostgresTable(
+                    table.full_name, table.target, error.message, _remedy(error, table)
+                )
+            )
 
 
-def note_tables(checkpoint: Checkpoint, found: Look, told: Collection[Unfit]) -> list[str]:
+def note_tables(
+    checkpoint: PostgresCheckpoint, found: Look, told: Collection[UnfitPostgresTable]
+) -> list[str]:
     """Note the tables that there are; return those of which nothing that was begun may go on.
 
     They are copied from the beginning, or not followed any more. ``told`` is what was logged.
@@ -108,7 +114,10 @@ def note_tables(checkpoint: Checkpoint, found: Look, told: Collection[Unfit]) ->
 
 
 def _goes_on(
-    checkpoint: Checkpoint, table: SourceTable, published: Published, empty: Collection[int]
+    checkpoint: PostgresCheckpoint,
+    table: PostgresTable,
+    published: Published,
+    empty: Collection[int],
 ) -> bool:
     """Note a table; return False where it is copied from the beginning."""
     name = table.full_name
@@ -116,7 +125,7 @@ def _goes_on(
     parts = table.parts or {}
     why = ""
     if progress is None:
-        checkpoint.tables[name] = progress = TableProgress(sweep=True)
+        checkpoint.tables[name] = progress = PostgresTableProgress(sweep=True)
     elif progress.oid != table.oid:
         why = "is another table now"
     elif progress.published and not set(progress.published) & set(published.numbers):
@@ -141,7 +150,7 @@ def _goes_on(
     return not begun
 
 
-def _remedy(error: Rejected, table: SourceTable) -> str:
+def _remedy(error: Rejected, table: PostgresTable) -> str:
     if error.code == "OTSQuotaExhausted":
         return "Delete tables of the instance that nobody needs, or leave some out with 'except'."
     return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.connectors.sources.postgres.server import Server, quoted_name
+from rowtide.connectors.sources.postgres.server import PostgresServer, quoted_name
 from rowtide.connectors.sources.postgres.unfit import LEAVE_OUT, NOTHING, CatalogRow, Fault
 
 __all__ = ["Partition", "empty_partitions", "read_partitions", "same_rows", "unfit_partitions"]
@@ -34,7 +34,7 @@ class Partition(NamedTuple):
     estimate: int
 
 
-def read_partitions(server: Server, oids: Sequence[int]) -> dict[int, list[Partition]]:
+def read_partitions(server: PostgresServer, oids: Sequence[int]) -> dict[int, list[Partition]]:
     """Return the partitions of partitioned tables, by the table."""
     found: dict[int, list[Partition]] = {oid: [] for oid in oids}
     for oid, *partition in server.rows(_PARTITIONS, (list(oids),)):
@@ -70,7 +70,7 @@ def unfit_partitions(
     return None
 
 
-def empty_partitions(server: Server, oids: Collection[int]) -> frozenset[int]:
+def empty_partitions(server: PostgresServer, oids: Collection[int]) -> frozenset[int]:
     """Return which partitions have no rows, and had none since they were made."""
     if not oids:
         return frozenset()

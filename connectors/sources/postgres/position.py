@@ -26,7 +26,14 @@ from typing import Any, ClassVar, Self
 
 from rowtide.connectors.sources import progress as source_progress
 
-__all__ = ["AFTER_ALL_CHANGES", "Checkpoint", "TableProgress", "lsn_text", "parsed_lsn", "prefix"]
+__all__ = [
+    "AFTER_ALL_CHANGES",
+    "PostgresCheckpoint",
+    "PostgresTableProgress",
+    "lsn_text",
+    "parsed_lsn",
+    "prefix",
+]
 
 AFTER_ALL_CHANGES = 0xFFFFFFFF
 """The change of a row that comes after a transaction."""
@@ -51,7 +58,7 @@ def lsn_text(lsn: int) -> str:
 
 
 @dataclass(slots=True)
-class TableProgress(source_progress.TableProgress):
+class PostgresTableProgress(source_progress.TableProgress):
     """How far one table is.
 
     ``oid`` and ``file`` name the table and its storage at the server: while both stay, no row has
@@ -76,7 +83,7 @@ class TableProgress(source_progress.TableProgress):
 
 
 @dataclass(slots=True)
-class Checkpoint(source_progress.SourceProgress[TableProgress]):
+class PostgresCheckpoint(source_progress.SourceProgress[PostgresTableProgress]):
     """What is durable in rowtide: all transactions whose commit ends at or before ``lsn``.
 
     ``system`` is the server's own number and its timeline. An ``lsn`` of 0: the epoch has begun,
@@ -99,7 +106,7 @@ class Checkpoint(source_progress.SourceProgress[TableProgress]):
     @classmethod
     def of(cls, found: dict[str, Any]) -> Self:
         """See ``SourceProgress``."""
-        tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
+        tables = {name: PostgresTableProgress(**kept) for name, kept in found.pop("tables").items()}
         lsn = parsed_lsn(found.pop("lsn"))
         return cls(**found, lsn=lsn, tables=tables)
 

@@ -17,12 +17,12 @@ from rowtide.connectors.sources.postgres.server import (
     CHANGED,
     FORBIDDEN,
     UNPUBLISHABLE,
-    Server,
+    PostgresServer,
     quoted,
     quoted_name,
 )
-from rowtide.connectors.sources.postgres.tables import SourceTable
-from rowtide.connectors.sources.postgres.unfit import Unfit
+from rowtide.connectors.sources.postgres.tables import PostgresTable
+from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
 
 __all__ = [
     "Publication",
@@ -71,26 +71,26 @@ class Published(NamedTuple):
     filtered: bool
     listed: bool
 
-    def has_all_of(self, table: SourceTable) -> bool:
+    def has_all_of(self, table: PostgresTable) -> bool:
         """True if all rows and columns of a table are published."""
         names = {column.name for column in table.columns}
         return not self.filtered and (self.columns is None or names <= set(self.columns))
 
 
-def publication(server: Server) -> Publication | None:
+def publication(server: PostgresServer) -> Publication | None:
     """Return the publication as it is; None where there is none."""
     name = server.settings.publication
     found = server.rows(_PUBLICATION, (_made_for(server), name))
     return Publication(*found[0]) if found else None
 
 
-def publication_number(server: Server) -> int | None:
+def publication_number(server: PostgresServer) -> int | None:
     """Return the number of the publication, which no later one gets; None where there is none."""
     found = publication(server)
     return found.oid if found is not None else None
 
 
-def ensured_publication(server: Server) -> Publication:
+def ensured_publication(server: PostgresServer) -> Publication:
     """Make the publication, or repair one that the source made. Raises SettingsRefused."""
     name = server.settings.publication
     found = publication(server)
@@ -119,8 +119,8 @@ def ensured_publication(server: Server) -> Publication:
 
 
 def ensured_roots(
-    server: Server, found: Publication, tables: Mapping[str, SourceTable]
-) -> tuple[Publication, dict[str, Unfit]]:
+    server: PostgresServer, found: Publication, tables: Mapping[str, PostgresTable]
+) -> tuple[Publication, dict[str, UnfitPostgresTable]]:
     """See that partitioned tables are published as one; return those that can't be."""
     roots = [table for table in tables.values() if table.parts is not None]
     if found.via_root or not roots:
@@ -133,7 +133,7 @@ def ensured_roots(
         return _changed(server), {}
     reason = f"It is partitioned, and the publication {name} has each partition as a table."
     return found, {
-        table.full_name: Unfit(
+        table.full_name: UnfitPostgresTable(
             table.full_name,
             table.target,
             reason,
@@ -143,7 +143,7 @@ def ensured_roots(
     }
 
 
-def _changed(server: Server) -> Publication:
+def _changed(server: PostgresServer) -> Publication:
     made = publication(server)
     if made is None:
         raise SettingsRefused(
@@ -153,15 +153,15 @@ def _changed(server: Server) -> Publication:
 
 
 def publish(
-    server: Server, found: Publication, tables: Mapping[str, SourceTable]
-) -> tuple[dict[str, Published], dict[str, Unfit]]:
+    server: PostgresServer, found: Publication, tables: Mapping[str, PostgresTable]
+) -> tuple[dict[str, Published], dict[str, UnfitPostgresTable]]:
     """Bring the publication up to the tables; return which it has now, and which it can't have.
 
     A table in neither was dropped meanwhile. One that the source took in, and that is not followed
     any more, is taken out: the server would hold the application to what replication needs.
     """
     there = published(server, found)
-    unfit: dict[str, Unfit] = {}
+    unfit: dict[str, UnfitPostgresTable] = {}
     changed = found.own and _take_out(server, [n for n in there if n not in tables], there)
     for name, table in tables.items():
         known = there.get(name)
@@ -180,7 +180,7 @@ def publish(
     return {name: known for name, known in there.items() if name not in unfit}, unfit
 
 
-def withdraw(server: Server) -> bool:
+def withdraw(server: PostgresServer) -> bool:
     """Drop the publication if the source made it; return whether one is left."""
     found = publication(server)
     if found is not None and found.own:
@@ -190,7 +190,7 @@ def withdraw(server: Server) -> bool:
     return found is not None
 
 
-def published(server: Server, found: Publication) -> dict[str, Published]:
+def published(server: PostgresServer, found: Publication) -> dict[str, Published]:
     """Return the tables that the server sends, by full name."""
     newer = server.version >= SCHEMAS_VERSION
     numbers: dict[str, list[str]] = {}
@@ -211,7 +211,9 @@ def published(server: Server, found: Publication) -> dict[str, Published]:
     }
 
 
-def _put_in(server: Server, table: SourceTable, *, again: bool) -> Unfit | None:
+def _put_in(
+    server: PostgresServer, table: PostgresTable, *, again: bool
+) -> UnfitPostgresTable | None:
     """Put a whole table into the publication; return why it can't be."""
     settings = server.settings
     name, quoted_table = quoted_name(settings.publication), quoted_name(table.schema, table.name)
@@ -223,7 +225,7 @@ def _put_in(server: Server, table: SourceTable, *, again: bool) -> Unfit | None:
     except CHANGED:
         return None  # It was dropped a moment ago.
     except FORBIDDEN:
-        return Unfit(
+        return UnfitPostgresTable(
             table.full_name,
             table.target,
             f"It is not in the publication {settings.publication}, and the role {settings.user} "
@@ -233,7 +235,7 @@ def _put_in(server: Server, table: SourceTable, *, again: bool) -> Unfit | None:
         )
     except UNPUBLISHABLE as error:
         why = " ".join(str(error).split())
-        return Unfit(
+        return UnfitPostgresTable(
             table.full_name,
             table.target,
             f"The publication {settings.publication} can't have it: {why}",
@@ -242,7 +244,7 @@ def _put_in(server: Server, table: SourceTable, *, again: bool) -> Unfit | None:
     return None
 
 
-def _take_out(server: Server, names: Iterable[str], there: Mapping[str, Published]) -> bool:
+def _take_out(server: PostgresServer, names: Iterable[str], there: Mapping[str, Published]) -> bool:
     """Take tables out of the publication; return whether there were any."""
     taken = [name for name in names if there[name].listed]
     publication_name = quoted_name(server.settings.publication)
@@ -254,8 +256,8 @@ def _take_out(server: Server, names: Iterable[str], there: Mapping[str, Publishe
     return bool(taken)
 
 
-def _hidden(server: Server, table: SourceTable, root: str) -> Unfit:
-    return Unfit(
+def _hidden(server: PostgresServer, table: PostgresTable, root: str) -> UnfitPostgresTable:
+    return UnfitPostgresTable(
         table.full_name,
         table.target,
         f"The publication {server.settings.publication} has its changes as those of {root}.",
@@ -263,10 +265,10 @@ def _hidden(server: Server, table: SourceTable, root: str) -> Unfit:
     )
 
 
-def _narrow(server: Server, table: SourceTable) -> Unfit:
+def _narrow(server: PostgresServer, table: PostgresTable) -> UnfitPostgresTable:
     name = server.settings.publication
     quoted_table = quoted_name(table.schema, table.name)
-    return Unfit(
+    return UnfitPostgresTable(
         table.full_name,
         table.target,
         f"The publication {name} has not all rows and columns of it.",
@@ -275,7 +277,7 @@ def _narrow(server: Server, table: SourceTable) -> Unfit:
     )
 
 
-def _made_for(server: Server) -> str:
+def _made_for(server: PostgresServer) -> str:
     return f"made by rowtide for the slot {server.settings.slot}"
 
 

@@ -16,14 +16,23 @@ from dataclasses import dataclass
 from itertools import count
 
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.sources.copying.seam import Chunk, ChunkReader, ChunkRows, KeysPresent
+from rowtide.connectors.sources.copying.seam import (
+    ChunkRows,
+    CopyChunk,
+    CopyChunkReader,
+    KeysPresent,
+)
 from rowtide.connectors.sources.postgres import chunks as reads
 from rowtide.connectors.sources.postgres.chunks import Chunks, Required
-from rowtide.connectors.sources.postgres.position import AFTER_ALL_CHANGES, Checkpoint, prefix
+from rowtide.connectors.sources.postgres.position import (
+    AFTER_ALL_CHANGES,
+    PostgresCheckpoint,
+    prefix,
+)
 from rowtide.connectors.sources.postgres.rows import Cells
-from rowtide.connectors.sources.postgres.server import Server
-from rowtide.connectors.sources.postgres.stream import Piece
-from rowtide.connectors.sources.postgres.tables import SourceTable
+from rowtide.connectors.sources.postgres.server import PostgresServer
+from rowtide.connectors.sources.postgres.stream import StreamPiece
+from rowtide.connectors.sources.postgres.tables import PostgresTable
 from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.connectors.sources.postgres.waiting import Waiting
 
@@ -42,11 +51,11 @@ class StreamMoment:
     time_ms: int
     is_exact: bool = True
 
-    def includes(self, piece: Piece) -> bool:
+    def includes(self, piece: StreamPiece) -> bool:
         """See ``Moment``. A transaction is included as a whole."""
         return not piece.first or self.visible.sees(piece.xid)
 
-    def note(self, piece: Piece) -> None:
+    def note(self, piece: StreamPiece) -> None:
         """See ``Moment``."""
 
 
@@ -80,8 +89,8 @@ class WrittenTransactions:
         return Required(self.floor, frozenset(self._xids))
 
 
-class StreamReader(ChunkReader[SourceTable, StreamMoment, _Row]):
-    """See ``ChunkReader``. ``server`` is a session beside that of ``chunks``.
+class StreamReader(CopyChunkReader[PostgresTable, StreamMoment, _Row]):
+    """See ``CopyChunkReader``. ``server`` is a session beside that of ``chunks``.
 
     Tables in ``copied`` are shared with the stream's thread: their updates are merges.
     """
@@ -91,10 +100,10 @@ class StreamReader(ChunkReader[SourceTable, StreamMoment, _Row]):
     def __init__(
         self,
         chunks: Chunks,
-        server: Server,
+        server: PostgresServer,
         *,
         written: WrittenTransactions,
-        checkpoint: Checkpoint,
+        checkpoint: PostgresCheckpoint,
         copied: set[str],
         waiting: Waiting,
     ) -> None:
@@ -106,32 +115,34 @@ class StreamReader(ChunkReader[SourceTable, StreamMoment, _Row]):
         self._waiting = waiting
 
     async def begin_copying(self) -> None:
-        """See ``ChunkReader``: note which transactions a moment must see."""
+        """See ``CopyChunkReader``: note which transactions a moment must see."""
         if self._written.floor is None:
             # As a slot begins: when all that ran then has ended, nothing is seen late that was
             # made before the transactions' numbers were noted.
             self._written.begin((await asyncio.to_thread(self._server.visible)).xmax)
 
     def end_copying(self) -> None:
-        """See ``ChunkReader``."""
+        """See ``CopyChunkReader``."""
         self._written.floor = None
 
     async def read_chunk(
-        self, table: SourceTable, cursor: list[str] | None
-    ) -> Chunk[StreamMoment, _Row] | None:
-        """See ``ChunkReader``."""
+        self, table: PostgresTable, cursor: list[str] | None
+    ) -> CopyChunk[StreamMoment, _Row] | None:
+        """See ``CopyChunkReader``."""
         required = self._written.required()
         return _chunk(await asyncio.to_thread(self._chunks.read, table, cursor, required))
 
-    async def read_row(self, table: SourceTable, key: Key) -> Chunk[StreamMoment, _Row] | None:
-        """See ``ChunkReader``."""
+    async def read_row(
+        self, table: PostgresTable, key: Key
+    ) -> CopyChunk[StreamMoment, _Row] | None:
+        """See ``CopyChunkReader``."""
         required = self._written.required()
         return _chunk(await asyncio.to_thread(self._chunks.again, table, key, required))
 
     async def read_keys(
-        self, table: SourceTable, keys: Sequence[Key]
+        self, table: PostgresTable, keys: Sequence[Key]
     ) -> KeysPresent[StreamMoment] | None:
-        """See ``ChunkReader``."""
+        """See ``CopyChunkReader``."""
         required = self._written.required()
         found = await asyncio.to_thread(self._chunks.existing, table, keys, required)
         if found is None:
@@ -139,42 +150,44 @@ class StreamReader(ChunkReader[SourceTable, StreamMoment, _Row]):
         return KeysPresent(StreamMoment(found.visible, found.time_ms), found.keys)
 
     async def note_too_early(self) -> None:
-        """See ``ChunkReader``: report which transaction is waited for."""
+        """See ``CopyChunkReader``: report which transaction is waited for."""
         await self._waiting.note()
 
     def note_read(self) -> None:
-        """See ``ChunkReader``."""
+        """See ``CopyChunkReader``."""
         self._waiting.over()
 
     def note_chunk(
-        self, table: SourceTable, chunk: Chunk[StreamMoment, _Row], *, is_first: bool
+        self, table: PostgresTable, chunk: CopyChunk[StreamMoment, _Row], *, is_first: bool
     ) -> None:
-        """See ``ChunkReader``."""
+        """See ``CopyChunkReader``."""
         del is_first
         self._checkpoint.tables[table.full_name].rows += len(chunk.rows)
         if chunk.cursor is None:
             logger.info("%s is copied", table.full_name)
 
-    def note_whole(self, table: SourceTable) -> None:
-        """See ``ChunkReader``."""
+    def note_whole(self, table: PostgresTable) -> None:
+        """See ``CopyChunkReader``."""
         self._copied.add(table.full_name)
 
 
-def _chunk(found: reads.Chunk | None) -> Chunk[StreamMoment, _Row] | None:
+def _chunk(found: reads.PostgresChunk | None) -> CopyChunk[StreamMoment, _Row] | None:
     if found is None:
         return None
-    return Chunk(StreamMoment(found.visible, found.time_ms), found.rows, found.cursor)
+    return CopyChunk(StreamMoment(found.visible, found.time_ms), found.rows, found.cursor)
 
 
-class StreamRows(ChunkRows[SourceTable, StreamMoment, _Row]):
+class StreamRows(ChunkRows[PostgresTable, StreamMoment, _Row]):
     """See ``ChunkRows``. ``last_lsn`` is the commit of what was written last of the stream."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: PostgresCheckpoint) -> None:
         self._checkpoint = checkpoint
         self._numbers = count()
         self.last_lsn = 0
 
-    def rows_of(self, table: SourceTable, chunk: Chunk[StreamMoment, _Row]) -> Sequence[SourceRow]:
+    def rows_of(
+        self, table: PostgresTable, chunk: CopyChunk[StreamMoment, _Row]
+    ) -> Sequence[SourceRow]:
         """See ``ChunkRows``."""
         target, time_ms = table.target, chunk.moment.time_ms
         positions = self._positions(self.last_lsn, AFTER_ALL_CHANGES)
@@ -184,7 +197,7 @@ class StreamRows(ChunkRows[SourceTable, StreamMoment, _Row]):
         ]
 
     def row_of(
-        self, table: SourceTable, key: Key, chunk: Chunk[StreamMoment, _Row]
+        self, table: PostgresTable, key: Key, chunk: CopyChunk[StreamMoment, _Row]
     ) -> SourceRow | None:
         """See ``ChunkRows``."""
         cells = dict(chunk.rows).get(key)
@@ -192,7 +205,7 @@ class StreamRows(ChunkRows[SourceTable, StreamMoment, _Row]):
         return SourceRow(table.target, key, cells, True, chunk.moment.time_ms, position)
 
     def deletes_of(
-        self, table: SourceTable, keys: Sequence[Key], moment: StreamMoment
+        self, table: PostgresTable, keys: Sequence[Key], moment: StreamMoment
     ) -> list[SourceRow]:
         """See ``ChunkRows``."""
         return self.deletes_at(
@@ -200,7 +213,7 @@ class StreamRows(ChunkRows[SourceTable, StreamMoment, _Row]):
         )
 
     def deletes_at(
-        self, table: SourceTable, keys: Iterable[Key], lsn: int, change: int, *, time_ms: int
+        self, table: PostgresTable, keys: Iterable[Key], lsn: int, change: int, *, time_ms: int
     ) -> list[SourceRow]:
         """Return deletions that come after a change of the transaction that commits at an LSN."""
         positions = self._positions(lsn, change)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rowtide.connectors.sources.postgres.position import Checkpoint
-from rowtide.connectors.sources.postgres.tables import SourceTable
-from rowtide.connectors.sources.postgres.unfit import Unfit
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint
+from rowtide.connectors.sources.postgres.tables import PostgresTable
+from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
 from rowtide.connectors.sources.source import TableState
 
 __all__ = ["TableReport"]
@@ -18,18 +18,20 @@ class TableReport:
     ``waits`` says what the server, and so every copy, waits for; empty where it waits for nothing.
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: PostgresCheckpoint) -> None:
         self._checkpoint = checkpoint
-        self._tables: Mapping[str, SourceTable] = {}
-        self._unfit: Mapping[str, Unfit] = {}
+        self._tables: Mapping[str, PostgresTable] = {}
+        self._unfit: Mapping[str, UnfitPostgresTable] = {}
         self.waits = ""
 
     @property
-    def unfit(self) -> Collection[Unfit]:
+    def unfit(self) -> Collection[UnfitPostgresTable]:
         """Return the tables that can't be followed."""
         return self._unfit.values()
 
-    def note(self, tables: Mapping[str, SourceTable], unfit: Mapping[str, Unfit]) -> None:
+    def note(
+        self, tables: Mapping[str, PostgresTable], unfit: Mapping[str, UnfitPostgresTable]
+    ) -> None:
         """Take what a look has found."""
         self._tables, self._unfit = dict(tables), dict(unfit)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.postgres.publication import publication, published
-from rowtide.connectors.sources.postgres.server import Server, quoted_name
+from rowtide.connectors.sources.postgres.server import PostgresServer, quoted_name
 from rowtide.connectors.sources.postgres.tables import wanted_rows
 from rowtide.connectors.sources.postgres.unfit import CatalogRow, grants
 
@@ -16,7 +16,7 @@ LEAST_VERSION = 140_000
 """Since then pgoutput passes on the messages that mark a place in the stream."""
 
 
-def check(server: Server) -> None:
+def check(server: PostgresServer) -> None:
     """Raise SettingsRefused where no table can be followed, with all that is in the way.
 
     What single tables lack is said too, so that one visit to the server is enough. Alone it does
@@ -32,7 +32,7 @@ def check(server: Server) -> None:
         raise SettingsRefused("The server can't be followed: " + " ".join(faults + _grants(server)))
 
 
-def _faults(server: Server) -> list[str]:
+def _faults(server: PostgresServer) -> list[str]:
     [(level, encoding, standby, role, slots, senders, may_publish)] = server.rows(_CONDITIONS)
     user = server.settings.user
     faults = []
@@ -61,7 +61,7 @@ def _faults(server: Server) -> list[str]:
     return faults
 
 
-def _grants(server: Server) -> list[str]:
+def _grants(server: PostgresServer) -> list[str]:
     """Return what the role lacks for single tables."""
     settings = server.settings
     rows = wanted_rows(server)
@@ -70,7 +70,7 @@ def _grants(server: Server) -> list[str]:
     return [f"For single tables: {' '.join(wanted)}"] if wanted else []
 
 
-def _owners(server: Server, others: Sequence[CatalogRow]) -> list[str]:
+def _owners(server: PostgresServer, others: Sequence[CatalogRow]) -> list[str]:
     """Return what lets tables be published that the role does not own."""
     name = quoted_name(server.settings.publication)
     made = publication(server)

@@ -21,12 +21,12 @@ from rowtide.connectors.sources.postgres.messages import (
     Row,
     parsed_row,
 )
-from rowtide.connectors.sources.postgres.tables import FULL, SourceTable
+from rowtide.connectors.sources.postgres.tables import FULL, PostgresTable
 from rowtide.connectors.sources.postgres.values import key_reader_of, reader_of
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Cells", "Decoded", "KeyMissing", "RowDecoder", "cells_reader", "key_reader"]
+__all__ = ["Cells", "Decoded", "KeyMissing", "PostgresRowDecoder", "cells_reader", "key_reader"]
 
 Cells = dict[str, Scalar | None]
 
@@ -45,7 +45,9 @@ class Decoded(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def key_reader(table: SourceTable, names: Sequence[str]) -> Callable[[Sequence[bytes | None]], Key]:
+def key_reader(
+    table: PostgresTable, names: Sequence[str]
+) -> Callable[[Sequence[bytes | None]], Key]:
     """Return what makes a key of a row that has the columns ``names``. Raises Unavailable."""
     parts = []
     for column in table.key:
@@ -60,7 +62,7 @@ def key_reader(table: SourceTable, names: Sequence[str]) -> Callable[[Sequence[b
     return key_of
 
 
-def cells_reader(table: SourceTable) -> Callable[[Sequence[bytes | None]], Cells]:
+def cells_reader(table: PostgresTable) -> Callable[[Sequence[bytes | None]], Cells]:
     """Return what makes cells of a row that has all columns of a table."""
     key = {column.name for column in table.key}
     readers = [
@@ -79,10 +81,10 @@ def cells_reader(table: SourceTable) -> Callable[[Sequence[bytes | None]], Cells
     return cells_of
 
 
-class RowDecoder:
+class PostgresRowDecoder:
     """Decodes changes of ``table`` as ``relation`` describes it in the stream."""
 
-    def __init__(self, table: SourceTable, relation: Relation) -> None:
+    def __init__(self, table: PostgresTable, relation: Relation) -> None:
         self.table = table
         self.relation = relation
         names = [column.name for column in relation.columns]

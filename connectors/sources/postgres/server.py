@@ -1,7 +1,8 @@
 """Questions to a PostgreSQL server: where is its log, what is in it.
 
-Everything blocks, and a ``Server`` is for one thread at a time; only ``interrupt`` may come from
-another. Its session writes values as ``rowtide.connectors.sources.postgres.values`` reads them.
+Everything blocks, and a ``PostgresServer`` is for one thread at a time; only ``interrupt`` may come
+from another. Its session writes values as ``rowtide.connectors.sources.postgres.values`` reads
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.postgres.position import parsed_lsn
-from rowtide.connectors.sources.postgres.settings import SourceSettings
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.core.values.errors import Unavailable
 
@@ -29,8 +30,8 @@ __all__ = [
     "UNREADABLE",
     "Lines",
     "LogUnreadable",
-    "Server",
-    "Slot",
+    "PostgresServer",
+    "ReplicationSlot",
     "connected",
     "decoding",
     "quoted",
@@ -75,7 +76,7 @@ _SESSION = (
 )
 
 
-class Slot(NamedTuple):
+class ReplicationSlot(NamedTuple):
     """A slot as the server has it. ``confirmed``: where its next reader begins at the earliest."""
 
     confirmed: int
@@ -90,7 +91,7 @@ class LogUnreadable(Unavailable):
 
 
 @contextmanager
-def decoding(settings: SourceSettings) -> Iterator[None]:
+def decoding(settings: PostgresSourceSettings) -> Iterator[None]:
     """Raise LogUnreadable where reading the stream fails for want of the publication."""
     try:
         yield
@@ -102,7 +103,7 @@ def decoding(settings: SourceSettings) -> Iterator[None]:
 
 
 @contextmanager
-def translated(settings: SourceSettings) -> Iterator[None]:
+def translated(settings: PostgresSourceSettings) -> Iterator[None]:
     """Raise what a failure of the server means for a source."""
     where = f"PostgreSQL at {settings.host}:{settings.port}"
     try:
@@ -118,7 +119,7 @@ def translated(settings: SourceSettings) -> Iterator[None]:
         raise
 
 
-def connected(settings: SourceSettings, *, replication: bool = False) -> Any:
+def connected(settings: PostgresSourceSettings, *, replication: bool = False) -> Any:
     """Return a connection; each statement is a transaction of its own."""
     connection = psycopg2.connect(
         host=settings.host,
@@ -139,10 +140,10 @@ def connected(settings: SourceSettings, *, replication: bool = False) -> Any:
     return connection
 
 
-class Server:
+class PostgresServer:
     """A session on the server."""
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: PostgresSourceSettings) -> None:
         self.settings = settings
         self._connection = connected(settings)
 
@@ -220,7 +221,7 @@ class Server:
         [(lsn,)] = self.rows("SELECT pg_logical_emit_message(true, %s, '')", (_MARK,))
         return parsed_lsn(lsn)
 
-    def slot(self, name: str) -> Slot | None:
+    def slot(self, name: str) -> ReplicationSlot | None:
         """Return a slot; None where there is none. Raises SettingsRefused for another's."""
         found = self.rows(_SLOT, (name,))
         if not found:
@@ -229,7 +230,7 @@ class Server:
         if plugin != PLUGIN or not own:
             raise SettingsRefused(f"The slot {name} is not of {PLUGIN} and of this database.")
         lost = state == "lost" or restart is None or confirmed is None
-        return Slot(0 if lost else parsed_lsn(confirmed), lost)
+        return ReplicationSlot(0 if lost else parsed_lsn(confirmed), lost)
 
     def make_slot(self, name: str) -> None:
         """Make a slot. It waits for the transactions that run now."""

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.sources.tables import check_named
 
-__all__ = ["SourceSettings", "parsed_settings"]
+__all__ = ["PostgresSourceSettings", "parsed_settings"]
 
 PORT = 5432
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
@@ -22,7 +22,7 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSettings:
+class PostgresSourceSettings:
     """Which database is followed, and which of its tables: ``tables`` but those of ``without``.
 
     ``keys`` are key columns by table, where they are not those of its primary key.
@@ -56,7 +56,7 @@ class SourceSettings:
         return self.names.get(f"{schema}.{table}", table)
 
 
-def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
+def parsed_settings(fields: Fields, connector: str) -> PostgresSourceSettings:
     """Return the settings of a connector. Raises SettingsRefused."""
     tables = fields.texts("tables")
     if not tables:
@@ -75,7 +75,7 @@ def parsed_settings(fields: Fields, connector: str) -> SourceSettings:
             f"{fields.where}.slot must have 1 to {NAME_BYTES_MAX} characters of a-z, 0-9 and _, "
             f"but is {slot!r}."
         )
-    settings = SourceSettings(
+    settings = PostgresSourceSettings(
         host=fields.text("host"),
         port=fields.integer("port", PORT, least=1, most=65535),
         user=fields.text("user"),

@@ -9,20 +9,20 @@ from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import Key
 from rowtide.connectors.sources.postgres.chunks import Chunks
 from rowtide.connectors.sources.postgres.publication import publication
-from rowtide.connectors.sources.postgres.server import Server, translated
-from rowtide.connectors.sources.postgres.settings import SourceSettings
-from rowtide.connectors.sources.postgres.tables import SourceTable, read_tables
+from rowtide.connectors.sources.postgres.server import PostgresServer, translated
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
+from rowtide.connectors.sources.postgres.tables import PostgresTable, read_tables
 from rowtide.connectors.sources.side import Found, ServerSide
 
 __all__ = ["PostgresSide"]
 
 
-class PostgresSide(ServerSide[Server, SourceTable]):
+class PostgresSide(ServerSide[PostgresServer, PostgresTable]):
     """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
 
-    def __init__(self, settings: SourceSettings, target: str) -> None:
+    def __init__(self, settings: PostgresSourceSettings, target: str) -> None:
         super().__init__(
-            Server(settings),
+            PostgresServer(settings),
             partial(_tables, target=target),
             target,
             translated=partial(translated, settings),
@@ -42,7 +42,7 @@ class PostgresSide(ServerSide[Server, SourceTable]):
         return self._chunks.look_up(self._table, keys)
 
 
-def _tables(server: Server, *, target: str) -> dict[str, SourceTable]:
+def _tables(server: PostgresServer, *, target: str) -> dict[str, PostgresTable]:
     """Return the tables that can be followed. Raises SettingsRefused where ``target`` can't be."""
     made = publication(server)
     found = read_tables(server, {}, generated=made is not None and made.generated)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.sources.copying.backlog import Backlog
 from rowtide.connectors.sources.copying.engine import CopyEngine
 from rowtide.connectors.sources.copying.seam import Seam
@@ -23,14 +23,19 @@ from rowtide.connectors.sources.pipe import Pipe
 from rowtide.connectors.sources.postgres.chunks import Chunks
 from rowtide.connectors.sources.postgres.follower import ConfirmingKeeper, Parts, StreamFollower
 from rowtide.connectors.sources.postgres.look import Look, look, make_targets, note_tables
-from rowtide.connectors.sources.postgres.position import Checkpoint, lsn_text
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, lsn_text
 from rowtide.connectors.sources.postgres.reader import StreamReader, StreamRows, WrittenTransactions
 from rowtide.connectors.sources.postgres.report import TableReport
 from rowtide.connectors.sources.postgres.requirements import check
-from rowtide.connectors.sources.postgres.server import LogUnreadable, Server, translated
-from rowtide.connectors.sources.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.sources.postgres.server import LogUnreadable, PostgresServer, translated
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parsed_settings
 from rowtide.connectors.sources.postgres.side import PostgresSide
-from rowtide.connectors.sources.postgres.stream import Piece, Shared, Stream, weight
+from rowtide.connectors.sources.postgres.stream import (
+    ReplicationStream,
+    Shared,
+    StreamPiece,
+    weight,
+)
 from rowtide.connectors.sources.postgres.traces import erased, publication_trace, slot_trace
 from rowtide.connectors.sources.postgres.waiting import Waiting
 from rowtide.connectors.sources.source import SourceTarget, TableState
@@ -48,7 +53,7 @@ AHEAD_BYTES = 16 * 1024 * 1024
 """Of the stream that may wait for rowtide."""
 
 
-def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
+def make_source(fields: Fields, surroundings: ConnectorContext) -> PostgresSource:
     """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
     return PostgresSource(parsed_settings(fields, surroundings.connector))
 
@@ -56,10 +61,10 @@ def make_source(fields: Fields, surroundings: Surroundings) -> PostgresSource:
 class _Sessions(NamedTuple):
     """What is open at the server, each for one thread: for chunks, stream, lag, and all else."""
 
-    chunks: Server
-    stream: Server
-    gauge: Server
-    server: Server
+    chunks: PostgresServer
+    stream: PostgresServer
+    gauge: PostgresServer
+    server: PostgresServer
 
     def interrupt(self) -> None:
         for session in self:
@@ -71,10 +76,10 @@ class _Sessions(NamedTuple):
             session.close()
 
 
-class PostgresSource(ServerSource[Server]):
+class PostgresSource(ServerSource[PostgresServer]):
     """See ``Source``."""
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: PostgresSourceSettings) -> None:
         super().__init__()
         self._settings = settings
         self._report: TableReport | None = None
@@ -85,7 +90,7 @@ class PostgresSource(ServerSource[Server]):
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
         """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
-        return Checkpoint.begun_again(checkpoint, tables, target=self._target)
+        return PostgresCheckpoint.begun_again(checkpoint, tables, target=self._target)
 
     def target_of(self, table: str) -> str | None:
         """See ``NamesTables``."""
@@ -114,7 +119,7 @@ class PostgresSource(ServerSource[Server]):
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
-        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        checkpoint = PostgresCheckpoint.parsed(await target.checkpoint())
         with self.translated():
             sessions = await asyncio.to_thread(self._opened)
             report = self._report = TableReport(checkpoint)
@@ -131,7 +136,7 @@ class PostgresSource(ServerSource[Server]):
     async def _one_life(
         self,
         target: SourceTarget,
-        checkpoint: Checkpoint,
+        checkpoint: PostgresCheckpoint,
         sessions: _Sessions,
         report: TableReport,
     ) -> None:
@@ -146,7 +151,7 @@ class PostgresSource(ServerSource[Server]):
         with ExitStack() as opened:
             sessions = []
             for _ in _Sessions._fields:
-                sessions.append(Server(self._settings))
+                sessions.append(PostgresServer(self._settings))
                 opened.callback(sessions[-1].close)
             opened.pop_all()
             return _Sessions(*sessions)
@@ -154,7 +159,7 @@ class PostgresSource(ServerSource[Server]):
     async def _prepare(
         self,
         target: SourceTarget,
-        checkpoint: Checkpoint,
+        checkpoint: PostgresCheckpoint,
         sessions: _Sessions,
         shared: Shared,
         report: TableReport,
@@ -194,7 +199,7 @@ class PostgresSource(ServerSource[Server]):
     async def _live(
         self,
         target: SourceTarget,
-        checkpoint: Checkpoint,
+        checkpoint: PostgresCheckpoint,
         sessions: _Sessions,
         found: Look,
         shared: Shared,
@@ -202,8 +207,8 @@ class PostgresSource(ServerSource[Server]):
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
         shared.copied |= {name for name, progress in checkpoint.tables.items() if progress.copied}
-        pipe: Pipe[Piece] = Pipe(weight, weight_max=AHEAD_BYTES)
-        stream = Stream(
+        pipe: Pipe[StreamPiece] = Pipe(weight, weight_max=AHEAD_BYTES)
+        stream = ReplicationStream(
             sessions.stream,
             pipe,
             list(found.tables.values()),
@@ -241,13 +246,13 @@ class PostgresSource(ServerSource[Server]):
             await asyncio.shield(asyncio.to_thread(_ended, sessions, pipe, stream))
 
 
-def _ended(sessions: _Sessions, pipe: Pipe[Piece], stream: Stream) -> None:
+def _ended(sessions: _Sessions, pipe: Pipe[StreamPiece], stream: ReplicationStream) -> None:
     sessions.interrupt()
     pipe.join()
     stream.release()
 
 
-def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
+def _missed(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str) -> str:
     """Say why the stream can't go on where the checkpoint is; nothing where it can."""
     if checkpoint.epoch and not checkpoint.system:
         return "the source of this name was of another kind"
@@ -273,12 +278,12 @@ def _missed(server: Server, checkpoint: Checkpoint, system: str) -> str:
     return ""
 
 
-def _owners(settings: SourceSettings, checkpoint: Checkpoint) -> dict[str, str]:
+def _owners(settings: PostgresSourceSettings, checkpoint: PostgresCheckpoint) -> dict[str, str]:
     """Return which table has a name of rowtide's, of those that were followed."""
     return {settings.target(*name.split(".", 1)): name for name in checkpoint.tables}
 
 
-def _fresh_slot(server: Server, *, unreadable: bool) -> int:
+def _fresh_slot(server: PostgresServer, *, unreadable: bool) -> int:
     """Return where a slot begins from which an epoch can be read; make it where it is missing.
 
     ``unreadable``: the log of the slot that is there can't be read with the publication.

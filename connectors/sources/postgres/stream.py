@@ -21,10 +21,10 @@ from rowtide.connectors.sources.pipe import Pipe
 from rowtide.connectors.sources.postgres import messages
 from rowtide.connectors.sources.postgres.messages import Begin, Relation
 from rowtide.connectors.sources.postgres.position import AFTER_ALL_CHANGES, prefix
-from rowtide.connectors.sources.postgres.rows import KeyMissing, RowDecoder
-from rowtide.connectors.sources.postgres.server import Server, connected, decoding
-from rowtide.connectors.sources.postgres.tables import SourceTable, read_table
-from rowtide.connectors.sources.postgres.unfit import NOTHING, Unfit
+from rowtide.connectors.sources.postgres.rows import KeyMissing, PostgresRowDecoder
+from rowtide.connectors.sources.postgres.server import PostgresServer, connected, decoding
+from rowtide.connectors.sources.postgres.tables import PostgresTable, read_table
+from rowtide.connectors.sources.postgres.unfit import NOTHING, UnfitPostgresTable
 
 __all__ = [
     "Altered",
@@ -33,9 +33,9 @@ __all__ = [
     "Incomplete",
     "Joined",
     "Lost",
-    "Piece",
+    "ReplicationStream",
     "Shared",
-    "Stream",
+    "StreamPiece",
     "weight",
 ]
 
@@ -49,7 +49,7 @@ FEEDBACK_S = 1.0
 class Altered(NamedTuple):
     """A table is not as it was known, or was not known."""
 
-    table: SourceTable
+    table: PostgresTable
 
 
 class Lost(NamedTuple):
@@ -68,7 +68,7 @@ class Joined(NamedTuple):
 class Emptied(NamedTuple):
     """Tables were truncated. ``prefix`` is the statement's; a run and a number follow."""
 
-    tables: Sequence[SourceTable]
+    tables: Sequence[PostgresTable]
     lsn: int
     change: int
     time_ms: int
@@ -77,14 +77,14 @@ class Emptied(NamedTuple):
 class Incomplete(NamedTuple):
     """The last row of the piece lacks columns that the server did not send."""
 
-    table: SourceTable
+    table: PostgresTable
     missing: tuple[str, ...]
 
 
 Event = Altered | Lost | Joined | Emptied | Incomplete
 
 
-class Piece(NamedTuple):
+class StreamPiece(NamedTuple):
     """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
 
     ``time_ms`` is when it was committed, ``size`` how many bytes the rows' messages had.
@@ -100,7 +100,7 @@ class Piece(NamedTuple):
     size: int
 
 
-def weight(pieces: list[Piece]) -> int:
+def weight(pieces: list[StreamPiece]) -> int:
     """Return about how many bytes pieces are."""
     return sum([piece.size + (len(piece.rows) + 1) * ROW_BYTES for piece in pieces])
 
@@ -117,14 +117,14 @@ class Shared:
     owners: dict[str, str]
 
 
-class Stream:
+class ReplicationStream:
     """Reads a slot from ``lsn`` on. ``generated``: stored generated columns are in the stream."""
 
     def __init__(
         self,
-        server: Server,
-        pipe: Pipe[Piece],
-        tables: Sequence[SourceTable],
+        server: PostgresServer,
+        pipe: Pipe[StreamPiece],
+        tables: Sequence[PostgresTable],
         shared: Shared,
         *,
         epoch: int,
@@ -138,10 +138,10 @@ class Stream:
         self._lsn = lsn
         self._shared = shared
         self._generated = generated
-        self._decoders: dict[int, RowDecoder] = {}
+        self._decoders: dict[int, PostgresRowDecoder] = {}
         self._set_aside: dict[int, Relation] = {}
         """Descriptions of tables that can't be followed, until the follower finds that they can."""
-        self._root: SourceTable | None = None
+        self._root: PostgresTable | None = None
         """The partitioned table whose description came just before."""
         self._closed = False
         self._woken, self._waker = socket.socketpair()
@@ -150,7 +150,7 @@ class Stream:
         self._told_s = 0.0
         self.passed = 0
         """The LSN up to which the server has sent everything, which is in the pipe."""
-        self._pieces: list[Piece] = []
+        self._pieces: list[StreamPiece] = []
         self._rows: list[SourceRow] = []
         self._bytes = 0
         """Of the messages of ``_rows``."""
@@ -282,7 +282,9 @@ class Stream:
 
     def _add_piece(self, event: Event | None, end: int) -> None:
         begin, rows, size = self._begin, self._rows, self._bytes
-        piece = Piece(self._first, begin.xid, begin.lsn, begin.time_ms, rows, event, end, size)
+        piece = StreamPiece(
+            self._first, begin.xid, begin.lsn, begin.time_ms, rows, event, end, size
+        )
         self._pieces.append(piece)
         self._listed += size
         self._first, self._rows, self._bytes = False, [], 0
@@ -321,7 +323,7 @@ class Stream:
             found = read_table(self._server, relation.oid, generated=self._generated)
             if found is None:
                 return  # It is gone by now, and what happened to it before with it.
-            if isinstance(found, Unfit):
+            if isinstance(found, UnfitPostgresTable):
                 self._lose(full_name, found.target, relation)
                 return
             table = found._replace(
@@ -338,7 +340,7 @@ class Stream:
             # Another description comes before changes that can be followed.
             self._lose(full_name, table.target, None)
         else:
-            self._decoders[relation.oid] = RowDecoder(table, relation)
+            self._decoders[relation.oid] = PostgresRowDecoder(table, relation)
 
     def _lose(self, full_name: str, target: str, relation: Relation | None) -> None:
         """Leave out a table's changes; what is described stays so once it can be followed."""
@@ -348,7 +350,7 @@ class Stream:
             self._shared.owners.pop(target, None)
         self._add_piece(Lost(full_name), 0)
 
-    def _set_aside_decoder(self, oid: int) -> RowDecoder | None:
+    def _set_aside_decoder(self, oid: int) -> PostgresRowDecoder | None:
         """Return the decoder of a table that the follower has found fit meanwhile."""
         relation = self._set_aside.get(oid)
         if relation is None:
@@ -360,12 +362,12 @@ class Stream:
         return self._decoders.get(oid)
 
 
-def _has_key(relation: Relation, table: SourceTable) -> bool:
+def _has_key(relation: Relation, table: PostgresTable) -> bool:
     names = {column.name for column in relation.columns}
     return all(column.name in names for column in table.key)
 
 
-def _describes(relation: Relation, table: SourceTable) -> bool:
+def _describes(relation: Relation, table: PostgresTable) -> bool:
     if (relation.schema, relation.name, relation.identity, len(relation.columns)) != (
         table.schema,
         table.name,

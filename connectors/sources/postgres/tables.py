@@ -11,14 +11,14 @@ from rowtide.connectors.sources.postgres.partitions import (
     read_partitions,
     unfit_partitions,
 )
-from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.server import PostgresServer
 from rowtide.connectors.sources.postgres.type_parts import TypeParts, read_type_parts
 from rowtide.connectors.sources.postgres.unfit import (
     BY_INDEX,
     FULL,
     CatalogRow,
-    Index,
-    Unfit,
+    PostgresIndex,
+    UnfitPostgresTable,
     key_of,
     unfit_columns,
     unfit_rows,
@@ -27,13 +27,21 @@ from rowtide.connectors.sources.postgres.unfit import (
 from rowtide.connectors.sources.postgres.values import key_type
 from rowtide.core.values.schema import KeyColumn
 
-__all__ = ["FULL", "Column", "SourceTable", "Tables", "read_table", "read_tables", "wanted_rows"]
+__all__ = [
+    "FULL",
+    "PostgresColumn",
+    "PostgresTable",
+    "PostgresTables",
+    "read_table",
+    "read_tables",
+    "wanted_rows",
+]
 
 STRICT_VERSION = 180_000
 """Since then an update fails whose replica identity has a column that is not published."""
 
 
-class Column(NamedTuple):
+class PostgresColumn(NamedTuple):
     """A column. ``number`` is never given again; ``type_oid`` is a domain's own type.
 
     ``filled``: rows that are older than the column may have a value there.
@@ -51,7 +59,7 @@ class Column(NamedTuple):
         return [str(self.number), self.name, self.type]
 
 
-class SourceTable(NamedTuple):
+class PostgresTable(NamedTuple):
     """A table that is followed. ``key`` are the columns that the server names its rows by.
 
     ``target`` is its name in rowtide. ``file`` is another one once the table was rewritten.
@@ -65,8 +73,8 @@ class SourceTable(NamedTuple):
     name: str
     file: int
     identity: str
-    columns: tuple[Column, ...]
-    key: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
+    key: tuple[PostgresColumn, ...]
     target: str
     types: Sequence[TypeParts]
     estimate: int
@@ -89,14 +97,16 @@ class SourceTable(NamedTuple):
         return TableShape(self.target, tuple(parts))
 
 
-class Tables(NamedTuple):
+class PostgresTables(NamedTuple):
     """The tables that are wanted, by full name: those that can be followed, and the others."""
 
-    fit: dict[str, SourceTable]
-    unfit: dict[str, Unfit]
+    fit: dict[str, PostgresTable]
+    unfit: dict[str, UnfitPostgresTable]
 
 
-def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: bool) -> Tables:
+def read_tables(
+    server: PostgresServer, owners: MutableMapping[str, str], *, generated: bool
+) -> PostgresTables:
     """Return the tables that are wanted.
 
     ``owners`` has the full name of the table that is followed under a name of rowtide's. It is
@@ -114,21 +124,23 @@ def read_tables(server: Server, owners: MutableMapping[str, str], *, generated: 
         owner = owners.setdefault(table.target, name)
         fault = unfit_target(by_name[name], table.target, owner)
         if fault is not None:
-            found.unfit[name] = Unfit(name, table.target, *fault)
+            found.unfit[name] = UnfitPostgresTable(name, table.target, *fault)
             del found.fit[name]
             if owner == name:
                 del owners[table.target]
     return found
 
 
-def wanted_rows(server: Server) -> list[CatalogRow]:
+def wanted_rows(server: PostgresServer) -> list[CatalogRow]:
     """Return the tables that are wanted; a partition is a part of a wanted partitioned table."""
     wants = server.settings.wants
     rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
     return [row for row in rows if wants(row.full_name) and not any(map(wants, row.within))]
 
 
-def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Unfit | None:
+def read_table(
+    server: PostgresServer, oid: int, *, generated: bool
+) -> PostgresTable | UnfitPostgresTable | None:
     """Return a table as it is now; None where it is gone or not wanted."""
     with server.one_moment():
         rows = [row for row in wanted_rows(server) if row.oid == oid]
@@ -141,19 +153,21 @@ def read_table(server: Server, oid: int, *, generated: bool) -> SourceTable | Un
 class _Columns(NamedTuple):
     """The columns of one table; ``names`` says of each whether the server streams it."""
 
-    streamed: list[Column]
+    streamed: list[PostgresColumn]
     names: dict[str, bool]
 
 
-def _tables(server: Server, rows: Sequence[CatalogRow], *, generated: bool) -> Tables:
+def _tables(
+    server: PostgresServer, rows: Sequence[CatalogRow], *, generated: bool
+) -> PostgresTables:
     oids = [row.oid for row in rows]
     columns = _columns(server, oids, generated=generated)
-    indexes: dict[int, list[Index]] = {}
+    indexes: dict[int, list[PostgresIndex]] = {}
     for oid, *index in server.rows(_INDEXES, (oids,)):
-        indexes.setdefault(oid, []).append(Index(*index))
+        indexes.setdefault(oid, []).append(PostgresIndex(*index))
     types = read_type_parts(server, oids)
     partitions = read_partitions(server, [row.oid for row in rows if row.kind == "p"])
-    found = Tables({}, {})
+    found = PostgresTables({}, {})
     for row in rows:
         table = _table(
             server,
@@ -163,32 +177,34 @@ def _tables(server: Server, rows: Sequence[CatalogRow], *, generated: bool) -> T
             types.get(row.oid, []),
             partitions.get(row.oid),
         )
-        if isinstance(table, Unfit):
+        if isinstance(table, UnfitPostgresTable):
             found.unfit[row.full_name] = table
         else:
             found.fit[row.full_name] = table
     return found
 
 
-def _columns(server: Server, oids: Sequence[int], *, generated: bool) -> dict[int, _Columns]:
+def _columns(
+    server: PostgresServer, oids: Sequence[int], *, generated: bool
+) -> dict[int, _Columns]:
     found: dict[int, _Columns] = {}
     for oid, kind, *column in server.rows(_COLUMNS, (oids,)):
         of_table = found.setdefault(oid, _Columns([], {}))
         streamed = kind == "" or (generated and kind == "s")
         of_table.names[column[1]] = streamed
         if streamed:
-            of_table.streamed.append(Column(*column))
+            of_table.streamed.append(PostgresColumn(*column))
     return found
 
 
 def _table(
-    server: Server,
+    server: PostgresServer,
     row: CatalogRow,
     columns: _Columns,
-    indexes: Sequence[Index],
+    indexes: Sequence[PostgresIndex],
     types: Sequence[TypeParts],
     partitions: Sequence[Partition] | None,
-) -> SourceTable | Unfit:
+) -> PostgresTable | UnfitPostgresTable:
     settings = server.settings
     target = settings.target(row.schema, row.name)
     names, fault = key_of(row, indexes, settings.keys.get(row.full_name))
@@ -206,9 +222,9 @@ def _table(
         )
     )
     if fault is not None:
-        return Unfit(row.full_name, target, *fault)
+        return UnfitPostgresTable(row.full_name, target, *fault)
     by_name = {column.name: column for column in columns.streamed}
-    return SourceTable(
+    return PostgresTable(
         row.oid,
         row.schema,
         row.name,
@@ -229,7 +245,7 @@ def _estimate(partitions: Sequence[Partition]) -> int:
     return sum(known) if known else -1
 
 
-def _identity(row: CatalogRow, indexes: Iterable[Index]) -> Sequence[str]:
+def _identity(row: CatalogRow, indexes: Iterable[PostgresIndex]) -> Sequence[str]:
     by_index = row.identity == BY_INDEX
     of_index: Mapping[bool, Sequence[str]] = {
         index.identity if by_index else index.primary: index.columns for index in indexes

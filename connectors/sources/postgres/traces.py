@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.postgres.publication import withdraw
-from rowtide.connectors.sources.postgres.server import IN_USE, Server, quoted, quoted_name
-from rowtide.connectors.sources.postgres.settings import SourceSettings
+from rowtide.connectors.sources.postgres.server import IN_USE, PostgresServer, quoted, quoted_name
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 
 __all__ = ["erased", "publication_trace", "slot_trace"]
 
@@ -21,7 +21,7 @@ LOOK_S = 0.2
 ANSWER_MS_MAX = 10_000
 
 
-def slot_trace(settings: SourceSettings) -> str:
+def slot_trace(settings: PostgresSourceSettings) -> str:
     """Tell of the slot."""
     return (
         f"the slot {settings.slot} in {_where(settings)}, for which the server keeps its log until "
@@ -29,7 +29,7 @@ def slot_trace(settings: SourceSettings) -> str:
     )
 
 
-def publication_trace(settings: SourceSettings) -> str:
+def publication_trace(settings: PostgresSourceSettings) -> str:
     """Tell of the publication."""
     name = settings.publication
     return (
@@ -38,9 +38,9 @@ def publication_trace(settings: SourceSettings) -> str:
     )
 
 
-def erased(settings: SourceSettings) -> Sequence[str]:
+def erased(settings: PostgresSourceSettings) -> Sequence[str]:
     """Drop the slot, and the publication if it was made for it; return what is left."""
-    server = Server(settings)
+    server = PostgresServer(settings)
     try:
         server.run(f"SET statement_timeout = {ANSWER_MS_MAX}")
         left = []
@@ -53,7 +53,7 @@ def erased(settings: SourceSettings) -> Sequence[str]:
         server.close()
 
 
-def _slot_dropped(server: Server) -> bool:
+def _slot_dropped(server: PostgresServer) -> bool:
     """Drop the slot, if there is one; return False where it is another's, or somebody reads it."""
     name, until_s = server.settings.slot, time.monotonic() + READ_S_MAX
     while True:
@@ -69,5 +69,5 @@ def _slot_dropped(server: Server) -> bool:
             time.sleep(LOOK_S)
 
 
-def _where(settings: SourceSettings) -> str:
+def _where(settings: PostgresSourceSettings) -> str:
     return f"database {settings.database} at {settings.host}:{settings.port}"

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.server import PostgresServer
 
 __all__ = ["TypeParts", "noted", "read_type_parts", "same_values"]
 
@@ -31,7 +31,7 @@ class TypeParts(NamedTuple):
         return zlib.crc32(repr(kept).encode())
 
 
-def read_type_parts(server: Server, oids: Sequence[int]) -> dict[int, list[TypeParts]]:
+def read_type_parts(server: PostgresServer, oids: Sequence[int]) -> dict[int, list[TypeParts]]:
     """Return the types that columns of some tables use, by the table."""
     found: dict[int, list[TypeParts]] = {}
     for table, *parts in server.rows(_PARTS, (list(oids),)):

@@ -15,8 +15,8 @@ from rowtide.core.values.schema import check_column_name, table_name_fits
 
 __all__ = [
     "CatalogRow",
-    "Index",
-    "Unfit",
+    "PostgresIndex",
+    "UnfitPostgresTable",
     "grants",
     "key_of",
     "unfit_columns",
@@ -31,7 +31,7 @@ FULL, NOTHING, BY_INDEX = "f", "n", "i"
 LEAVE_OUT = "leave the table out with 'except'"
 
 
-class Unfit(NamedTuple):
+class UnfitPostgresTable(NamedTuple):
     """A table that can't be followed now. ``target`` would be its name in rowtide."""
 
     full_name: str
@@ -75,7 +75,7 @@ class CatalogRow(NamedTuple):
         return quoted_name(self.schema, self.name)
 
 
-class Index(NamedTuple):
+class PostgresIndex(NamedTuple):
     """A unique index whose rows are checked at once, over plain columns."""
 
     name: str
@@ -127,7 +127,7 @@ def grants(row: CatalogRow, user: str) -> list[str]:
 
 
 def key_of(
-    row: CatalogRow, indexes: Sequence[Index], wanted: Sequence[str] | None
+    row: CatalogRow, indexes: Sequence[PostgresIndex], wanted: Sequence[str] | None
 ) -> tuple[Sequence[str], Fault | None]:
     """Return the key's columns, and why rows can't have this key; None where they can.
 

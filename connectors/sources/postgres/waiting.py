@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from rowtide.connectors.sources.postgres.report import TableReport
-from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.server import PostgresServer
 
 __all__ = ["Waiting"]
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Waiting:
     """Says in ``report``, and once in the log, which transaction is waited for."""
 
-    def __init__(self, server: Server, report: TableReport) -> None:
+    def __init__(self, server: PostgresServer, report: TableReport) -> None:
         self._server = server
         self._report = report
         self._since_s: float | None = None
@@ -67,7 +67,7 @@ class Waiting:
         self._since_s, self._report.waits = None, ""
 
 
-def _oldest(server: Server) -> tuple[str, str]:
+def _oldest(server: PostgresServer) -> tuple[str, str]:
     """Return whose the oldest transaction is, and for how long; empty where there is none."""
     found = server.rows(_OLDEST)
     if not found:

@@ -19,7 +19,7 @@ from rowtide.stream.log.kafka.channel import Channel
 from rowtide.stream.log.kafka.connection import Address
 from rowtide.stream.log.kafka.errors import BrokerError, append_outcome, too_large
 from rowtide.stream.log.kafka.fetch import Place
-from rowtide.stream.log.kafka.produce import Appended
+from rowtide.stream.log.kafka.produce import ProduceResult
 
 __all__ = ["Append", "Entries", "record_batch"]
 
@@ -65,7 +65,7 @@ class Append:
             # Still looking for the leader or connecting: the time for that is over.
             self._deadline.reschedule(0)
 
-    async def _exchange(self, deadline_s: float) -> Iterable[Appended]:
+    async def _exchange(self, deadline_s: float) -> Iterable[ProduceResult]:
         leader = self._leader = await self._brokers.leader(*next(iter(self._batches)))
         async with self._brokers.connections.lent(leader) as connection:
             self._connection = connection
@@ -80,7 +80,7 @@ class Append:
                 # It may soon be lent to another, whom a late drop() must not hit.
                 self._connection = None
 
-    def _outcomes(self, told: Iterable[Appended]) -> dict[Place, int | StoreError]:
+    def _outcomes(self, told: Iterable[ProduceResult]) -> dict[Place, int | StoreError]:
         outcomes: dict[Place, int | StoreError] = {}
         for topic, partition, code, offset in told:
             outcomes[topic, partition] = append_outcome(code, offset, f"{topic}[{partition}]")

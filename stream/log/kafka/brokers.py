@@ -21,7 +21,7 @@ from aiokafka.errors import KafkaError
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.kafka.channel import Channel
 from rowtide.stream.log.kafka.config import KafkaConfig
-from rowtide.stream.log.kafka.connection import Address, Connections, NotConnected
+from rowtide.stream.log.kafka.connection import Address, BrokerUnreachable, Connections
 from rowtide.stream.log.kafka.errors import ASK_AGAIN, BrokerError
 from rowtide.stream.log.kafka.metadata import PartitionFound, TopicFound
 
@@ -29,7 +29,7 @@ __all__ = ["LOST", "UNKNOWN_TOPIC", "Brokers", "Place"]
 
 Answer = TypeVar("Answer")
 
-LOST = (NotConnected, KafkaError, OSError, TimeoutError)
+LOST = (BrokerUnreachable, KafkaError, OSError, TimeoutError)
 """What a request raises when no answer came: refused, cut off, or out of time."""
 RETRY_S_MIN = 0.005
 RETRY_S_MAX = 0.5
@@ -217,7 +217,7 @@ class Brokers:
             except LOST as error:
                 failure = error
         why = str(failure) or "no answer in time"  # Of a TimeoutError, which has no text.
-        raise NotConnected(f"no broker of {self.config.bootstrap} answers: {why}") from failure
+        raise BrokerUnreachable(f"no broker of {self.config.bootstrap} answers: {why}") from failure
 
     def _in_turn(self) -> list[Address]:
         """Return all brokers, suspects last, and else first who was asked longest ago."""

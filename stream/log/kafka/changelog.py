@@ -19,8 +19,8 @@ from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.log.changelog import ChangelogEntry, Changes
 from rowtide.stream.log.kafka.brokers import Brokers
 from rowtide.stream.log.kafka.errors import BrokerError
-from rowtide.stream.log.kafka.fetch import COMMITTED, NOT_YET, Partition, record_batches
-from rowtide.stream.log.kafka.fetch_bytes import Told
+from rowtide.stream.log.kafka.fetch import COMMITTED, NOT_YET, FetchPartition, record_batches
+from rowtide.stream.log.kafka.fetch_bytes import PartitionAnswer
 from rowtide.stream.log.kafka.transaction import Transactions
 
 __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
@@ -41,7 +41,7 @@ class KafkaChangelogWriter:
         self.name = f"{topic}[{partition}]"
         self._brokers = brokers
         self._place = (topic, partition)
-        self._partition = Partition(brokers, topic, partition)
+        self._partition = FetchPartition(brokers, topic, partition)
         self._transactions = Transactions(
             brokers, transactional_id, batch_bytes=BATCH_BYTES, last_s=FLUSH_S_MAX
         )
@@ -91,7 +91,7 @@ class KafkaChangelogReader:
     """Reads from any position to the last stable offset, see ``ChangelogReader``."""
 
     def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
-        self._partition = Partition(brokers, topic, partition)
+        self._partition = FetchPartition(brokers, topic, partition)
         self.position = 0
         """Next offset to read. Passes over aborted entries and markers too."""
 
@@ -131,7 +131,9 @@ class KafkaChangelogReader:
                 yield entries
 
 
-def committed(fetched: Told, offset: int, where: str) -> tuple[list[ChangelogEntry], int]:
+def committed(
+    fetched: PartitionAnswer, offset: int, where: str
+) -> tuple[list[ChangelogEntry], int]:
     """Return the committed entries from ``offset`` on, and the position after all batches."""
     entries: list[ChangelogEntry] = []
     aborted = sorted(fetched.aborted, key=lambda transaction: transaction[1], reverse=True)

@@ -18,9 +18,9 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import IncompatibleBrokerVersion
 
 from rowtide.stream.log.kafka import fetch_bytes, metadata, offsets, produce
-from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka.fetch_bytes import FetchRequest, PartitionAnswer
 from rowtide.stream.log.kafka.metadata import Metadata
-from rowtide.stream.log.kafka.produce import Appended
+from rowtide.stream.log.kafka.produce import ProduceResult
 
 __all__ = ["Channel"]
 
@@ -72,7 +72,7 @@ class Channel(asyncio.Protocol):
         *,
         timeout_ms: int,
         transactional_id: str | None = None,
-    ) -> Coroutine[Any, Any, Iterable[Appended]]:
+    ) -> Coroutine[Any, Any, Iterable[ProduceResult]]:
         """Append a batch to each topic's partition, see ``send``."""
         number, version = self._next(), _required(self._produce_version, produce)
         message = produce.request(
@@ -85,7 +85,9 @@ class Channel(asyncio.Protocol):
         )
         return self._read(self._write(message), partial(produce.answer, version, number))
 
-    def fetch(self, wanted: Wanted) -> Coroutine[Any, Any, dict[tuple[str, int], Told]]:
+    def fetch(
+        self, wanted: FetchRequest
+    ) -> Coroutine[Any, Any, dict[tuple[str, int], PartitionAnswer]]:
         """Fetch from many partitions, see ``send``."""
         number, version = self._next(), _required(self._fetch_version, fetch_bytes)
         message = fetch_bytes.request(version, number, CLIENT_ID_BYTES, wanted)

@@ -32,13 +32,13 @@ from rowtide.stream.log.kafka.config import (
     verified_settings,
 )
 from rowtide.stream.log.kafka.errors import BrokerError, NotDurable, code_name
-from rowtide.stream.log.kafka.fetch import Partition
+from rowtide.stream.log.kafka.fetch import FetchPartition
 from rowtide.stream.log.kafka.log import KafkaLog, append_many, read_many
 from rowtide.stream.log.kafka.metadata import PartitionFound, TopicFound
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.log.topics import TopicSpec
 
-__all__ = ["Cluster", "KafkaConfig"]
+__all__ = ["KafkaCluster", "KafkaConfig"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ WRONG_MAX = 3
 """Topics that a message names."""
 
 
-class Cluster:
+class KafkaCluster:
     """Administration and logs of one cluster. Start before use, stop when done.
 
     Who reads for long has ``brokers.watch`` run beside.
@@ -351,7 +351,7 @@ class Cluster:
 
     async def _await_leaders(self, spec: TopicSpec) -> None:
         for partition in range(spec.partitions):
-            await Partition(self.brokers, spec.name, partition).start()
+            await FetchPartition(self.brokers, spec.name, partition).start()
 
     async def _partitions(self, topic: str) -> Sequence[PartitionFound]:
         async def once() -> Sequence[PartitionFound]:

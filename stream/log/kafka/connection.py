@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 from rowtide.stream.log.kafka.channel import CLIENT_ID, Channel
 from rowtide.stream.log.kafka.config import KafkaConfig, Security
 
-__all__ = ["Address", "Connections", "NotConnected"]
+__all__ = ["Address", "BrokerUnreachable", "Connections"]
 
 Address = tuple[str, int]
 IDLE_S_MAX = 240.0
@@ -31,7 +31,7 @@ IDLE_S_MAX = 240.0
 broker is just closing: its outcome would be unknown for no reason."""
 
 
-class NotConnected(Exception):
+class BrokerUnreachable(Exception):
     """No connection could be opened, so nothing was sent."""
 
 
@@ -105,7 +105,7 @@ class Connections:
         except (OSError, KafkaError, TimeoutError) as error:
             host, port = address
             why = str(error) or type(error).__name__  # A TimeoutError has no text.
-            raise NotConnected(f"broker {host}:{port}: {why}") from error
+            raise BrokerUnreachable(f"broker {host}:{port}: {why}") from error
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:

@@ -15,13 +15,13 @@ from rowtide.core.values.errors import LogTrimmed, Unavailable
 from rowtide.stream.log.kafka.brokers import Brokers, Place
 from rowtide.stream.log.kafka.connection import Address
 from rowtide.stream.log.kafka.errors import BrokerError
-from rowtide.stream.log.kafka.fetch_bytes import ANY, Told, Wanted
+from rowtide.stream.log.kafka.fetch_bytes import ANY, FetchRequest, PartitionAnswer
 
 __all__ = [
     "COMMITTED",
     "EVERYTHING",
     "OFFSET_OUT_OF_RANGE",
-    "Partition",
+    "FetchPartition",
     "Place",
     "fetch_many",
     "record_batches",
@@ -39,7 +39,7 @@ NOT_YET = 78
 THROTTLED = 89
 
 
-class Partition:
+class FetchPartition:
     """One topic-partition, for reading."""
 
     def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
@@ -69,15 +69,15 @@ class Partition:
 
     async def fetch(
         self, offset: int, *, bytes_max: int, wait_s: float, isolation: int = EVERYTHING
-    ) -> Told:
+    ) -> PartitionAnswer:
         """Return batches from the one that contains ``offset`` on; none at the end after the wait.
 
         Raises ``LogTrimmed`` or ``Unavailable`` for an offset outside the bounds.
         """
         place = self.topic, self.partition
-        wanted = Wanted({place: offset}, wait_s, bytes_max, bytes_max, isolation)
+        wanted = FetchRequest({place: offset}, wait_s, bytes_max, bytes_max, isolation)
 
-        async def question(leader: Address) -> Told:
+        async def question(leader: Address) -> PartitionAnswer:
             # Above a quota a broker's answer tells of no partition.
             told = (await fetch_many(self.brokers, leader, wanted)).get(place)
             if told is None or told.error:
@@ -121,7 +121,9 @@ class Partition:
             raise Unavailable(f"bounds: {error}") from error
 
 
-async def fetch_many(brokers: Brokers, leader: Address, wanted: Wanted) -> dict[Place, Told]:
+async def fetch_many(
+    brokers: Brokers, leader: Address, wanted: FetchRequest
+) -> dict[Place, PartitionAnswer]:
     """Return what each topic's partition has from its offset on, in one request.
 
     A partition that the answer passes over has nothing to tell now. Raises one of ``LOST``.

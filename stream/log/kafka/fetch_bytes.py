@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rowtide.stream.log.kafka import wire
 from rowtide.stream.log.kafka.wire import NO_REPLICA, NUMBER_BYTES, list_at, text_at
 
-__all__ = ["ANY", "API_KEY", "VERSIONS", "Told", "Wanted", "answer", "request"]
+__all__ = ["ANY", "API_KEY", "VERSIONS", "FetchRequest", "PartitionAnswer", "answer", "request"]
 
 API_KEY = 1
 VERSIONS = (9, 9)
@@ -44,7 +44,7 @@ _TOPICS_AT = _CODE_AT + _CODE.size + NUMBER_BYTES
 """Behind the session's number."""
 
 
-class Wanted(NamedTuple):
+class FetchRequest(NamedTuple):
     """What is asked for: by topic and partition the next offset, and bounds on the answer.
 
     ``bytes_max`` bounds the whole, which is filled in the order of ``offsets``. ``epochs`` are the
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
     epochs: Mapping[tuple[str, int], int] = MappingProxyType({})
 
 
-class Told(NamedTuple):
+class PartitionAnswer(NamedTuple):
     """What a fetch says of one partition, as of the answer.
 
     ``end`` is its next offset, ``stable`` the last stable one: transactions below it are decided.
@@ -74,7 +74,7 @@ class Told(NamedTuple):
     batches: bytes
 
 
-def request(version: int, correlation_id: int, client_id: bytes, wanted: Wanted) -> bytes:
+def request(version: int, correlation_id: int, client_id: bytes, wanted: FetchRequest) -> bytes:
     """Return a request, without its length."""
     offsets, wait_s, bytes_each, bytes_max, isolation, epochs = wanted
     wait_ms = int(wait_s * 1000)
@@ -89,14 +89,14 @@ def request(version: int, correlation_id: int, client_id: bytes, wanted: Wanted)
     return asked + _NOTHING_FORGOTTEN
 
 
-def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], Told]:
+def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], PartitionAnswer]:
     """Take an answer apart, without its length. Raises ``ValueError`` for any other bytes."""
     return wire.answered(correlation_id, frame, _told)
 
 
-def _told(frame: bytes) -> tuple[dict[tuple[str, int], Told], int]:
+def _told(frame: bytes) -> tuple[dict[tuple[str, int], PartitionAnswer], int]:
     """Return what an answer tells, and where it ends."""
-    found: dict[tuple[str, int], Told] = {}
+    found: dict[tuple[str, int], PartitionAnswer] = {}
     (code,) = _CODE.unpack_from(frame, _CODE_AT)
     if code:
         raise ValueError(f"a fetch was refused whole: error {code}")
@@ -114,5 +114,5 @@ def _told(frame: bytes) -> tuple[dict[tuple[str, int], Told], int]:
             size, at = list_at(frame, at)
             batches = frame[at : at + max(0, size)]
             at += max(0, size)
-            found[topic, partition] = Told(code, end, stable, aborted, batches)
+            found[topic, partition] = PartitionAnswer(code, end, stable, aborted, batches)
     return found, at

@@ -23,12 +23,12 @@ from rowtide.stream.log.kafka.errors import BrokerError
 from rowtide.stream.log.kafka.fetch import (
     EVERYTHING,
     OFFSET_OUT_OF_RANGE,
-    Partition,
+    FetchPartition,
     Place,
     fetch_many,
     record_batches,
 )
-from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka.fetch_bytes import FetchRequest, PartitionAnswer
 from rowtide.stream.log.log import Entry
 
 __all__ = ["KafkaLog", "append_many", "read_many"]
@@ -45,7 +45,7 @@ class KafkaLog:
         self.place = (topic, partition)
         self.name = f"{topic}[{partition}]"
         self.brokers = brokers
-        self._reader = Partition(brokers, topic, partition)
+        self._reader = FetchPartition(brokers, topic, partition)
         self._in_flight: Append | None = None
 
     async def append(self, entries: Entries, *, deadline_s: float) -> int:
@@ -163,7 +163,7 @@ async def read_many(
     """Read several logs, each from its offset on, see ``LogCluster``: one request per leader."""
     brokers = items[0][0].brokers
     groups: dict[Address, dict[Place, int]] = {}
-    found: dict[Place, Told | StoreError] = {}
+    found: dict[Place, PartitionAnswer | StoreError] = {}
     try:
         for log, offset in items:
             try:
@@ -174,7 +174,7 @@ async def read_many(
         logger.debug("logs are read later: %s", error)
     asked = {
         leader: _tell(
-            brokers, leader, Wanted(offsets, wait_s, bytes_max, bytes_max, EVERYTHING), found
+            brokers, leader, FetchRequest(offsets, wait_s, bytes_max, bytes_max, EVERYTHING), found
         )
         for leader, offsets in groups.items()
     }
@@ -196,7 +196,10 @@ async def _of_each(
 
 
 async def _tell(
-    brokers: Brokers, leader: Address, wanted: Wanted, found: dict[Place, Told | StoreError]
+    brokers: Brokers,
+    leader: Address,
+    wanted: FetchRequest,
+    found: dict[Place, PartitionAnswer | StoreError],
 ) -> None:
     """Add what one broker tells of its logs to ``found``."""
     try:
@@ -208,7 +211,7 @@ async def _tell(
 
 
 async def _read(
-    log: KafkaLog, offset: int, told: Told | StoreError | None
+    log: KafkaLog, offset: int, told: PartitionAnswer | StoreError | None
 ) -> list[Entry] | StoreError:
     """Return what was told of one log from ``offset`` on, or why it is not known."""
     try:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rowtide.stream.log.kafka import wire
 from rowtide.stream.log.kafka.wire import NUMBER_BYTES, list_at, text_at
 
-__all__ = ["ALL_IN_SYNC", "API_KEY", "VERSIONS", "Appended", "answer", "request"]
+__all__ = ["ALL_IN_SYNC", "API_KEY", "VERSIONS", "ProduceResult", "answer", "request"]
 
 API_KEY = 0
 VERSIONS = (3, 7)
@@ -37,7 +37,7 @@ _LOG_START_BYTES = 8
 _THROTTLE_BYTES = 4
 
 
-class Appended(NamedTuple):
+class ProduceResult(NamedTuple):
     """What became of one partition's batch: an error code, 0 for none, and its base offset."""
 
     topic: str
@@ -66,21 +66,21 @@ def request(
     return wire.request((API_KEY, version), correlation_id, client_id, begin, partitions)
 
 
-def answer(version: int, correlation_id: int, frame: bytes) -> Iterable[Appended]:
+def answer(version: int, correlation_id: int, frame: bytes) -> Iterable[ProduceResult]:
     """Take an answer apart, without its length. Raises ``ValueError`` for any other bytes."""
     skipped = _LOG_START_BYTES if version >= WITH_LOG_START else 0
     return wire.answered(correlation_id, frame, partial(_appended, skipped))
 
 
-def _appended(skipped: int, frame: bytes) -> tuple[list[Appended], int]:
+def _appended(skipped: int, frame: bytes) -> tuple[list[ProduceResult], int]:
     """Return what an answer tells, and where it ends; ``skipped`` bytes follow each partition."""
-    found: list[Appended] = []
+    found: list[ProduceResult] = []
     topics, at = list_at(frame, NUMBER_BYTES)
     for _ in range(topics):
         topic, at = text_at(frame, at)
         partitions, at = list_at(frame, at)
         for _ in range(partitions):
             partition, code, offset, _timestamp = _PARTITION.unpack_from(frame, at)
-            found.append(Appended(topic, partition, code, offset))
+            found.append(ProduceResult(topic, partition, code, offset))
             at += _PARTITION.size + skipped
     return found, at + _THROTTLE_BYTES

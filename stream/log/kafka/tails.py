@@ -23,14 +23,14 @@ from rowtide.stream.log.kafka.errors import BrokerError
 from rowtide.stream.log.kafka.fetch import (
     EVERYTHING,
     OFFSET_OUT_OF_RANGE,
-    Partition,
+    FetchPartition,
     Place,
     fetch_many,
 )
-from rowtide.stream.log.kafka.fetch_bytes import Told, Wanted
+from rowtide.stream.log.kafka.fetch_bytes import FetchRequest, PartitionAnswer
 from rowtide.stream.log.kafka.log import decoded
 from rowtide.stream.log.log import Entry
-from rowtide.stream.log.tails import Follower, Tail
+from rowtide.stream.log.tails import Tail, TailFollower
 
 __all__ = ["LogTails"]
 
@@ -62,7 +62,7 @@ class LogTails:
         self._groups: dict[Address, dict[str, Tail]] = {}
         self._wake = asyncio.Event()
 
-    def follow(self, topic: str, offset: int, follower: Follower) -> Tail:
+    def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
         """Tell ``follower`` what partition 0 of a topic has from ``offset`` on."""
         tail = Tail(topic, offset, follower)
         self._unplaced.append(tail)
@@ -98,7 +98,7 @@ class LogTails:
         for tail in due:
             try:
                 async with asyncio.timeout(PLACE_S):
-                    tail.least = await Partition(self._brokers, tail.topic, 0).end()
+                    tail.least = await FetchPartition(self._brokers, tail.topic, 0).end()
                     leader = await self._brokers.leader(tail.topic, 0)
             except (*LOST, BrokerError, StoreError) as error:
                 self._later(tail, error)
@@ -118,7 +118,7 @@ class LogTails:
                 asked_s = self._clock_s()
                 try:
                     offsets = {(topic, 0): tail.offset for topic, tail in asked.items()}
-                    wanted = Wanted(offsets, WAIT_S, BYTES_EACH, BYTES_MAX, EVERYTHING)
+                    wanted = FetchRequest(offsets, WAIT_S, BYTES_EACH, BYTES_MAX, EVERYTHING)
                     told = await fetch_many(self._brokers, leader, wanted)
                 except LOST as error:
                     for tail in asked.values():
@@ -133,7 +133,7 @@ class LogTails:
         self,
         group: dict[str, Tail],
         asked: dict[str, Tail],
-        told: dict[Place, Told],
+        told: dict[Place, PartitionAnswer],
         asked_s: float,
     ) -> bool:
         """Hand over what a fetch brought; return whether there were entries."""
@@ -162,9 +162,9 @@ class LogTails:
                 await asyncio.sleep(0)
         return any_entries
 
-    async def _entries(self, tail: Tail, answer: Told) -> list[Entry]:
+    async def _entries(self, tail: Tail, answer: PartitionAnswer) -> list[Entry]:
         if answer.error == OFFSET_OUT_OF_RANGE:
-            await Partition(self._brokers, tail.topic, 0).refuse(tail.offset)
+            await FetchPartition(self._brokers, tail.topic, 0).refuse(tail.offset)
             raise Unavailable(f"{tail.topic}: its bounds just moved")
         if answer.error:
             raise BrokerError(answer.error, tail.topic)

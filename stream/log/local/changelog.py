@@ -32,8 +32,8 @@ from rowtide.stream.log.local.layout import (
     tombstone_key,
 )
 from rowtide.stream.log.local.log import require_size
-from rowtide.stream.log.local.partition import Partition
-from rowtide.stream.log.local.store import Batch
+from rowtide.stream.log.local.partition import LocalPartition
+from rowtide.stream.log.local.store import AtomicWrite
 
 if TYPE_CHECKING:
     from rowtide.stream.log.local.cluster import LocalCluster
@@ -76,7 +76,7 @@ class LocalChangelogWriter:
         partition = self._cluster.partition(*self._place)
         tenure = self._cluster.tenures[self._id] = object()
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             low = entry_key(partition.number, partition.planned.end)
             batch.delete_range(low, entry_key(partition.number + 1, 0))
             return 0
@@ -107,7 +107,7 @@ class LocalChangelogWriter:
         return position
 
     async def _write_parts(
-        self, partition: Partition, tenure: object, changes: Changes
+        self, partition: LocalPartition, tenure: object, changes: Changes
     ) -> tuple[int, list[bytes]]:
         """Write all but the last part behind the end; return the offset behind it, and it."""
         offset = partition.bounds.end
@@ -130,9 +130,9 @@ class LocalChangelogWriter:
         return offset, part
 
     async def _write_part(
-        self, partition: Partition, tenure: object, offset: int, part: list[bytes]
+        self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
     ) -> None:
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             self._require(tenure)
             _put(batch, partition, offset, part)
             return 0
@@ -141,11 +141,11 @@ class LocalChangelogWriter:
         await self._cluster.written(where, fill, partition.settle, size=PART_BYTES)
 
     async def _commit(
-        self, partition: Partition, tenure: object, offset: int, part: list[bytes]
+        self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
     ) -> int:
         """Write the last part and move the end behind it; return the new end."""
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             self._require(tenure)
             _put(batch, partition, offset, part)
             end = offset + len(part) + 1
@@ -161,7 +161,7 @@ class LocalChangelogWriter:
 
     # Compaction.
 
-    async def _compact(self, partition: Partition) -> None:
+    async def _compact(self, partition: LocalPartition) -> None:
         """Let each key stand once, as far as is committed. What fails is done by the next flush."""
         try:
             async with partition.compacting:
@@ -171,7 +171,7 @@ class LocalChangelogWriter:
         except StoreError as error:
             logger.warning("%s is compacted later: %s", partition.name, error)
 
-    async def _compact_some(self, partition: Partition) -> None:
+    async def _compact_some(self, partition: LocalPartition) -> None:
         number, end = partition.number, partition.bounds.end
         entries = _entries(self._cluster, partition, partition.bounds.compacted, end)
         upto = entries[-1].offset + 1 if len(entries) == PAGE else end
@@ -181,7 +181,7 @@ class LocalChangelogWriter:
         keys = [latest_key(number, key) for key in latest]
         former = dict(zip(latest, self._cluster.store.get_many(keys), strict=True))
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             for entry in entries:
                 if latest[entry.key] is not entry:
                     batch.delete(entry_key(number, entry.offset))
@@ -198,7 +198,7 @@ class LocalChangelogWriter:
 
         await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
 
-    async def _drop_tombstones(self, partition: Partition) -> None:
+    async def _drop_tombstones(self, partition: LocalPartition) -> None:
         """Delete tombstones that are older than a day, some of them at a time."""
         number, before_ms = partition.number, self._cluster.clock_ms() - TOMBSTONES_KEPT_MS
         noted = self._cluster.store.scan(tombstone_key(number, 0), tombstone_key(number + 1, 0))
@@ -211,7 +211,7 @@ class LocalChangelogWriter:
             return
         stored = self._cluster.store.get_many([entry_key(number, offset) for offset in old])
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             for offset, value in zip(old, stored, strict=True):
                 batch.delete(tombstone_key(number, offset))
                 batch.delete(entry_key(number, offset))
@@ -257,13 +257,13 @@ class LocalChangelogReader:
         return self._cluster.partition(*self._place).bounds
 
 
-def _put(batch: Batch, partition: Partition, offset: int, part: list[bytes]) -> None:
+def _put(batch: AtomicWrite, partition: LocalPartition, offset: int, part: list[bytes]) -> None:
     for at, value in enumerate(part, offset):
         batch.put(entry_key(partition.number, at), value)
 
 
 def _entries(
-    cluster: LocalCluster, partition: Partition, start: int, until: int
+    cluster: LocalCluster, partition: LocalPartition, start: int, until: int
 ) -> list[ChangelogEntry]:
     """Return a page of entries with start <= offset < until."""
     number = partition.number

@@ -24,8 +24,8 @@ from rowtide.stream.log.local.layout import (
     topic_key,
 )
 from rowtide.stream.log.local.log import LocalLog
-from rowtide.stream.log.local.partition import Partition, growth
-from rowtide.stream.log.local.store import Batch, Store
+from rowtide.stream.log.local.partition import LocalPartition, growth
+from rowtide.stream.log.local.store import AtomicWrite, Store
 from rowtide.stream.log.local.writer import GroupWriter, Job
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.log.topics import TopicSpec
@@ -56,7 +56,7 @@ class LocalCluster:
         """Who has fenced last, by transactional id."""
         self._prefix = prefix
         self._topics: dict[str, Topic] = {}
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], LocalPartition] = {}
         self._next = 0
         """Number of the next partition to be made."""
         self._is_open = False
@@ -94,7 +94,7 @@ class LocalCluster:
     async def written(
         self,
         where: str,
-        fill: Callable[[Batch], int],
+        fill: Callable[[AtomicWrite], int],
         settle: Callable[[], None],
         *,
         size: int = 0,
@@ -102,7 +102,7 @@ class LocalCluster:
         """Have something written; return what ``fill`` returned once it is on the disk."""
         return await self.writer.submit(where, fill, settle, size=size).done
 
-    def partition(self, topic: str, number: int) -> Partition:
+    def partition(self, topic: str, number: int) -> LocalPartition:
         """Return a partition. Raises ``Unavailable`` where there is none, or it can't be used."""
         self.writer.require_open(topic)
         partition = self._partitions.get((topic, number))
@@ -166,9 +166,9 @@ class LocalCluster:
                 found.append(error)
         return found
 
-    def _at_their_ends(self, items: Reads) -> list[Partition]:
+    def _at_their_ends(self, items: Reads) -> list[LocalPartition]:
         """Return the partitions that have nothing to read at the offset that is asked for."""
-        waiting: list[Partition] = []
+        waiting: list[LocalPartition] = []
         for log, offset in items:
             assert isinstance(log, LocalLog), "the log is not of a local cluster"
             try:
@@ -207,7 +207,7 @@ class LocalCluster:
     async def _create(self, specs: Sequence[TopicSpec]) -> None:
         made: dict[str, Topic] = {}
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             # Only here: a change whose caller was cancelled may have been written in the meantime.
             for spec in specs:
                 if spec.name not in self._topics and spec.name not in made:
@@ -233,7 +233,7 @@ class LocalCluster:
     async def _delete(self, names: Sequence[str]) -> None:
         gone: dict[str, Topic] = {}
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             # Only here, as in ``_create``.
             gone.update({name: self._topics[name] for name in names if name in self._topics})
             for name, (first, count) in gone.items():
@@ -257,7 +257,7 @@ class LocalCluster:
 
         await self.written(f"delete {', '.join(names)}", fill, settle)
 
-    def _partitions_of(self, topics: dict[str, Topic]) -> list[Partition]:
+    def _partitions_of(self, topics: dict[str, Topic]) -> list[LocalPartition]:
         places = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
         return [self._partitions[place] for place in places if place in self._partitions]
 
@@ -282,7 +282,7 @@ class LocalCluster:
             number = topic.first + at
             partition = self._partitions.get((name, at))
             if partition is None or partition.number != number:
-                partition = Partition(number, f"{name}[{at}]", bounds.get(number, Bounds()))
+                partition = LocalPartition(number, f"{name}[{at}]", bounds.get(number, Bounds()))
                 self._partitions[name, at] = partition
             partition.deleted = False
             partition.reload(bounds.get(number, Bounds()))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.stream.log.local.layout import entry_key, entry_of, entry_value, offset_of
-from rowtide.stream.log.local.partition import Partition, growth
-from rowtide.stream.log.local.store import Batch
+from rowtide.stream.log.local.partition import LocalPartition, growth
+from rowtide.stream.log.local.store import AtomicWrite
 from rowtide.stream.log.local.writer import Job
 from rowtide.stream.log.log import Entry
 
@@ -52,7 +52,7 @@ class LocalLog:
         require_size(size, f"append to {self.name}")
         partition = self.partition()
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             if partition.deleted:
                 raise Unavailable(f"append to {self.name}: the topic was deleted")
             base = partition.planned.end
@@ -91,7 +91,7 @@ class LocalLog:
             await asyncio.sleep(0)
 
     def _read_slice(
-        self, partition: Partition, offset: int, bytes_max: int
+        self, partition: LocalPartition, offset: int, bytes_max: int
     ) -> tuple[list[Entry], int]:
         """Return the entries that fit, one at least, and their size."""
         number, end = partition.number, partition.bounds.end
@@ -124,7 +124,7 @@ class LocalLog:
         if before > partition.bounds.end:
             partition.require(before)
 
-        def fill(batch: Batch) -> int:
+        def fill(batch: AtomicWrite) -> int:
             start = partition.planned.start
             if before > start and not partition.deleted:
                 number = partition.number
@@ -145,7 +145,7 @@ class LocalLog:
         if not job.done.done():
             job.done.set_exception(self._cluster.writer.give_up(job, why))
 
-    def partition(self) -> Partition:
+    def partition(self) -> LocalPartition:
         """Return the partition. Raises ``Unavailable`` where there is none, or it can't be used."""
         return self._cluster.partition(*self.place)
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 
 from rowtide.core.values.errors import LogTrimmed, Unavailable
 from rowtide.stream.log.local.layout import Bounds, bounds_key
-from rowtide.stream.log.local.store import Batch
+from rowtide.stream.log.local.store import AtomicWrite
 
-__all__ = ["Partition", "growth"]
+__all__ = ["LocalPartition", "growth"]
 
 
-class Partition:
+class LocalPartition:
     """A partition. ``number`` is its place in the database, ``name`` is for people."""
 
     def __init__(self, number: int, name: str, bounds: Bounds) -> None:
@@ -39,7 +39,7 @@ class Partition:
         """
         return max(self.bounds.start, self.planned.start)
 
-    def plan(self, batch: Batch, bounds: Bounds) -> None:
+    def plan(self, batch: AtomicWrite, bounds: Bounds) -> None:
         """Let a batch make ``bounds`` ours."""
         self.planned = bounds
         batch.put(bounds_key(self.number), bounds.encoded())
@@ -82,7 +82,7 @@ class Partition:
         self._waiters.pop(waiter, None)
 
 
-async def growth(partitions: Iterable[Partition], wait_s: float) -> None:
+async def growth(partitions: Iterable[LocalPartition], wait_s: float) -> None:
     """Return when one of the partitions has grown, or after ``wait_s``."""
     waiting = list(partitions)
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

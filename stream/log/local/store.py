@@ -37,14 +37,14 @@ from rowtide.stream.log.local.layout import (
     number_of,
 )
 
-__all__ = ["Batch", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed"]
+__all__ = ["AtomicWrite", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed"]
 
 WRITE_BUFFER_BYTES = 16 << 20
 """What is read again after kill -9 is a few times as much; so is the memory."""
 CACHE_BYTES = 4 << 20
 
 
-class Batch(Protocol):
+class AtomicWrite(Protocol):
     """What is written at once, or not at all."""
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -71,11 +71,11 @@ class Store(Protocol):
         """Release it. What was written stays."""
         ...
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> AtomicWrite:
         """Return an empty batch."""
         ...
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: AtomicWrite) -> None:
         """Write a batch and sync it, see ``LogStore.write``."""
         ...
 
@@ -167,11 +167,11 @@ class LogStore(Store):
             except Exception:  # noqa: BLE001 - It flushes; all of it is in the write-ahead log.
                 return
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> AtomicWrite:
         """Return an empty batch."""
-        return cast(Batch, WriteBatch(raw_mode=True))
+        return cast(AtomicWrite, WriteBatch(raw_mode=True))
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: AtomicWrite) -> None:
         """Write a batch and sync it. Raises ``WriteFailed``: whether it was written is unknown."""
         try:
             self._opened().write(cast(Any, batch), self._synced)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.log.changelog import Fenced
-from rowtide.stream.log.local.store import Batch, Store, StoreBusy, WriteFailed
+from rowtide.stream.log.local.store import AtomicWrite, Store, StoreBusy, WriteFailed
 
 __all__ = ["GroupWriter", "Job"]
 
@@ -39,7 +39,7 @@ class Job:
     """Something to be written. ``done`` tells what ``fill`` has returned."""
 
     where: str
-    fill: Callable[[Batch], int]
+    fill: Callable[[AtomicWrite], int]
     settle: Callable[[], None]
     bytes: int
     done: asyncio.Future[int]
@@ -89,7 +89,12 @@ class GroupWriter:
             raise Unavailable(f"{where}: the log does not answer: {self._failure}")
 
     def submit(
-        self, where: str, fill: Callable[[Batch], int], settle: Callable[[], None], *, size: int = 0
+        self,
+        where: str,
+        fill: Callable[[AtomicWrite], int],
+        settle: Callable[[], None],
+        *,
+        size: int = 0,
     ) -> Job:
         """Take a job. Raises ``Unavailable`` where the store failed."""
         self.require_open(where)

@@ -9,7 +9,7 @@ from rowtide.core.cluster.lease import LeaseView
 from rowtide.stream.log.log import Log
 from rowtide.stream.log.shared_work import SharedWork
 
-__all__ = ["UNREAD", "Held", "Watched"]
+__all__ = ["UNREAD", "HeldLease", "Watched"]
 
 UNREAD = -1
 """In place of an offset: what comes next is the first record that is kept."""
@@ -20,7 +20,7 @@ broker answers, all later ones fail at once."""
 
 
 @dataclass(slots=True)
-class Held:
+class HeldLease:
     """This worker's claim on one slot. ``sent_s`` is when the last confirmed renewal was sent."""
 
     claim: int

@@ -38,7 +38,7 @@ from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.appender import BACKOFF_S, READ_BYTES
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
-from rowtide.stream.slot.lease.held_leases import UNREAD, Held, Watched
+from rowtide.stream.slot.lease.held_leases import UNREAD, HeldLease, Watched
 
 __all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
 
@@ -106,7 +106,7 @@ class LeaseKeeper:
         self._address = address
         self._ended = {*dead, owner}
         self._settings = settings
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldLease] = {}
         self._watched: dict[int, Watched] = {}
         self._followed: set[Hashable] = set()
         """The brokers of whose leases somebody follows those of others."""
@@ -130,7 +130,7 @@ class LeaseKeeper:
             return Unavailable()
         return LeaseLapsed(partial(self._renewal, slot, held, now_s + wait_s))
 
-    async def _renewal(self, slot: int, held: Held, until_s: float) -> None:
+    async def _renewal(self, slot: int, held: HeldLease, until_s: float) -> None:
         """Return once a lease holds again, is lost or released, or has lapsed for too long.
 
         A renewal that stands at the offset it names proves that nobody has claimed the slot since.
@@ -331,7 +331,7 @@ class LeaseKeeper:
         claim, sent_s = await self._append_claim(log, view, watched)
         # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
         # up to our claim: the append rule made sure of it.
-        held = self._held[slot] = Held(claim, log, view, sent_s)
+        held = self._held[slot] = HeldLease(claim, log, view, sent_s)
         self._counts.claims += 1
         wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
         if wait_s > 0:
@@ -356,7 +356,7 @@ class LeaseKeeper:
         await held.proofs.since(lambda: self._prove(slot, held))
         return not held.lost
 
-    async def _prove(self, slot: int, held: Held) -> None:
+    async def _prove(self, slot: int, held: HeldLease) -> None:
         """Append a renewal until one stands where it says, unless another's later claim is found.
 
         What stands before it was read by then. It lengthens our lease only for those who read it.
@@ -381,7 +381,7 @@ class LeaseKeeper:
             if held.view.end <= base:
                 raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
 
-    def _overtaken(self, held: Held) -> bool:
+    def _overtaken(self, held: HeldLease) -> bool:
         """True if a later claim than ours was read. Then the slot is lost."""
         last = held.view.last
         if not held.lost and (last is None or last.claim != held.claim):
@@ -405,7 +405,7 @@ class LeaseKeeper:
             await log.disconnect()
             await held.log.disconnect()
 
-    async def _append_release(self, held: Held, log: Log) -> None:
+    async def _append_release(self, held: HeldLease, log: Log) -> None:
         """Append a release until one stands: a renewal under way may take its place."""
         while True:
             at = held.view.end
@@ -429,7 +429,7 @@ class LeaseKeeper:
 
         Those that one broker leads are in one request.
         """
-        by_leader: defaultdict[Hashable, list[tuple[int, Held]]] = defaultdict(list)
+        by_leader: defaultdict[Hashable, list[tuple[int, HeldLease]]] = defaultdict(list)
         for slot, held in self._held.items():
             if not held.under_way and not self._overtaken(held):
                 held.under_way = True
@@ -437,7 +437,9 @@ class LeaseKeeper:
         for leader, holding in by_leader.items():
             tasks.create_task(self._renew(holding, tasks), name=f"renewals at {leader}")
 
-    async def _renew(self, holding: Sequence[tuple[int, Held]], tasks: asyncio.TaskGroup) -> None:
+    async def _renew(
+        self, holding: Sequence[tuple[int, HeldLease]], tasks: asyncio.TaskGroup
+    ) -> None:
         """Renew leases in one request. What follows from the answers is left to ``tasks``."""
         sent_s = self._clock_s()
         items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for _, held in holding]
@@ -454,7 +456,7 @@ class LeaseKeeper:
                 continue
             held.under_way = False
 
-    def _renewed(self, held: Held, at: int, answer: int | StoreError, sent_s: float) -> bool:
+    def _renewed(self, held: HeldLease, at: int, answer: int | StoreError, sent_s: float) -> bool:
         """Record the result of a renewal that named the offset ``at``. True if it is valid."""
         if answer != at:
             self._counts.renewals_failed += 1
@@ -465,7 +467,7 @@ class LeaseKeeper:
         self._counts.renewals += 1
         return True
 
-    async def _settle(self, slot: int, held: Held) -> None:
+    async def _settle(self, slot: int, held: HeldLease) -> None:
         """Find out what became of a renewal that may have been written, if not where it says.
 
         That is tried for as long as the slot is ours: who is asked in vain may be deposed by then.
@@ -486,7 +488,7 @@ class LeaseKeeper:
             self._overtaken(held)
             return
 
-    async def _trim(self, held: Held, at: int) -> None:
+    async def _trim(self, held: HeldLease, at: int) -> None:
         """Drop what stands before a renewal of ours that is valid.
 
         The renewal stays: what may stand behind it is void perhaps, and a former owner that finds
@@ -497,7 +499,7 @@ class LeaseKeeper:
         except StoreError as error:
             logger.info("%s: trimmed later: %s", held.log.name, error)
 
-    def _record(self, held: Held, kind: str) -> bytes:
+    def _record(self, held: HeldLease, kind: str) -> bytes:
         return self._encoded(held.view.end, kind, held.claim)
 
     def _encoded(self, at: int, kind: str, claim: int) -> bytes:

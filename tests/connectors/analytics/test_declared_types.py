@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.values.variant import Scalar
@@ -62,7 +62,7 @@ def types_of(kind: str) -> dict[str, str]:
 def made(kind: str, folder: Path, columns: Mapping[str, str] | None = None) -> AnySink:
     declared = types_of(kind) if columns is None else columns
     fields = Fields(settings(kind, folder, declared), "connectors.x.sink")
-    sink = make_sink(fields, Surroundings("x", str(folder)))
+    sink = make_sink(fields, ConnectorContext("x", str(folder)))
     fields.done()
     return sink  # type: ignore[return-value]
 
@@ -232,7 +232,7 @@ async def test_a_delta_table_of_declared_types_is_compacted_and_snapshots_end_ro
 ) -> None:
     fields = settings("delta", tmp_path, DECLARED) | {"compact_every": 2}
     sink: AnySink = make_sink(  # type: ignore[assignment]
-        Fields(fields, "sink"), Surroundings("x", str(tmp_path))
+        Fields(fields, "sink"), ConnectorContext("x", str(tmp_path))
     )
     await sink.open(SHAPE)
     for at, columns in enumerate(FIT):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.core.values.errors import Unavailable
 from tests.connectors.analytics.facts import SHAPE
 
-PLACE = Surroundings("x", "/nowhere")
+PLACE = ConnectorContext("x", "/nowhere")
 
 
 def test_names_that_would_need_escapes_are_refused() -> None:

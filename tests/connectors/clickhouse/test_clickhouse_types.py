@@ -10,11 +10,11 @@ import pytest
 from demo.servers.clickhouse import Clickhouse
 from rowtide.connectors.declared_types import LogicalType, type_of_kind
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSink
 from rowtide.connectors.sinks.clickhouse.stored_types import held_value, stored_values
-from rowtide.connectors.sinks.columnar.layout import Column
+from rowtide.connectors.sinks.columnar.layout import TargetColumn
 from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.values.variant import Scalar
 from tests.connectors.analytics.facts import KEYS, SHAPE, STAMP_FIRST, State, batch_of, row_of
@@ -47,7 +47,7 @@ UNFIT: list[Columns] = [
 def made(url: str, view: str, columns: Mapping[str, str] = DECLARED) -> ClickhouseSink:
     given = {"kind": "clickhouse", "url": url, "view": view, "columns": dict(columns)}
     fields = Fields(given, "connectors.x.sink")
-    sink = make_sink(fields, Surroundings("x", "/nowhere"))
+    sink = make_sink(fields, ConnectorContext("x", "/nowhere"))
     fields.done()
     assert isinstance(sink, ClickhouseSink)
     return sink
@@ -209,6 +209,6 @@ def test_a_value_is_stored_as_an_integer_and_read_back(line: str) -> None:
     assert isinstance(declared, LogicalType)
     converted = declared.convert(value)
     assert stored_values(("v", declared), [converted, None]) == [int(integer), None]
-    held = held_value(Column("v", kind, "v"), int(integer))
+    held = held_value(TargetColumn("v", kind, "v"), int(integer))
     assert isinstance(held, str)
     assert declared.convert(held) == converted

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
 from rowtide.core.values.errors import Unavailable
@@ -128,7 +128,7 @@ async def test_a_file_is_let_go_when_no_change_comes(tmp_path: Path) -> None:
 
 async def test_names_are_what_the_settings_say(tmp_path: Path) -> None:
     given = {"kind": "duckdb", "view": "Odd name", "copy_every_s": 0}
-    sink = make_sink(Fields(given, "connectors.x.sink"), Surroundings("x", str(tmp_path)))
+    sink = make_sink(Fields(given, "connectors.x.sink"), ConnectorContext("x", str(tmp_path)))
     await sink.open(SHAPE)
     await sink.apply(batch_of(State(KEYS[0], 1, {"select": 1, "a b": 2, "customer": 3})))
     await sink.close()
@@ -139,7 +139,7 @@ async def test_names_are_what_the_settings_say(tmp_path: Path) -> None:
 def test_a_setting_with_a_typing_error_is_refused(tmp_path: Path) -> None:
     fields = Fields({"kind": "duckdb", "fiel": "x"}, "connectors.x.sink")
     with pytest.raises(SettingsRefused, match="fiel"):
-        make_sink(fields, Surroundings("x", str(tmp_path)))
+        make_sink(fields, ConnectorContext("x", str(tmp_path)))
 
 
 async def test_floors_that_newer_ones_hide_are_forgotten(tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ async def test_a_view_shows_an_attribute_in_the_type_that_is_declared(
 def test_what_is_no_type_of_a_view_is_refused(text: str, tmp_path: Path) -> None:
     fields = Fields({"kind": "duckdb", "columns": {"v": text}}, "sink")
     with pytest.raises(SettingsRefused, match=r"sink\.columns\.v must be DECIMAL"):
-        make_sink(fields, Surroundings("c", str(tmp_path)))
+        make_sink(fields, ConnectorContext("c", str(tmp_path)))

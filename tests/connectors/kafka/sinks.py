@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.kafka.sink import KafkaSink
 from rowtide.stream.log.kafka.changelog import KafkaChangelogReader
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
-from rowtide.stream.log.kafka.fetch import Partition
+from rowtide.stream.log.kafka.fetch import FetchPartition
 
 __all__ = ["Told", "kafka_sink", "opened", "records", "told"]
 
@@ -31,7 +31,7 @@ class Told(NamedTuple):
 def kafka_sink(broker: str, topic: str, **settings: object) -> KafkaSink:
     """Return a sink by its settings, as the runtime does."""
     fields = Fields({"kind": "kafka", "brokers": broker, "topic": topic, **settings}, "test")
-    sink = make_sink(fields, Surroundings("test", ""))
+    sink = make_sink(fields, ConnectorContext("test", ""))
     assert isinstance(sink, KafkaSink)
     return sink
 
@@ -52,10 +52,10 @@ async def opened(
 async def records(broker: str, topic: str, partitions: int = 1) -> list[tuple[int, Any]]:
     """Return what is committed in a topic, as (partition, entry)."""
     found: list[tuple[int, Any]] = []
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         for partition in range(partitions):
             reader = KafkaChangelogReader(cluster.brokers, topic, partition)
-            end = await Partition(cluster.brokers, topic, partition).decided_end()
+            end = await FetchPartition(cluster.brokers, topic, partition).decided_end()
             async for entries in reader.read(0, end):
                 found += [(partition, entry) for entry in entries]
     return found

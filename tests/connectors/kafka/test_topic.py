@@ -12,7 +12,7 @@ from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.core.records.change import DELETE, ROW, UPDATE
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka.sinks import opened, told
 from tests.connectors.row_histories import MIXED, deleted, put, row_key, shape
@@ -148,7 +148,7 @@ async def test_a_row_out_of_its_turn_is_always_new(broker: str, topic: str) -> N
 async def test_a_row_that_the_topic_does_not_take_is_refused_and_the_others_flow(
     broker: str, topic: str
 ) -> None:
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         limit = {"max.message.bytes": "20000"}
         await cluster.create_topic(topic, partitions=1, replicas=1, settings=limit)
     rows = [put(STAMP, [1], {"a": "x" * 30_000}, sequence=1), put(STAMP, [2], {}, sequence=2)]
@@ -163,7 +163,7 @@ async def test_what_is_refused_is_so_again_where_the_batch_comes_again(
     broker: str, topic: str
 ) -> None:
     """It was below the mark: with its parking cut short it was neither parked nor in the topic."""
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         limit = {"max.message.bytes": "20000"}
         await cluster.create_topic(topic, partitions=1, replicas=1, settings=limit)
     rows = [put(STAMP, [1], {"a": "x" * 30_000}, sequence=1), put(STAMP, [2], {}, sequence=2)]
@@ -188,7 +188,7 @@ async def test_what_comes_behind_a_refused_row_of_its_key_is_refused_too(
     broker: str, topic: str
 ) -> None:
     """Taken before, it was followed by the older one once that was tried again."""
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         limit = {"max.message.bytes": "20000"}
         await cluster.create_topic(topic, partitions=1, replicas=1, settings=limit)
     rows = [
@@ -219,7 +219,7 @@ async def test_keys_are_divided_and_a_keys_records_stand_in_one_partition(
 async def test_a_compacted_topic_is_made_when_asked_for(broker: str, topic: str) -> None:
     async with opened(broker, topic, TABLE, compacted=True):
         pass
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         assert (await cluster.settings(topic))["cleanup.policy"] == "compact"
         assert (await cluster.settings(f"{topic}.rowtide-marks"))["cleanup.policy"] == "compact"
 

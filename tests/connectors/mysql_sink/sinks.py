@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from demo.servers.sql_server import HOST, SqlServer
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.mysql.sink import MysqlSink
 
@@ -18,7 +18,7 @@ def mysql_sink(server: SqlServer, database: str, **settings: object) -> MysqlSin
     """Return a sink by its settings, as the runtime does."""
     where = {"host": HOST, "port": server.port, "user": "root", "database": database}
     fields = Fields({"kind": "mysql", **where, **settings}, "test")
-    sink = make_sink(fields, Surroundings("test", ""))
+    sink = make_sink(fields, ConnectorContext("test", ""))
     assert isinstance(sink, MysqlSink)
     return sink
 

@@ -9,7 +9,7 @@ import pytest
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.connectors.verify.comparison import row_bytes, row_checksum, unequal
@@ -288,4 +288,4 @@ def test_what_is_no_type_is_refused(text: str) -> None:
     where = {"host": "h", "user": "u", "database": "d"}
     fields = Fields({"kind": "mysql", **where, "columns": {"a": text}}, "sink")
     with pytest.raises(SettingsRefused, match="must be a type such as"):
-        make_sink(fields, Surroundings("test", ""))
+        make_sink(fields, ConnectorContext("test", ""))

@@ -9,7 +9,7 @@ from typing import Any
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Key
 from rowtide.connectors.sources.mysql.gtids import parsed_gtids
 from rowtide.connectors.sources.mysql.source import MySqlSource, make_source
@@ -29,7 +29,7 @@ def source_of(server: SqlServer, *, folder: str = "", **settings: Any) -> MySqlS
         "tables": ["shop.*"],
         **settings,
     }
-    return make_source(Fields(given, "source"), Surroundings("shop", folder))
+    return make_source(Fields(given, "source"), ConnectorContext("shop", folder))
 
 
 class Running(RunningSource):

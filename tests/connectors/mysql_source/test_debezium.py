@@ -18,11 +18,11 @@ from demo.servers.sql_server import SqlServer
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.sources.mysql.position import Checkpoint
+from rowtide.connectors.sources.mysql.position import MySqlCheckpoint
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.records import change
 from rowtide.deploy.up import Ready
-from rowtide.stream.log.kafka.cluster import Cluster
+from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka import sinks
 from tests.connectors.mysql_source import debezium
@@ -129,7 +129,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
     writer = Writer(mariadb, table, SEED)
     writer.make_table()
     topic = debezium.topic_of(table)
-    async with Cluster(KafkaConfig(broker)) as cluster:
+    async with KafkaCluster(KafkaConfig(broker)) as cluster:
         await cluster.create_topic(topic, partitions=1, replicas=1, settings={})
     folder = tmp_path / "connect"
     judge = debezium.connect_to(mariadb, folder, cache_dir, bootstrap=broker, table=table)
@@ -174,7 +174,7 @@ async def _following(
 
         async def is_copied() -> bool:
             kept = await target.checkpoint()
-            tables = Checkpoint.parsed(kept).tables.values() if kept else []
+            tables = MySqlCheckpoint.parsed(kept).tables.values() if kept else []
             return any(found.copied and not found.sweep for found in tables)
 
         running = tasks.create_task(source.run(target), name="source")

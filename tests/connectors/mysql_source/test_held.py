@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.connectors.sources.mysql import held as source_held
-from rowtide.connectors.sources.mysql.held import Held
+from rowtide.connectors.sources.mysql.held import HeldEvents
 
 
 @pytest.mark.parametrize("in_memory", [1000, 12, 1])
@@ -13,7 +13,7 @@ def test_what_was_added_since_a_mark_is_cut(
     monkeypatch: pytest.MonkeyPatch, in_memory: int
 ) -> None:
     monkeypatch.setattr(source_held, "HELD_BYTES", in_memory)
-    held = Held(None)
+    held = HeldEvents(None)
     held.add(1, b"one")
     mark = held.size
     held.add(2, b"")

@@ -11,7 +11,7 @@ from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.mysql.gtids import IntervalGtids
 from rowtide.connectors.sources.mysql.log_mysql import MySqlLog
-from rowtide.connectors.sources.mysql.window import Window
+from rowtide.connectors.sources.mysql.window import ChunkWindow
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
 from tests.connectors.mysql_source.following import following, plain, source_of
@@ -156,7 +156,7 @@ async def test_what_changes_while_a_moment_is_opened_is_taken_from_the_binlog(
         return end(self)
 
     if not sound:
-        monkeypatch.setattr(Window, "left", lambda self, rows: rows)
+        monkeypatch.setattr(ChunkWindow, "left", lambda self, rows: rows)
     target = MemoryTarget()
     with monkeypatch.context() as patch:
         patch.setattr(MySqlLog, "end", overtaken)

@@ -11,7 +11,7 @@ import yaml
 
 from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.registry import make_source as make_registered_source
 from rowtide.connectors.sources.mysql.grants import missing_grants
 from rowtide.connectors.sources.mysql.source import make_source
@@ -47,7 +47,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/guides/connectors/mysql-sourc
 )
 def test_settings_are_refused_with_their_place(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(SettingsRefused, match=fault):
-        make_source(Fields(settings, "source"), Surroundings("shop", ""))
+        make_source(Fields(settings, "source"), ConnectorContext("shop", ""))
 
 
 def test_the_page_s_example_is_taken_and_every_setting_told() -> None:
@@ -55,7 +55,7 @@ def test_the_page_s_example_is_taken_and_every_setting_told() -> None:
     [example] = re.findall(r"```yaml\n(.*?)```", text, re.S)
     given = yaml.safe_load(example)["connectors"]["shop"]["source"]
     fields = Fields(given, "source", environment={"SHOP_PASSWORD": "x"})
-    make_registered_source(fields, Surroundings("shop", ""))
+    make_registered_source(fields, ConnectorContext("shop", ""))
     assert fields._asked - {"kind"} <= set(re.findall(r"`(\w+)`", text))
 
 
@@ -186,7 +186,7 @@ async def test_names_keys_and_patterns_decide_what_becomes_of_tables(sql_server:
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
     fields = Fields({"host": "127.0.0.1", "port": 1, "user": "x", "tables": ["a.*"]}, "source")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-        await make_source(fields, Surroundings("shop", "")).run(MemoryTarget())
+        await make_source(fields, ConnectorContext("shop", "")).run(MemoryTarget())
 
 
 @pytest.mark.system

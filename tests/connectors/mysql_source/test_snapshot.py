@@ -13,8 +13,8 @@ from demo.servers.sql_server import SqlServer, numbers
 from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.sources import chunk_size
 from rowtide.connectors.sources.mysql.gtids import Gtids
-from rowtide.connectors.sources.mysql.schema import SourceTable
-from rowtide.connectors.sources.mysql.snapshot import Chunk, Snapshots
+from rowtide.connectors.sources.mysql.schema import MySqlTable
+from rowtide.connectors.sources.mysql.snapshot import MySqlChunk, Snapshots
 from rowtide.core.values.errors import OutcomeUnknown, Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.mysql_source.conftest import MakeServer
@@ -107,7 +107,7 @@ async def test_a_chunk_stays_within_its_bytes(
     sizes: list[int] = []
     chunk = Snapshots.chunk
 
-    def measured(self: Snapshots, table: SourceTable, cursor: Any, before: Gtids) -> Chunk:
+    def measured(self: Snapshots, table: MySqlTable, cursor: Any, before: Gtids) -> MySqlChunk:
         made = chunk(self, table, cursor, before)
         sizes.append(sum(len(str((row.columns or {})["x"])) for row in made.rows))
         return made

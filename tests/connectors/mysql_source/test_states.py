@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.connectors.sources.mysql.schema import SourceTable
+from rowtide.connectors.sources.mysql.schema import MySqlTable
 from rowtide.connectors.sources.mysql.states import TableStates
-from rowtide.connectors.sources.mysql.tables import Tables
+from rowtide.connectors.sources.mysql.tables import MySqlTables
 from tests.connectors.memory_target import MemoryTarget
 
-TABLE = SourceTable("shop", "a", (), (), "PRIMARY", "a", ())
+TABLE = MySqlTable("shop", "a", (), (), "PRIMARY", "a", ())
 OTHER = TABLE._replace(name="b")
 NAME = TABLE.full_name
 
@@ -45,7 +45,7 @@ async def test_a_table_is_tried_again(case: str) -> None:
         at, _, what = event.partition(":")
         now_s = float(at)
         _apply(states, what)
-    found = Tables({NAME: TABLE}, {})
+    found = MySqlTables({NAME: TABLE}, {})
     now_s = again_s - 0.1
     assert not await states.is_one_fit(found, MemoryTarget())
     [shown] = [state for state in states.states({}, {}) if state.table == NAME]

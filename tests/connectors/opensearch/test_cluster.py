@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.sinks.opensearch.bulk import Bulk, Item
 from rowtide.connectors.sinks.opensearch.cluster import (
-    Cluster,
     ClusterRefused,
     ClusterSettings,
+    OpenSearchCluster,
     TooLarge,
 )
 from rowtide.connectors.sinks.opensearch.sink import OpenSearchSink
@@ -59,8 +59,8 @@ async def answering(
 
 
 @asynccontextmanager
-async def connected(settings: ClusterSettings) -> AsyncIterator[Cluster]:
-    cluster = Cluster(settings, connections=2)
+async def connected(settings: ClusterSettings) -> AsyncIterator[OpenSearchCluster]:
+    cluster = OpenSearchCluster(settings, connections=2)
     try:
         yield cluster
     finally:
@@ -147,7 +147,7 @@ async def test_writes_that_are_blocked_are_tried_again_later() -> None:
 def sink_of(**given: object) -> object:
     settings = {"kind": "opensearch", "url": "https://search:9200", **given}
     fields = Fields(settings, "sink", environment={"SECRET": "s3"})
-    return make_sink(fields, Surroundings("search", ""))
+    return make_sink(fields, ConnectorContext("search", ""))
 
 
 def test_settings_are_read_strictly() -> None:

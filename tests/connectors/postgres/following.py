@@ -10,7 +10,7 @@ from typing import Any
 
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.sources.postgres.position import parsed_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource, make_source
 from rowtide.connectors.sources.source import TableReporting, TableState
@@ -30,7 +30,7 @@ def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
         "tables": ["shop.*"],
         **settings,
     }
-    return make_source(Fields(given, "source"), Surroundings("shop", ""))
+    return make_source(Fields(given, "source"), ConnectorContext("shop", ""))
 
 
 class Running(RunningSource):

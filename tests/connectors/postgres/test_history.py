@@ -20,7 +20,7 @@ import pytest
 
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.rows import SourceRow
-from rowtide.connectors.sources.postgres.chunks import Chunk, Chunks
+from rowtide.connectors.sources.postgres.chunks import Chunks, PostgresChunk
 from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
@@ -234,7 +234,7 @@ async def test_what_was_read_ahead_is_not_made_after_a_row_that_is_copied_again(
 ) -> None:
     read, parts = Chunks.read, []
 
-    def counted(*arguments: Any) -> Chunk | None:
+    def counted(*arguments: Any) -> PostgresChunk | None:
         parts.append(read(*arguments))
         return parts[-1]
 

@@ -11,7 +11,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.sources.postgres.position import Checkpoint, parsed_lsn
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, parsed_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource
 from tests.connectors.postgres.following import source_of
 from tests.connectors.running_source import compare, into_rowtide, kept_so
@@ -97,7 +97,7 @@ async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
     """Wait until what is kept has come so far, or with 0 until anything is copied."""
 
     def is_there(checkpoint: bytes) -> bool:
-        kept = Checkpoint.parsed(checkpoint)
+        kept = PostgresCheckpoint.parsed(checkpoint)
         tables = kept.tables.values()
         if not lsn:
             return any(table.cursor or table.copied for table in tables)

@@ -10,8 +10,8 @@ import pytest
 
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import SOURCES, Surroundings, make_source
-from rowtide.connectors.sources.postgres.settings import SourceSettings, parsed_settings
+from rowtide.connectors.registry import SOURCES, ConnectorContext, make_source
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parsed_settings
 from rowtide.core.values.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
@@ -21,7 +21,7 @@ from tests.connectors.running_source import WAIT_S
 GIVEN = {"host": "db", "user": "u", "database": "shop", "tables": ["public.*"]}
 
 
-def settings(connector: str = "orders", **given: Any) -> SourceSettings:
+def settings(connector: str = "orders", **given: Any) -> PostgresSourceSettings:
     return parsed_settings(Fields({**GIVEN, **given}, "source"), connector)
 
 
@@ -64,7 +64,7 @@ def test_settings_that_are_refused(given: Mapping[str, Any], why: str) -> None:
 
 def test_the_registry_makes_the_source() -> None:
     assert "postgres" in SOURCES
-    make_source(Fields({"kind": "postgres", **GIVEN}, "source"), Surroundings("orders", ""))
+    make_source(Fields({"kind": "postgres", **GIVEN}, "source"), ConnectorContext("orders", ""))
 
 
 SERVERS: Mapping[str, tuple[Sequence[str], str]] = {
@@ -166,7 +166,7 @@ async def test_a_server_that_does_not_log_enough(make_postgres: MakeServer) -> N
 @pytest.mark.system
 async def test_a_server_that_is_not_there() -> None:
     given = {**GIVEN, "host": HOST, "port": 1}
-    source = make_source(Fields({"kind": "postgres", **given}, "source"), Surroundings("x", ""))
+    source = make_source(Fields({"kind": "postgres", **given}, "source"), ConnectorContext("x", ""))
     with pytest.raises(Unavailable, match="Connection refused"):
         await source.run(MemoryTarget())
 

@@ -10,7 +10,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.sources.postgres import publication, tables
 from rowtide.connectors.sources.postgres import waiting as waiting_module
-from rowtide.connectors.sources.postgres.server import Server
+from rowtide.connectors.sources.postgres.server import PostgresServer
 from rowtide.connectors.sources.source import TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
@@ -125,7 +125,7 @@ async def test_a_table_that_is_dropped_between_two_questions(
     asked = getattr(module, name)
     statements = [statement]
 
-    def dropping(server: Server, *arguments: object, **named: object) -> object:
+    def dropping(server: PostgresServer, *arguments: object, **named: object) -> object:
         if statements:
             postgres.execute(statements.pop())
         return asked(server, *arguments, **named)

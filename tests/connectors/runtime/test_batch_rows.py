@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.sink_run import follower_settings
 
@@ -25,6 +25,6 @@ def test_the_declaration_says_so_or_else_the_sink(line: str) -> None:
     document: dict[str, object] = {"table": "t", "sink": sink}
     if declared != "-":
         document["batch_rows"] = int(declared)
-    made = make_sink(Fields(sink, "sink"), Surroundings("c", ""))
+    made = make_sink(Fields(sink, "sink"), ConnectorContext("c", ""))
     settings = follower_settings(parse_document("c", document), made)
     assert settings.batch_changes_max == int(rows)

@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import begin_of, judge, parse_document, parse_file
-from rowtide.connectors.runtime.declarations import Declared
+from rowtide.connectors.runtime.declarations import DeclaredConnector
 from rowtide.connectors.runtime.planning import planned
 
 FILE = """
@@ -103,7 +103,8 @@ connectors:
     old = parse_document("changed", {"table": "t", "sink": {"kind": "mysql", "password": "one"}})
     kept = {"same": wanted[0], "changed": old, "other": parse_document("other", old.document)}
     declared = {
-        name: Declared(name, one, one.text, paused=False, asked=0) for name, one in kept.items()
+        name: DeclaredConnector(name, one, one.text, paused=False, asked=0)
+        for name, one in kept.items()
     }
     plan = planned(wanted, declared, prune=False)
     assert [one.name for one in plan.made] == ["made"]
@@ -127,6 +128,6 @@ def test_a_plan_shows_no_secret_of_settings_that_come_or_go_as_a_whole() -> None
         ' "token": "${T}"}'
     )
     for old, new, place in ((without, with_it, 2), (with_it, without, 1)):
-        kept = {"a": Declared("a", old, old.text, paused=False, asked=0)}
+        kept = {"a": DeclaredConnector("a", old, old.text, paused=False, asked=0)}
         [change] = planned([new], kept, prune=False).changed[0][1]
         assert json.loads(change[place] or "") == json.loads(shown)

@@ -13,7 +13,7 @@ from rowtide.client.changes.worker import Batch
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.values.errors import Unavailable
 from tests.simulation.virtual_time import in_virtual_time
@@ -69,7 +69,7 @@ def test_a_shard_that_waits_for_the_sink_does_not_keep_one_that_failed_from_anot
         where = "http://127.0.0.1:1"
         endpoint = Endpoint(where, instance="i", access_key_id="k", access_key_secret="s")
         declaration = parse_document("c", {"table": "t", "sink": {"kind": "duckdb"}})
-        run = SinkRun(declaration, Place(endpoint, {}, ""))
+        run = SinkRun(declaration, ProcessContext(endpoint, {}, ""))
         run._look.clear()
         async with asyncio.timeout(ENDED_S_MAX):
             with pytest.raises(ValueError, match="never"):

@@ -8,9 +8,9 @@ import pytest
 
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.declarations import Declared
+from rowtide.connectors.runtime.declarations import DeclaredConnector
 from rowtide.connectors.runtime.host import LOOK_S, Host
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.status_board import Report
 from tests.simulation.virtual_time import in_virtual_time
@@ -26,9 +26,9 @@ class Declarations:
     def __init__(self, endpoint: Endpoint) -> None:
         pass
 
-    async def all(self) -> dict[str, Declared]:
+    async def all(self) -> dict[str, DeclaredConnector]:
         found = parse_document(NAME, {"table": "t", "sink": {"kind": "duckdb"}})
-        return {NAME: Declared(NAME, found, found.text, self.paused, 0)}
+        return {NAME: DeclaredConnector(NAME, found, found.text, self.paused, 0)}
 
 
 class Board:
@@ -85,7 +85,7 @@ def test_a_report_that_is_withdrawn_late_is_not_the_next_runs(
     async def program() -> None:
         where = "http://127.0.0.1:1"
         endpoint = Endpoint(where, instance="i", access_key_id="k", access_key_secret="s")
-        host = Host(Place(endpoint, {}, ""))
+        host = Host(ProcessContext(endpoint, {}, ""))
         board, declarations = Board(endpoint), Declarations(endpoint)
         monkeypatch.setattr(host, "_board", board)
         monkeypatch.setattr(host, "_declarations", declarations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from rowtide.client.changes.api import ApiSource
-from rowtide.client.changes.leases import START, Lease, MemoryLeases
+from rowtide.client.changes.leases import START, MemoryLeases, ReaderLease
 from rowtide.client.changes.source import SourceShard
 from rowtide.client.changes.start import Start
 from rowtide.connectors.runtime.lag import measured
@@ -30,10 +30,10 @@ class Quiet:
         return b"", b""
 
 
-async def lag_behind(parent: Lease) -> tuple[bool, object]:
+async def lag_behind(parent: ReaderLease) -> tuple[bool, object]:
     leases = MemoryLeases()
     start = Start({"s1": ""}, frozenset({"s1"}), snapshot=True, kept={})
-    await leases.create(Lease(START, position=start.text()))
+    await leases.create(ReaderLease(START, position=start.text()))
     await leases.create(parent)
     lag = await measured(cast(ApiSource, Quiet()), leases)
     return lag.none, lag.unread
@@ -41,9 +41,9 @@ async def lag_behind(parent: Lease) -> tuple[bool, object]:
 
 async def test_rows_that_a_moved_shards_reader_left_are_still_to_be_read() -> None:
     """Nobody had taken the new shard yet, and a connector counted as done."""
-    left = Lease("s1", ended=True, pending=((b"m", b""),))
+    left = ReaderLease("s1", ended=True, pending=((b"m", b""),))
     assert await lag_behind(left) == (False, ((b"m", b""),))
 
 
 async def test_a_moved_shard_whose_rows_were_read_has_nothing_left() -> None:
-    assert await lag_behind(Lease("s1", ended=True)) == (True, ())
+    assert await lag_behind(ReaderLease("s1", ended=True)) == (True, ())

@@ -8,7 +8,7 @@ from pathlib import Path
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.connector_metrics import MetricsFile, families
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
@@ -20,7 +20,7 @@ def test_every_metric_is_documented_with_its_kind_and_labels(tmp_path: Path) -> 
         "http://127.0.0.1:1", instance="i", access_key_id="k", access_key_secret="s"
     )
     document = {"table": "t", "sink": {"kind": "duckdb"}}
-    run = SinkRun(parse_document("c", document), Place(endpoint, {}, str(tmp_path)))
+    run = SinkRun(parse_document("c", document), ProcessContext(endpoint, {}, str(tmp_path)))
     served = {
         family.name + ("_total" if family.kind == "counter" else ""): (
             family.kind,

@@ -15,7 +15,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put, Special
 from rowtide.connectors.runtime import home
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
@@ -126,7 +126,7 @@ async def test_files_that_are_elsewhere_are_filled_anew(
     async with Endpoint(**server._asdict()) as endpoint, asyncio.TaskGroup() as tasks:
 
         def start(folder: str) -> SinkRun:
-            run = SinkRun(declaration, Place(endpoint, {}, str(tmp_path / folder)))
+            run = SinkRun(declaration, ProcessContext(endpoint, {}, str(tmp_path / folder)))
             tasks.create_task(run.run())
             return run
 

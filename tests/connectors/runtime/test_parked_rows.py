@@ -21,7 +21,7 @@ from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.core.records.change import PUT_ROW, Change, ChangeTable, Parts
+from rowtide.core.records.change import PUT_ROW, Change, ChangeParts, ChangeTable
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Unavailable
@@ -66,7 +66,7 @@ class Process:
         """Be given a change that sets the row to a value; the same batch comes until it is done."""
         self.world.now = max(self.world.now, value)
         cells = [Cell(b"v", PUT, variant.encode(value), 1, 0)]
-        parts = Parts([variant.encode("a")], cells, None)
+        parts = ChangeParts([variant.encode("a")], cells, None)
         batch = Batch("t", SHARD, [Change.of(PUT_ROW, TABLE, SHARD, value, parts)], first=first)
         while True:
             try:

@@ -11,11 +11,11 @@ import pytest
 from rowtide.client.changes.api import ApiSource, CurrentRow
 from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Refused, SinkBatch, TableShape
-from rowtide.connectors.runtime.parking import Entry, ParkedRows
+from rowtide.connectors.runtime.parking import ParkedEntry, ParkedRows
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.core.records.change import UPDATE, Change, ChangeTable, Parts
+from rowtide.core.records.change import UPDATE, Change, ChangeParts, ChangeTable
 from rowtide.core.values import key, variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.errors import Unavailable
@@ -86,7 +86,7 @@ class AwayOnce:
     """Entries that can't be written the first time."""
 
     def __init__(self) -> None:
-        self.keys: dict[bytes, list[Entry]] = {}
+        self.keys: dict[bytes, list[ParkedEntry]] = {}
         self.parked: list[bytes] = []
         self._away = True
 
@@ -102,7 +102,9 @@ class AwayOnce:
 
 def update(stamp_us: int) -> Batch:
     table = ChangeTable("t", (b"id",))
-    return Batch("t", "s1", [Change.of(UPDATE, table, "s1", stamp_us, Parts([KEY], CELLS, None))])
+    return Batch(
+        "t", "s1", [Change.of(UPDATE, table, "s1", stamp_us, ChangeParts([KEY], CELLS, None))]
+    )
 
 
 async def test_a_row_that_was_refused_and_could_not_be_parked_is_told_again() -> None:

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from rowtide.client.changes.leases import Lease, MemoryLeases
+from rowtide.client.changes.leases import MemoryLeases, ReaderLease
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime import removal
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 
-FIRST = Lease("#source", 1, "somebody", position=base64.b64encode(b"at 1").decode())
+FIRST = ReaderLease("#source", 1, "somebody", position=base64.b64encode(b"at 1").decode())
 
 
 class Renewed(MemoryLeases):
@@ -25,7 +25,7 @@ class Renewed(MemoryLeases):
         self._rows = {FIRST.shard_id: FIRST}
         self._left = renewals
 
-    async def all(self) -> dict[str, Lease]:
+    async def all(self) -> dict[str, ReaderLease]:
         found = await super().all()
         if self._left:
             self._left -= 1
@@ -56,7 +56,7 @@ async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
     monkeypatch.setattr(removal, "TableLeases", made)
     monkeypatch.setattr(removal, "make_source", lambda *_: Repeating())
     declared = parse_document("c", {"source": {"kind": "mysql", "host": "h", "user": "u"}})
-    place = Place(cast(Endpoint, None), {}, "")
+    place = ProcessContext(cast(Endpoint, None), {}, "")
     if tables:
         await removal.recopy(place, declared, tables)
     else:

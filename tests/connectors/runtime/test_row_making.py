@@ -10,7 +10,7 @@ from rowtide.client.changes.api import ApiSource, CurrentRow
 from rowtide.client.changes.worker import Batch
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.row_making import RowMaker
-from rowtide.core.records.change import PUT_ROW, UPDATE, Change, ChangeTable, Kind, Parts
+from rowtide.core.records.change import PUT_ROW, UPDATE, Change, ChangeParts, ChangeTable, Kind
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 
@@ -31,7 +31,7 @@ class Rows(ApiSource):
 
 
 def changed(kind: Kind, stamp: int) -> Change:
-    return Change.of(kind, TABLE, "s1", stamp, Parts([variant.encode("a")], [], None))
+    return Change.of(kind, TABLE, "s1", stamp, ChangeParts([variant.encode("a")], [], None))
 
 
 async def stamps(maker: RowMaker, *changes: Change, sink_fails: bool = False) -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
-from rowtide.connectors.runtime.place import Place
+from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import STATUS_TABLE, StatusBoard, report_of
 from rowtide.connectors.runtime.table_states import fit_states
@@ -83,7 +83,7 @@ class Reporting:
 
 def run_of(endpoint: Endpoint, states: list[TableState] | None) -> SourceRun:
     source = {"kind": folder_source.KIND, "path": "nowhere"}
-    run = SourceRun(parse_document("lines", {"source": source}), Place(endpoint, {}, ""))
+    run = SourceRun(parse_document("lines", {"source": source}), ProcessContext(endpoint, {}, ""))
     run._running = Reporting(states)
     return run
 

@@ -22,9 +22,9 @@ from rowtide.connectors.sources.copying.backlog import Backlog
 from rowtide.connectors.sources.copying.checkpoint_keeper import CheckpointKeeper
 from rowtide.connectors.sources.copying.engine import CopyEngine
 from rowtide.connectors.sources.copying.seam import (
-    Chunk,
-    ChunkReader,
     ChunkRows,
+    CopyChunk,
+    CopyChunkReader,
     Distance,
     KeysPresent,
     LogFollower,
@@ -175,12 +175,12 @@ class MemoryRows(ChunkRows[MemoryTable, NumberMoment, tuple[int, int]]):
         self._numbers = count(1)
 
     def rows_of(
-        self, table: MemoryTable, chunk: Chunk[NumberMoment, tuple[int, int]]
+        self, table: MemoryTable, chunk: CopyChunk[NumberMoment, tuple[int, int]]
     ) -> Sequence[SourceRow]:
         return [self._row(table, key, value, chunk.moment) for key, value in chunk.rows]
 
     def row_of(
-        self, table: MemoryTable, key: Key, chunk: Chunk[NumberMoment, tuple[int, int]]
+        self, table: MemoryTable, key: Key, chunk: CopyChunk[NumberMoment, tuple[int, int]]
     ) -> SourceRow | None:
         number = _number(key)
         return self._row(table, number, dict(chunk.rows).get(number), chunk.moment)
@@ -197,7 +197,7 @@ class MemoryRows(ChunkRows[MemoryTable, NumberMoment, tuple[int, int]]):
         return _row(table.target, key, value, begin + next(self._numbers).to_bytes(8, "big"))
 
 
-class MemoryReader(ChunkReader[MemoryTable, NumberMoment, tuple[int, int]]):
+class MemoryReader(CopyChunkReader[MemoryTable, NumberMoment, tuple[int, int]]):
     """Reads in threads, as a source of a server does."""
 
     def __init__(self, server: MemoryServer, chunk_rows: int) -> None:
@@ -206,7 +206,7 @@ class MemoryReader(ChunkReader[MemoryTable, NumberMoment, tuple[int, int]]):
 
     async def read_chunk(
         self, table: MemoryTable, cursor: list[str] | None
-    ) -> Chunk[NumberMoment, tuple[int, int]] | None:
+    ) -> CopyChunk[NumberMoment, tuple[int, int]] | None:
         read = await asyncio.to_thread(self._server.read, table.full_name)
         if read is None:
             return None
@@ -215,16 +215,16 @@ class MemoryReader(ChunkReader[MemoryTable, NumberMoment, tuple[int, int]]):
         rows = [row for row in sorted(found.items()) if after is None or row[0] > after]
         chunk = rows[: self._chunk_rows]
         end = [str(chunk[-1][0])] if len(rows) > self._chunk_rows else None
-        return Chunk(NumberMoment(number), chunk, end)
+        return CopyChunk(NumberMoment(number), chunk, end)
 
     async def read_row(
         self, table: MemoryTable, key: Key
-    ) -> Chunk[NumberMoment, tuple[int, int]] | None:
+    ) -> CopyChunk[NumberMoment, tuple[int, int]] | None:
         read = await asyncio.to_thread(self._server.read, table.full_name)
         if read is None:
             return None
         rows = [row for row in read[1].items() if row[0] == _number(key)]
-        return Chunk(NumberMoment(read[0]), rows, None)
+        return CopyChunk(NumberMoment(read[0]), rows, None)
 
     async def read_keys(
         self, table: MemoryTable, keys: Sequence[Key]
@@ -237,7 +237,7 @@ class MemoryReader(ChunkReader[MemoryTable, NumberMoment, tuple[int, int]]):
     def note_chunk(
         self,
         table: MemoryTable,
-        chunk: Chunk[NumberMoment, tuple[int, int]],
+        chunk: CopyChunk[NumberMoment, tuple[int, int]],
         *,
         is_first: bool,
     ) -> None:

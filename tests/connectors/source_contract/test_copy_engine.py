@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.connectors.rows import Key, SourceRow
-from rowtide.connectors.sources.copying.seam import Chunk, TableUnread
+from rowtide.connectors.sources.copying.seam import CopyChunk, TableUnread
 from rowtide.core.values.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import beside
@@ -26,7 +26,7 @@ from tests.support.waiting import until_async
 ROWS = CHUNK_ROWS * 3
 WRONG = (("id", 10**6),)
 
-Read = Chunk[NumberMoment, tuple[int, int]] | None
+Read = CopyChunk[NumberMoment, tuple[int, int]] | None
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def wrong_ahead(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def with_a_wrong_row(chunk: Read) -> Read:
     """Return a chunk with a row that shows that it was written."""
     assert chunk is not None
-    return Chunk(chunk.moment, [*chunk.rows, (WRONG[0][1], -1)], chunk.cursor)
+    return CopyChunk(chunk.moment, [*chunk.rows, (WRONG[0][1], -1)], chunk.cursor)
 
 
 async def test_a_table_that_is_not_read_ahead_ends_as_one_that_is_not_read(

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.connectors.sinks.tantivy.folder import SearchFolder, WritableFolder
@@ -312,7 +312,7 @@ async def test_a_folder_is_of_one_table(tmp_path: Path) -> None:
 
 
 def test_settings_are_read_strictly(tmp_path: Path) -> None:
-    place = Surroundings("search", str(tmp_path))
+    place = ConnectorContext("search", str(tmp_path))
     make_sink(Fields({"kind": "tantivy", "language": "english", "refresh_ms": 50}, "sink"), place)
     with pytest.raises(SettingsRefused, match="language must be one of"):
         make_sink(Fields({"kind": "tantivy", "language": "klingon"}, "sink"), place)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from rowtide.connectors.fields import Fields
-from rowtide.connectors.registry import Surroundings
+from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.sinks.sink import HeldRow, Sink
 from rowtide.core.values.variant import Scalar
 from tests.connectors.sqlite_sink import SqliteSink
@@ -17,7 +17,7 @@ __all__ = ["KIND", "make_sink"]
 KIND = "tests.connectors.verify.read_back"
 
 
-def make_sink(fields: Fields, surroundings: Surroundings) -> Sink:
+def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """Return a sink into the file that ``path`` names."""
     return ReadBack(fields.text("path"))
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.registry import Surroundings, make_sink
+from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.connectors.sinks.webhook.message import secret_bytes, signatures
 from rowtide.connectors.sinks.webhook.sink import WebhookSink
@@ -39,7 +39,7 @@ def batch(*rows: SinkRow) -> SinkBatch:
 def webhook(url: str, **more: object) -> WebhookSink:
     sink = make_sink(
         Fields({"kind": "webhook", "url": url, "secret": WHSEC, **more}, "test"),
-        Surroundings("test", ""),
+        ConnectorContext("test", ""),
     )
     assert isinstance(sink, WebhookSink)
     return sink
@@ -251,7 +251,7 @@ async def test_no_failure_tells_the_secret() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(fields: dict[str, object], why: str) -> None:
     with pytest.raises(SettingsRefused, match=why):
-        make_sink(Fields({"kind": "webhook", **fields}, "test"), Surroundings("test", ""))
+        make_sink(Fields({"kind": "webhook", **fields}, "test"), ConnectorContext("test", ""))
 
 
 @settings(max_examples=25)

@@ -20,7 +20,7 @@ from rowtide.core.records.record_wire import stream_row
 from rowtide.core.rows import chunk, fold
 from rowtide.core.rows.chunk import table_prefix
 from rowtide.core.rows.fold import RowAddress
-from rowtide.core.rows.mutation import PUT, UPDATE, Change, Outcome
+from rowtide.core.rows.mutation import PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.rows.read import Selection
 from rowtide.core.shard.plain_batch import PlainBatch, read_rows
 from rowtide.core.shard.plain_write import decoded
@@ -32,7 +32,7 @@ from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableO
 from rowtide.core.values.version import Window
 from rowtide.stream.api.batch_parts import row_fields
 from rowtide.stream.api.index_requests import check_write
-from rowtide.stream.api.range_page import PageMaker, Scan, Source
+from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.range_scan import Forward
 from rowtide.stream.api.row_requests import change_of, kind_of, row_change
 from tests.core.chunk_dictionary import TABLE_ID, ChunkDictionary, address, put
@@ -144,7 +144,9 @@ def changes(inputs: Inputs) -> bool:
 
     expected = python(lambda: outcome(read))
     assert outcome(read) == expected
-    if not isinstance(expected, tuple) or not isinstance(expected[1], record.Put | record.Update):
+    if not isinstance(expected, tuple) or not isinstance(
+        expected[1], record.PutBody | record.UpdateBody
+    ):
         return False
     _, at = record.read_envelope(value)
     return KERNELS.read_change(value, at, record.knows_indexes(value), Cell) is not None
@@ -179,7 +181,7 @@ def pages(inputs: Inputs) -> bool:
 
     def page() -> object:
         halves = [Forward(store, low, middle), Forward(store, middle, high)]
-        sources = [Source(half.rows_from(half.low), store, options, half) for half in halves]
+        sources = [PageSource(half.rows_from(half.low), store, options, half) for half in halves]
         return PageMaker(scan, limits, VERSION_MS).begin(iter(sources))
 
     expected = python(page)
@@ -311,7 +313,7 @@ def _plain_rows(came: list[bytes], table: Table) -> list[tuple[PlainRow | None, 
     return [*zip(rows, came, strict=True)]
 
 
-def _change(came: bytes, table: Table) -> Change:
+def _change(came: bytes, table: Table) -> ChangeRequest:
     """Return a row's change by Python, which must find it in order, too."""
     message = pb.TableInBatchWriteRowRequest.FromString(came)
     assert message.SerializeToString() == came
@@ -323,7 +325,7 @@ def _change(came: bytes, table: Table) -> Change:
 
 
 def _evaluated(
-    shard: Shard, kept: list[tuple[PlainRow, bytes]], changes: list[Change], now_us: int
+    shard: Shard, kept: list[tuple[PlainRow, bytes]], changes: list[ChangeRequest], now_us: int
 ) -> Callable[[], object]:
     def evaluate() -> object:
         batch = PlainBatch([row for row, _ in kept], changes.__getitem__)

@@ -202,10 +202,10 @@ class Inputs:
         indexes = [record.IndexWrite(7, True, key, cells)] if self._rarely(8) else ()
         kind = chance.randrange(5)
         if kind == 0:
-            return record.Delete(key, before, indexes)
+            return record.DeleteBody(key, before, indexes)
         if kind < 3:
-            return record.Put(key, cells, before, indexes)
-        return record.Update(key, cells, before, indexes)
+            return record.PutBody(key, cells, before, indexes)
+        return record.UpdateBody(key, cells, before, indexes)
 
     def _key_value(self) -> bytes:
         chance = self.chance

@@ -25,7 +25,7 @@ KEY = [(b"id", variant.encode("k")), (b"n", variant.encode(1))]
 PIECE, STATE = plainbuffer.key_piece(KEY)
 ROW = plainbuffer.HEADER + plainbuffer.encode_row(KEY, CELLS)
 WIRE = plainbuffer.cells_piece(CELLS)
-BODY = record.encode_body(record.Put([value for _, value in KEY], STORED))
+BODY = record.encode_body(record.PutBody([value for _, value in KEY], STORED))
 CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
 BATCH = pb.BatchWriteRowRequest()
 BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
