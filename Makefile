@@ -44,8 +44,8 @@ TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
 # Three parts: tests of one server, two files at once, each with servers of its own; then tests that
 # kill, count or time servers. These mostly wait, so three run at once on two processors, except
-# those that share servers (marked xdist_group). Beside both, tests without a server run at a low
-# priority and take the time that the others leave; what they print is shown when they have ended.
+# those that share servers (marked xdist_group). Last, tests without a server, on all processors.
+# Types run beside the first part at a low priority; what they print is shown when they have ended.
 # $(1) chooses tests, $(2) is what else is run. BESIDE names targets made before the types.
 BESIDE ?=
 define SUITE
@@ -56,7 +56,6 @@ define SUITE
 		$(if $(BESIDE),$(TIMED) run --beside "$(BESIDE)" -- $(MAKE) --no-print-directory $(BESIDE) \
 			|| echo "Without $(BESIDE): tests that need it are skipped.";) \
 		$(TIMED) run --beside "types" -- $(MAKE) --no-print-directory types || low=1; \
-		$(PART) --beside "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || low=1; \
 		exit $$low; } > $(WHEEL)/beside.txt 2>&1 < /dev/null & beside=$$!; set +m; \
 	trap "kill -- -$$beside 2> /dev/null" EXIT; \
 	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" \
@@ -66,6 +65,7 @@ define SUITE
 	$(2) \
 	wait $$beside || parts=1; \
 	cat $(WHEEL)/beside.txt; \
+	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || parts=1; \
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
