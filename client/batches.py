@@ -21,6 +21,7 @@ from rowtide.client.operations import (
     encode_put,
 )
 from rowtide.client.predicates import ColumnPage, Predicate
+from rowtide.client.retries import PAUSE_S_MAX
 from rowtide.client.row_values import (
     KeyInput,
     KeyPairs,
@@ -48,7 +49,6 @@ __all__ = [
 ]
 
 PAUSE_S = 0.1
-PAUSE_S_MAX = 0.8
 
 
 @dataclass(frozen=True, slots=True)
