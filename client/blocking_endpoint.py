@@ -6,7 +6,7 @@ counterpart for an event loop is in ``endpoint.py``.
 
 from __future__ import annotations
 
-import select
+import selectors
 import socket
 import time
 from collections import deque
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["BlockingEndpoint"]
 
 Answer = TypeVar("Answer", bound=Message)
+
+# Windows has no poll(), and its select() takes any socket; elsewhere select() ends at 1,024 files.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class BlockingEndpoint:
@@ -173,9 +176,9 @@ class BlockingEndpoint:
 
 def _is_silent(connection: socket.socket) -> bool:
     """True if nothing came on an idle connection: what can come is only that it was closed."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return not poll.poll(0)
+    with _Selector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        return not selector.select(0)
 
 
 def _wrapped(connection: socket.socket, host: str) -> socket.socket:

@@ -1,8 +1,8 @@
 """``rowtide dev`` where what only Linux and macOS have is missing, as it is on Windows.
 
-Windows is not at hand. A ``sitecustomize`` hides uvloop, ``fcntl``, ``resource``, signal handlers
-of the event loop, the clocks and calls of POSIX. Locks are then those of ``msvcrt``, which stands
-here on the locks of bytes that Linux has.
+Windows is not at hand. A ``sitecustomize`` hides uvloop, ``fcntl``, ``resource``, poll(), signal
+handlers of the event loop, the clocks and calls of POSIX. Locks are then those of ``msvcrt``, which
+stands here on the locks of bytes that Linux has.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from rowtide.deploy.up import Ready, Up
 pytestmark = pytest.mark.system
 
 HIDDEN = """
+import select
+for name in ("poll", "epoll"):
+    delattr(select, name)
 import asyncio, os, subprocess, sys, tempfile, threading, time, types, fcntl
 
 def locking(number, mode, size):
@@ -109,3 +112,21 @@ def test_the_event_loop_is_that_of_asyncio(elsewhere: dict[str, str]) -> None:
         [sys.executable, "-c", program], env=elsewhere, capture_output=True, text=True, check=True
     )
     assert "asyncio" in told.stdout
+
+
+CLIENT = """
+import socket
+from rowtide.client.blocking_endpoint import _is_silent
+from rowtide.client.changes.clock import lease_clock
+
+assert lease_clock() <= lease_clock()
+ours, theirs = socket.socketpair()
+assert _is_silent(ours)
+theirs.close()
+assert not _is_silent(ours)
+ours.close()
+"""
+
+
+def test_a_client_needs_neither_poll_nor_the_clocks_of_posix(elsewhere: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-c", CLIENT], env=elsewhere, check=True)
