@@ -26,7 +26,7 @@ __all__ = [
     "next_key",
     "require_known",
     "span_of",
-    "stored_chunks",
+    "stored_range",
     "stored_rows",
     "touched",
 ]
@@ -92,23 +92,31 @@ def require_known(table: Table, shards: frozenset[str]) -> None:
 
 
 def stored_rows(
-    owner: ShardOwner,
-    table: Table,
-    shard: ShardRange,
-    span: Span,
-    view: RangeReader | None = None,
+    owner: ShardOwner, table: Table, shard: ShardRange, span: Span
 ) -> Iterator[StoredRow]:
-    """Return a shard's rows within a range, in the range's order, or a ``view`` of them."""
-    rows = owner.rows if view is None else view
-    forward = stored_chunks(owner, table, shard, span, view)
-    if forward is not None:
-        return forward.rows_from(forward.low)
+    """Return a shard's rows within a range, in the range's order."""
+    rows, _ = stored_range(owner.rows, table, shard, span)
+    return rows
+
+
+def stored_range(
+    reader: RangeReader, table: Table, shard: ShardRange, span: Span
+) -> tuple[Iterator[StoredRow], Forward | None]:
+    """Return a shard's rows within a range, and the chunks that they are made of.
+
+    The rows are in the range's order. The chunks are None where the range goes backward.
+    """
+    if not span.backward:
+        start = row_key(table.table_id, max(span.start, shard.begin))
+        end = min(span.end, shard.end) if shard.end else span.end
+        forward = Forward(reader, start, row_key(table.table_id, end))
+        return forward.rows_from(start), forward
     # From above every chunk of the row at ``start`` down to the first row behind ``end``.
     high = row_end(row_key(table.table_id, span.start))
     if shard.end and span.start >= shard.end:
         high = row_key(table.table_id, shard.end)
     low = max(row_end(row_key(table.table_id, span.end)), row_key(table.table_id, shard.begin))
-    return read_range(rows, low, high, backward=True)
+    return read_range(reader, low, high, backward=True), None
 
 
 class Forward(NamedTuple):
@@ -125,21 +133,6 @@ class Forward(NamedTuple):
     def rows_from(self, low: bytes) -> Iterator[StoredRow]:
         """Return the rows from a chunk's key on."""
         return read_range(self.reader, low, self.high, backward=False)
-
-
-def stored_chunks(
-    owner: ShardOwner,
-    table: Table,
-    shard: ShardRange,
-    span: Span,
-    view: RangeReader | None = None,
-) -> Forward | None:
-    """Return the chunks that ``stored_rows`` are made of; None where the range goes backward."""
-    if span.backward:
-        return None
-    start = row_key(table.table_id, max(span.start, shard.begin))
-    end = min(span.end, shard.end) if shard.end else span.end
-    return Forward(owner.rows if view is None else view, start, row_key(table.table_id, end))
 
 
 def key_piece(first: bytes) -> bytes:

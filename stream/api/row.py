@@ -37,8 +37,7 @@ from rowtide.stream.api.range_scan import (
     Span,
     require_known,
     span_of,
-    stored_chunks,
-    stored_rows,
+    stored_range,
     touched,
 )
 from rowtide.stream.api.row_answers import field, range_answer, row_answer, write_answer
@@ -417,9 +416,9 @@ class RowOperations:
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
-            rows = stored_rows(owner, table, shard, span, view)
-            chunks = stored_chunks(owner, table, shard, span, view)
-            yield PageSource(rows, owner.rows if view is None else view, options, chunks)
+            reader = owner.rows if view is None else view
+            rows, chunks = stored_range(reader, table, shard, span)
+            yield PageSource(rows, reader, options, chunks)
 
 
 class Asked(NamedTuple):
