@@ -28,8 +28,8 @@ from rowtide.core.values.errors import (
 )
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.log.shared_work import SharedWork
+from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.shard.appender import Appender, LogShortened, read_known
-from rowtide.stream.slot.lease.lease_keeper import lease_clock
 
 __all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
 

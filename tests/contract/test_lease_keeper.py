@@ -12,8 +12,9 @@ from rowtide.core.cluster.lease import RENEW
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicSpec
+from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings, lease_clock
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
 
 pytestmark = pytest.mark.kafka
 

@@ -40,7 +40,7 @@ from rowtide.stream.shard.appender import BACKOFF_S, READ_BYTES
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.slot.lease.held_leases import UNREAD, HeldLease, Watched
 
-__all__ = ["LeaseKeeper", "LeaseSettings", "lease_clock"]
+__all__ = ["LeaseKeeper", "LeaseSettings"]
 
 logger = logging.getLogger(__name__)
 
