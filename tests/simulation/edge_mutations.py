@@ -23,7 +23,7 @@ from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.shard.open_transactions import OpenTransactions
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.waiting import Tell
-from rowtide.stream.slot.changelog.changelog import SlotChangelog
+from rowtide.stream.slot.changelog.changelog import OpenWriting, SlotChangelog
 from rowtide.stream.slot.changelog.flush_scope import FlushScope
 from tests.simulation.mutation import Mutation
 from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
@@ -113,8 +113,8 @@ async def _bury_anyhow(
     self: SlotChangelog, _scope: Callable[[], FlushScope], graves: Mapping[bytes, int]
 ) -> None:
     async with self._writing:
-        if self._flush is not None:
-            self._flush.bury(graves)  # Be they another's, who has not sent their deletes yet.
+        if isinstance(state := self._state, OpenWriting):
+            state.flush.bury(graves)  # Be they another's, who has not sent their deletes yet.
 
 
 def planted_behind(

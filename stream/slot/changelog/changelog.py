@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.changelog import ChangelogWriter
@@ -19,10 +20,23 @@ from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.slot.changelog.flush import ChangelogFlush
 from rowtide.stream.slot.changelog.flush_scope import FlushScope
 
-__all__ = ["SlotChangelog"]
+__all__ = ["OpenWriting", "SlotChangelog"]
 
 TOUCH_S = 3600.0
 """Between two notes that the rows are as the changelog says, where nothing is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedWriting:
+    """The slot has no rows, so nothing of them is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWriting:
+    """The rows of this life of the slot, and what writes them."""
+
+    rows: RowStore
+    flush: ChangelogFlush
 
 
 class SlotChangelog:
@@ -45,25 +59,24 @@ class SlotChangelog:
         self._require_claim = require_claim
         self._counts = counts
         self._writing = asyncio.Lock()
-        self._rows: RowStore | None = None
-        self._flush: ChangelogFlush | None = None
+        self._state: ClosedWriting | OpenWriting = ClosedWriting()
         self._touched_s = -TOUCH_S
         """When it was last tried to note how old the rows are, on the steady clock."""
 
     @property
     def is_open(self) -> bool:
         """Whether the slot has rows of which something may be written."""
-        return self._flush is not None
+        return isinstance(self._state, OpenWriting)
 
     def open(self, rows: RowStore) -> None:
         """Write what these rows have from now on; they are as the changelog says, and newer."""
-        self._rows, self._flush = rows, ChangelogFlush(self._writer, rows)
+        self._state = OpenWriting(rows, ChangelogFlush(self._writer, rows))
 
     def close(self) -> None:
         """Write nothing more; a flush that still reads rows fails."""
-        if self._flush is not None:
-            self._flush.close()
-        self._rows = self._flush = None
+        if isinstance(state := self._state, OpenWriting):
+            state.flush.close()
+        self._state = ClosedWriting()
 
     async def prepare(self) -> None:
         """Do what may be done before the slot is ours, so that fencing takes less time."""
@@ -86,12 +99,12 @@ class SlotChangelog:
         and ``Unavailable`` where the slot is not open, or was opened again since they were opened.
         """
         async with self._writing:
-            flush = await self._ready()
-            if any(owner.rows is not self._rows for owner in held):
+            writing = await self._ready()
+            if any(owner.rows is not writing.rows for owner in held):
                 raise self._unavailable()
             began_s = time.monotonic()
             shards, left = scope()
-            written = await flush.flush(shards, time.time(), left=left)
+            written = await writing.flush.flush(shards, time.time(), left=left)
             if not left:
                 self.flushed_s = began_s
             self._counts.flushes.add(time.monotonic() - began_s)
@@ -105,21 +118,21 @@ class SlotChangelog:
         have deleted what its child goes over.
         """
         async with self._writing:
-            if self._flush is not None:
+            if isinstance(state := self._state, OpenWriting):
                 unflushed = scope()
-                self._flush.bury({k: at for k, at in graves.items() if not unflushed.lacks(k)})
+                state.flush.bury({k: at for k, at in graves.items() if not unflushed.lacks(k)})
 
     async def remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
         """Remove chunks from the changelog, then from the rows; see ``ChangelogFlush.remove``."""
         async with self._writing:
-            flush = await self._ready()
-            await flush.remove(keys, time.time(), stamps=stamps)
+            writing = await self._ready()
+            await writing.flush.remove(keys, time.time(), stamps=stamps)
 
     async def require_read(self) -> None:
         """Raise where the changelog was not read to its end; see ``ChangelogFlush``."""
         async with self._writing:
-            flush = await self._ready()
-            await flush.require_read(time.time())
+            writing = await self._ready()
+            await writing.flush.require_read(time.time())
 
     async def touch(self) -> None:
         """Note the time in the rows where that was not done for long: nothing was written.
@@ -127,8 +140,9 @@ class SlotChangelog:
         Else a restart would take them for a copy that has slept. Noted is a time at which the claim
         was the last and the rows had read everything. Raises what ``require_read`` raises.
         """
-        noted_s = None if self._rows is None else self._rows.changelog_time()
-        steady_s = time.monotonic()
+        if not isinstance(state := self._state, OpenWriting):
+            return
+        noted_s, steady_s = state.rows.changelog_time(), time.monotonic()
         if noted_s is None or steady_s - self._touched_s < TOUCH_S:
             return
         if 0 <= time.time() - noted_s < TOUCH_S:  # Or the clock was set back meanwhile.
@@ -137,13 +151,13 @@ class SlotChangelog:
         await self._require_claim()
         await self.require_read()
 
-    async def _ready(self) -> ChangelogFlush:
+    async def _ready(self) -> OpenWriting:
         """Return what writes, fenced. Raises what ``fence`` raises, and ``Unavailable``."""
         if not self._writer.ready:
             await self.fence()
-        if self._flush is None:
+        if not isinstance(state := self._state, OpenWriting):
             raise self._unavailable()
-        return self._flush
+        return state
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(f"slot {self._number} is not open")
