@@ -48,7 +48,7 @@ from rowtide.stream.slot.reshape.intakes import SlotIntakes
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
 from rowtide.stream.slot.standby.standby import Standby
 from rowtide.stream.slot.standby.standby_reach import Reach
-from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
+from rowtide.stream.slot.standby.standby_shard import FollowedLog, StandbyShard, Unflushed
 from rowtide.stream.slot.upkeep.trim import SlotTrim
 from tests.simulation.broker import Changelog
 from tests.simulation.mutation import Mutation
@@ -415,7 +415,7 @@ _take_entries = StandbyShard.take
 
 def _take_as_fresh(self: StandbyShard, entries: Sequence[Entry], end: int, asked_s: float) -> None:
     _take_entries(self, entries, end, asked_s)
-    if self._tail is not None:
+    if isinstance(self._state, FollowedLog):
         self.fresh_s = asked_s
 
 

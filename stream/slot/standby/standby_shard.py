@@ -1,15 +1,17 @@
 """One shard as a standby follows it: its log folded into the local rows, and how old that view is.
 
 It is in one of four states: *followed*; *lacking* something before it can go on (what was trimmed,
-from the changelog; a table it has not heard of, from the catalog); *ended* by its seal; or *broken*
-by bytes that no owner of ours wrote, which its owner tells the operator of. Only a followed one has
-a view that grows younger; ``fresh_s`` is when the fetch was asked whose end the rows have reached.
+from the changelog; a table it has not heard of, from the catalog); *broken* by bytes that no owner
+of ours wrote, which its owner tells the operator of; or *unfollowed*, before it begins and after
+its seal. Only a followed one has a view that grows younger; ``fresh_s`` is when the fetch was asked
+whose end the rows have reached.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -23,7 +25,7 @@ from rowtide.stream.log.tails import Tail, Tails
 from rowtide.stream.shard.replay import Range, replay, shard_at_mark, take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 
-__all__ = ["StandbyShard", "Unflushed"]
+__all__ = ["FollowedLog", "StandbyShard", "Unflushed"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,32 @@ class Unflushed(NamedTuple):
     def holds(self, *, flushed: int, applied: int) -> bool:
         """True if it names all that rows at ``applied`` have and the changelog may lack."""
         return self.since <= flushed and self.applied == applied
+
+
+@dataclass(frozen=True, slots=True)
+class UnfollowedLog:
+    """The log is not read: it has not begun, it has ended, or its standby closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedLog:
+    """``tail`` reads the log."""
+
+    tail: Tail
+
+
+@dataclass(frozen=True, slots=True)
+class LackingLog:
+    """The log can't be folded until the shard is mended. ``why`` says what it lacks."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLog:
+    """The log has bytes that no owner wrote. ``why`` is what the fold said of them."""
+
+    why: str
 
 
 class StandbyShard:
@@ -70,8 +98,6 @@ class StandbyShard:
         self.fresh_s: float | None = None
         self.end = 0
         """The log's next offset, as last told."""
-        self.lacks = ""
-        self.broken = ""
         self.others: Sequence[Range] = ()
         """Keys that came back to the slot with another shard after this one had ended."""
         self._tails = tails
@@ -80,11 +106,21 @@ class StandbyShard:
         self._dropped: set[int] = set()
         """Indexes of which records were met, and which the catalog does not have."""
         self._topic = ""
-        self._tail: Tail | None = None
+        self._state: UnfollowedLog | FollowedLog | LackingLog | BrokenLog = UnfollowedLog()
         self.shard = shard_at_mark(table, place, rows, limits)
         self._since = self.shard.state.applied
         self._written: dict[bytes, int] = {}
         """Keys written by entries after ``_since``, each with an offset up to which it was."""
+
+    @property
+    def lacks(self) -> str:
+        """What is lacking before the log can be folded further; empty where nothing is."""
+        return self._state.why if isinstance(self._state, LackingLog) else ""
+
+    @property
+    def broken(self) -> str:
+        """Why the log can never be folded further; empty where it can."""
+        return self._state.why if isinstance(self._state, BrokenLog) else ""
 
     @property
     def ended(self) -> bool:
@@ -102,11 +138,10 @@ class StandbyShard:
     def begin(self, topic: str, lacks: str = "") -> None:
         """Follow the log, from what the rows have on; first ``mend`` where they lack something."""
         self._topic = topic
-        self.lacks = lacks
         if lacks:
-            return
-        if not self.ended:
-            self._tail = self._tails.follow(topic, self.shard.next_offset, self)
+            self._state = LackingLog(lacks)
+        elif not self.ended:
+            self._state = FollowedLog(self._tails.follow(topic, self.shard.next_offset, self))
 
     def leave(self) -> None:
         """Follow no more; the rows may be closed."""
@@ -114,9 +149,9 @@ class StandbyShard:
         self._stop()
 
     def _stop(self) -> None:
-        if self._tail is not None:
-            self._tails.leave(self._tail)
-            self._tail = None
+        if isinstance(state := self._state, FollowedLog):
+            self._tails.leave(state.tail)
+            self._state = UnfollowedLog()
 
     def retable(self, table: Table, place: ShardRange) -> None:
         """Take over the table, and the shard, as the catalog has them now."""
@@ -144,7 +179,7 @@ class StandbyShard:
             self._fold(entries)
         # A deposed leader may tell of a part of a copy as of all there is.
         partly = self.place.copied and not self.shard.state.stream_start
-        if self._tail is not None and not self.lag and not partly:
+        if isinstance(self._state, FollowedLog) and not self.lag and not partly:
             self.fresh_s = asked_s
         if self.shard.state.seal is not None:
             # What its successors take is not here: the view is as old as it is from now on.
@@ -169,8 +204,8 @@ class StandbyShard:
             self.lack(str(error))
         except record.CorruptRecord as error:
             logger.critical("shard %s is not kept warm: %s", shard.shard_id, error)
-            self.broken = str(error)
             self.leave()
+            self._state = BrokenLog(str(error))
 
     def _note(self, writes: Writes, offset: int) -> None:
         self._written |= dict.fromkeys(map(itemgetter(0), writes), offset)
@@ -192,14 +227,14 @@ class StandbyShard:
         """Show nothing until ``mend``: what was folded since the last write is forgotten."""
         logger.info("shard %s is not followed for a moment: %s", self.place.shard_id, what)
         self._dropped |= self.shard.indexes.passed_over
-        self.lacks = what
         self.leave()
+        self._state = LackingLog(what)
         self._learned(self, 0)
 
     def mend(self, table_known: Callable[[int], bool]) -> None:
         """Go on from the mark: the catalog, then the changelog were read since it was lacking."""
         self._dropped = {number for number in self._dropped if not table_known(number)}
-        self.lacks = ""
+        self._state = UnfollowedLog()
         self.shard = shard_at_mark(self.shard.table, self.place, self.rows, self._limits)
         self._since, self._written = self.shard.state.applied, {}
         self.begin(self._topic)
