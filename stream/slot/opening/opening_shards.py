@@ -11,8 +11,8 @@ Times are seconds of a clock that never goes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any
 
 from rowtide.core.values.errors import Unavailable
 
@@ -22,28 +22,37 @@ MISSING_S = 60.0
 """A log that was missing for so long counts as gone."""
 
 
-@dataclass(slots=True)
 class Opening:
-    """One shard that is open or about to be. ``task`` opens and serves it.
+    """One shard that is open or about to be, in a task of its own: ``serve``, of this opening.
 
     ``tried`` is set after the first attempt, ``served`` once it is open, or never will be, or
     nobody opens it any more.
     """
 
-    clock_s: Callable[[], float]
-    tried: asyncio.Event = field(default_factory=asyncio.Event)
-    served: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    why: str = ""
-    """Why the last attempt failed; empty where it did not."""
-    missing_since_s: float | None = None
-    lost: bool = False
-    """Whether its task ended, as when the slot closes, before it was decided whether it opens."""
+    __slots__ = ("_clock_s", "_task", "lost", "missing_since_s", "served", "tried", "why")
 
-    def run_by(self, task: asyncio.Task[None]) -> None:
-        """Note which task opens and serves it."""
-        self.task = task
-        task.add_done_callback(self._ended)  # It may end before it has begun.
+    def __init__(
+        self,
+        serve: Callable[[Opening], Coroutine[Any, Any, None]],
+        tasks: asyncio.TaskGroup,
+        name: str,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self.tried = asyncio.Event()
+        self.served = asyncio.Event()
+        self.why = ""
+        """Why the last attempt failed; empty where it did not."""
+        self.missing_since_s: float | None = None
+        """Since when its log is missing; None while it is not."""
+        self.lost = False
+        """Whether its task ended before it was decided whether it opens: the slot closes."""
+        self._clock_s = clock_s
+        self._task = tasks.create_task(serve(self), name=name)
+        self._task.add_done_callback(self._ended)  # It may end before it has begun.
+
+    def cancel(self) -> None:
+        """Cancel the task that opens and serves it."""
+        self._task.cancel()
 
     def _ended(self, _task: asyncio.Task[None]) -> None:
         self.lost = not self.served.is_set()
@@ -61,14 +70,14 @@ class Opening:
         if not missing:
             self.missing_since_s = None
         elif self.missing_since_s is None:
-            self.missing_since_s = self.clock_s()
+            self.missing_since_s = self._clock_s()
         self.tried.set()
 
     @property
     def is_gone(self) -> bool:
         """Whether the log was missing for so long that it counts as gone."""
         since_s = self.missing_since_s
-        return since_s is not None and self.clock_s() >= since_s + MISSING_S
+        return since_s is not None and self._clock_s() >= since_s + MISSING_S
 
 
 class OpeningShards(dict[str, Opening]):

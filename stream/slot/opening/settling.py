@@ -137,6 +137,6 @@ class ShardSettling:
         except (TimeoutError, StoreError) as error:
             logger.warning("shard %s of a dropped table is not sealed: %r", shard_id, error)
             self._shards.open.pop(shard_id, None)
-            if opening is not None and opening.task is not None:
-                opening.task.cancel()  # Whose change waits there is told what is known.
+            if opening is not None:
+                opening.cancel()  # Whose change waits there is told what is known.
         self._request_sweep()

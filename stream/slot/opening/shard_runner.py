@@ -59,10 +59,12 @@ class ShardRunner:
 
     def begin(self, shard: ShardRange, owned: OwnedSlot) -> None:
         """Open and serve a shard in the background."""
-        opening = Opening(asyncio.get_running_loop().time)
-        work = self._serve(shard, opening, owned)
-        opening.run_by(owned.tasks.create_task(work, name=f"shard[{shard.shard_id}]"))
-        self.shards.begun[shard.shard_id] = opening
+        self.shards.begun[shard.shard_id] = Opening(
+            lambda opening: self._serve(shard, opening, owned),
+            owned.tasks,
+            f"shard[{shard.shard_id}]",
+            asyncio.get_running_loop().time,
+        )
 
     async def _serve(self, shard: ShardRange, opening: Opening, owned: OwnedSlot) -> None:
         """Open one shard and run it; open it again after a failure that may pass."""
