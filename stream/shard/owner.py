@@ -281,14 +281,13 @@ class ShardOwner:
         ``Unavailable`` and ``OutcomeUnknown``; then it is to be called again.
         """
         await self.drain()
-        if self.shard.state.seal is None:
+        while (seal := self.shard.state.seal) is None:
             if self.closed:
                 raise Unavailable("The partition is not available.")
             await self._submit_barrier(record.Seal(plan))
         self.retired = True
         self._wake.set()
-        assert self.shard.state.seal is not None, "what was waited for is applied"
-        return self.shard.state.seal
+        return seal
 
     def open(self) -> None:
         """Start to take changes; the shard has been replayed to its log's end."""

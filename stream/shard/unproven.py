@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
+from rowtide.stream.shard.single_task import SingleTask
 from rowtide.stream.shard.waiting import Waiter, answer, fail
 
 __all__ = ["Unproven"]
@@ -27,7 +28,7 @@ class Unproven:
         self._readable = readable
         self._unreadable = unreadable
         self._waiting: list[Waiter] = []
-        self._task: asyncio.Task[None] | None = None
+        self._task = SingleTask()
         self._stopped = False
         """Whether answers wait no more: they fail where no lease holds."""
 
@@ -36,8 +37,8 @@ class Unproven:
         self._waiting += batch
         if self._stopped or self._readable():
             self._answer()
-        elif self._task is None or self._task.done():
-            self._task = tasks.create_task(self._prove(), name="unproven")
+        else:
+            self._task.start(self._prove, tasks, "unproven")
 
     async def _prove(self) -> None:
         while self._waiting:
@@ -65,6 +66,5 @@ class Unproven:
     def stop(self) -> None:
         """Answer or fail all that wait, and from now on each one at once."""
         self._stopped = True
-        if self._task is not None:
-            self._task.cancel()
+        self._task.cancel()
         self._answer()

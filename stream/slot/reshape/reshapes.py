@@ -27,6 +27,7 @@ from rowtide.stream.shard.appender import LogShortened
 from rowtide.stream.shard.copy import Range, ShardCopy, came_back, is_complete, row_ranges
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
+from rowtide.stream.shard.single_task import SingleTask
 from rowtide.stream.slot.failures import logged
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.opening.slot_shards import SlotShards
@@ -88,7 +89,7 @@ class SlotReshapes:
         self._counts = counts
         self._carried: set[str] = set()
         self._opening = asyncio.Lock()
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = SingleTask()
         """What reads the shards that have ended since the slot opened, one after another."""
 
     @property
@@ -212,9 +213,8 @@ class SlotReshapes:
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
         """Carry through what the catalog plans, and let go what it has forgotten."""
-        if self._due() and (self._reading is None or self._reading.done()):
-            name = f"ended[{self._number}]"
-            self._reading = tasks.create_task(self.read_ended(rows), name=name)
+        if self._due():
+            self._reading.start(partial(self.read_ended, rows), tasks, f"ended[{self._number}]")
         planned = list(self._links.planned(self._number))
         kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
         self._tell_readers(kept)
@@ -275,21 +275,20 @@ class SlotReshapes:
 
     async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
         shard_id = owner.shard.shard_id
-        if shard_id in self.ended and owner.shard.state.seal is None:
-            # What was copied, or waited for, was the former owner's.
-            raise Unavailable(f"shard {shard_id} was opened again meanwhile")
-        if shard_id not in self.ended:
-            try:
-                await self._seal(owner, plan_of(reshape))
-            except StoreError:
-                await owner.drain()  # Until it is known whether the seal stands.
-                if not owner.closed and owner.shard.state.seal is None:
-                    owner.open()  # It is served until it is tried again.
-                raise
-            # Before anybody else runs: a flush finds it among the open or the ended.
-            self.ended[shard_id] = owner
-        seal = owner.shard.state.seal
-        assert seal is not None, "what has ended was sealed"
+        if shard_id in self.ended:
+            if (seal := owner.shard.state.seal) is None:
+                # What was copied, or waited for, was the former owner's.
+                raise Unavailable(f"shard {shard_id} was opened again meanwhile")
+            return seal
+        try:
+            seal = await self._seal(owner, plan_of(reshape))
+        except StoreError:
+            await owner.drain()  # Until it is known whether the seal stands.
+            if not owner.closed and owner.shard.state.seal is None:
+                owner.open()  # It is served until it is tried again.
+            raise
+        # Before anybody else runs: a flush finds it among the open or the ended.
+        self.ended[shard_id] = owner
         return seal
 
     # A move.
