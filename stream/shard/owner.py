@@ -39,7 +39,17 @@ from rowtide.stream.shard.open_transactions import Nothing, OpenTransaction, Ope
 from rowtide.stream.shard.replay import Range, replay, take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.shard.unproven import Unproven
-from rowtide.stream.shard.waiting import Reply, Tell, Waiter, answer, fail
+from rowtide.stream.shard.waiting import (
+    NOTHING,
+    ChangeWaiter,
+    GroupWaiter,
+    HiddenWaiter,
+    Reply,
+    Tell,
+    Waiter,
+    answer,
+    fail,
+)
 
 __all__ = ["ShardOwner", "ShardSettings"]
 
@@ -64,9 +74,6 @@ class ShardSettings:
     transactions_max: int = 1000
     transactions_bytes_max: int = 64 * 1024 * 1024
 
-
-NOTHING = Outcome(b"", 0, 0)
-"""The outcome of what returns no row and costs no units."""
 
 WriteObserver = Callable[[Writes], None]
 
@@ -172,7 +179,7 @@ class ShardOwner:
             self._require_room()
         if self._locks:
             self.transactions.require_free(change.key[0][1])
-        self._enqueue(Waiter(tell, self._loop.time(), change))
+        self._enqueue(ChangeWaiter(tell, self._loop.time(), change))
 
     def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
         """Evaluate changes that are logged together; see ``submit``.
@@ -184,7 +191,7 @@ class ShardOwner:
         if self._locks:
             for change in group.changes:
                 self.transactions.require_free(change.key[0][1])
-        self._enqueue(Waiter(tell, self._loop.time(), group=group))
+        self._enqueue(GroupWaiter(tell, self._loop.time(), group))
 
     # Transactions.
 
@@ -198,7 +205,7 @@ class ShardOwner:
         self._require_room()
         held = self.transactions.begin(transaction_id, partition_key)
         told = partial(self._begun, held, tell)
-        self._enqueue(Waiter(told, self._loop.time(), group=Nothing()))
+        self._enqueue(GroupWaiter(told, self._loop.time(), Nothing()))
 
     def apply(self, transaction_id: TransactionId, change: ChangeRequest) -> Outcome:
         """Decide a change within a transaction. Raises what refuses it."""
@@ -223,7 +230,7 @@ class ShardOwner:
         else:
             self._require_room()
             told = partial(self._committed, held)
-            self._enqueue(Waiter(told, self._loop.time(), group=held.transaction))
+            self._enqueue(GroupWaiter(told, self._loop.time(), held.transaction))
             held.committing = [tell]  # Only now: where a row can't be read nothing is queued.
 
     def abort(self, transaction_id: TransactionId) -> None:
@@ -270,7 +277,7 @@ class ShardOwner:
 
     def _submit_barrier(self, body: record.Body) -> asyncio.Future[Outcome]:
         reply = Reply(self._loop)
-        self._enqueue(Waiter(reply, self._loop.time(), hidden=body))
+        self._enqueue(HiddenWaiter(reply, self._loop.time(), body))
         self._barriers += 1
         return reply.future
 
@@ -326,12 +333,8 @@ class ShardOwner:
         """Tell clients who waited too long that the outcome is unknown: it may still come."""
         oldest_s = self._loop.time() - self._settings.write_s_max
         for waiting in (*self._in_flight, *self._waiting):
-            if waiting.since_s >= oldest_s:
-                continue
-            if waiting.group is not None:
-                waiting.tell(OutcomeUnknown())
-            else:
-                fail(waiting, OutcomeUnknown())
+            if waiting.since_s < oldest_s:
+                waiting.expire()
         self._unproven.expire(oldest_s)
         self.transactions.sweep()
 
@@ -349,7 +352,7 @@ class ShardOwner:
         if logged and not await self._append(logged):
             return
         self._in_flight = []
-        self._barriers -= sum(w.hidden is not None for w in batch)
+        self._barriers -= sum(w.is_hidden for w in batch)
         answer(batch)
         # Only now: what they saw stands, and the next batch does not wait for the lease.
         if unproven := [waiting for waiting in batch if waiting.unproven]:
@@ -367,7 +370,7 @@ class ShardOwner:
         size = count = 0
         while waiting and len(batch) + count < settings.batch_records_max:
             head = waiting[0]
-            if batch and head.hidden is not None:
+            if batch and head.is_hidden:
                 break
             if (evaluated := head.logged) is not None and evaluated.body is not None:
                 size += len(evaluated.body)
@@ -381,7 +384,7 @@ class ShardOwner:
                 ):
                     break
             batch.append(waiting.popleft())
-            if head.hidden is not None:
+            if head.is_hidden:
                 break
         return batch
 
@@ -444,7 +447,7 @@ class ShardOwner:
         if len(refused) > 1:
             self._alone = len(refused)
             self._waiting.extendleft(reversed(refused))
-        elif refused[0].hidden is not None:
+        elif refused[0].is_hidden:
             self._barriers -= 1
             fail(refused[0], Unavailable(error.message))  # Whoever of us asked asks again.
         else:
@@ -539,32 +542,29 @@ class ShardOwner:
                 return
             if waiting.evaluated is None and waiting.error is None:
                 self._evaluate(waiting)
-            self._behind = waiting.hidden is not None
+            self._behind = waiting.is_hidden
         self._behind = False
 
     def _evaluate(self, waiting: Waiter) -> None:
         now_us = self._clock_us()
         try:
-            if waiting.hidden is not None:
-                waiting.evaluated = self._control(waiting.hidden, now_us)
-            elif waiting.change is not None:
-                waiting.evaluated = self.shard.evaluate(waiting.change, now_us)
-            else:
-                assert waiting.group is not None, "somebody waits for something"
-                waiting.many = waiting.group.evaluate(self.shard, now_us)
+            if isinstance(waiting, HiddenWaiter) and self._is_held(waiting.body):
                 waiting.evaluated = Evaluated(NOTHING, 0)
+            else:
+                waiting.evaluate(self.shard, now_us)
         except (Rejected, Unavailable) as error:
             waiting.error = error
-        if waiting.hidden is not None:
+        if waiting.is_hidden:
             return
         # What changes nothing answers from what it saw: that needs the lease, as a read does.
         waiting.unproven = not waiting.writes and not self._readable()
 
-    def _control(self, body: record.Body, now_us: int) -> Evaluated:
-        if isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last):
-            # What one has decided stands in chunks that begin and end where those below them do.
-            return Evaluated(NOTHING, 0)
-        return self.shard.control(body, now_us)
+    def _is_held(self, body: record.Body) -> bool:
+        """True if a record would reclaim rows of an open transaction, which is left undone.
+
+        What that has decided stands in chunks that begin and end where those below them do.
+        """
+        return isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last)
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard

@@ -4,41 +4,60 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rowtide.core.records import record
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Group
-from rowtide.core.values.errors import StoreError
+from rowtide.core.shard.shard import Shard
+from rowtide.core.values.errors import OutcomeUnknown, StoreError
 
-__all__ = ["Reply", "Tell", "Waiter", "answer", "fail"]
+__all__ = [
+    "NOTHING",
+    "ChangeWaiter",
+    "GroupWaiter",
+    "HiddenWaiter",
+    "Reply",
+    "Tell",
+    "Waiter",
+    "answer",
+    "fail",
+]
 
 Tell = Callable[[Outcome | StoreError], None]
 """Called once, with what became of a change."""
 
+NOTHING = Outcome(b"", 0, 0)
+"""The outcome of what returns no row and costs no units."""
+
 
 @dataclass(slots=True)
 class Waiter:
-    """Someone who waits for a change or a group, or one of us who waits for a hidden record.
+    """What every kind of waiter has.
 
-    Exactly one of ``change``, ``hidden`` and ``group`` is set. ``error`` is a refusal, which holds
-    once its turn comes. Neither ``evaluated`` nor ``error`` is set while the evaluation still has
-    to wait. A group's records are ``many``; its ``tell`` may be called with ``OutcomeUnknown``
-    several times before it is called with what became of it.
+    ``error`` is a refusal, which holds once its turn comes. Neither ``evaluated`` nor ``error`` is
+    set while the evaluation still has to wait. ``many`` are the records of a group.
     """
 
+    is_hidden: ClassVar[bool] = False
     tell: Tell
     since_s: float
-    change: ChangeRequest | None = None
-    hidden: record.Body | None = None
-    group: Group | None = None
-    evaluated: Evaluated | None = None
-    many: Sequence[Evaluated] = ()
-    error: StoreError | None = None
-    told: bool = False
-    unproven: bool = False
+    evaluated: Evaluated | None = field(default=None, kw_only=True)
+    many: Sequence[Evaluated] = field(default=(), kw_only=True)
+    error: StoreError | None = field(default=None, kw_only=True)
+    told: bool = field(default=False, kw_only=True)
+    unproven: bool = field(default=False, kw_only=True)
     """Whether the answer changes nothing and was decided while no lease held."""
+
+    def evaluate(self, shard: Shard, now_us: int) -> None:
+        """Evaluate what is waited for. Raises what refuses it."""
+        raise NotImplementedError
+
+    def expire(self) -> None:
+        """Tell that it is not known what becomes of it: it has waited too long."""
+        fail(self, OutcomeUnknown())
 
     @property
     def logged(self) -> Evaluated | None:
@@ -50,6 +69,45 @@ class Waiter:
     def writes(self) -> bool:
         """Whether it has a record for the log, or several."""
         return self.logged is not None or bool(self.many)
+
+
+@dataclass(slots=True)
+class ChangeWaiter(Waiter):
+    """Someone who waits for a change."""
+
+    change: ChangeRequest
+
+    def evaluate(self, shard: Shard, now_us: int) -> None:
+        self.evaluated = shard.evaluate(self.change, now_us)
+
+
+@dataclass(slots=True)
+class GroupWaiter(Waiter):
+    """Someone who waits for changes that are logged together.
+
+    ``tell`` may be called with ``OutcomeUnknown`` several times before it is called with what
+    became of them.
+    """
+
+    group: Group
+
+    def evaluate(self, shard: Shard, now_us: int) -> None:
+        self.many = self.group.evaluate(shard, now_us)
+        self.evaluated = Evaluated(NOTHING, 0)
+
+    def expire(self) -> None:
+        self.tell(OutcomeUnknown())
+
+
+@dataclass(slots=True)
+class HiddenWaiter(Waiter):
+    """One of us who waits for a hidden record."""
+
+    is_hidden: ClassVar[bool] = True
+    body: record.Body
+
+    def evaluate(self, shard: Shard, now_us: int) -> None:
+        self.evaluated = shard.control(self.body, now_us)
 
 
 class Reply:
