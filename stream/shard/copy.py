@@ -90,7 +90,7 @@ class ShardCopy:
         start, end = await self._log.bounds()
         if (start, end) != (0, 0):
             raise Unavailable(f"{self._log.name} is not empty")
-        self._source.add_write_observer(self._note_writes)
+        self._source.fold.add_write_observer(self._note_writes)
         await self._append(options_body(self._source.shard.state))
         commits = COMMITS, bytes((COMMITS[0] + 1,))
         positions = positions_of(self._source.shard.table.table_id)
@@ -119,7 +119,7 @@ class ShardCopy:
 
     def stop(self) -> None:
         """Note no more what is written."""
-        self._source.remove_write_observer(self._note_writes)
+        self._source.fold.remove_write_observer(self._note_writes)
 
     def _note_writes(self, writes: Writes) -> None:
         self._written.update(key for key, _ in writes)

@@ -8,10 +8,11 @@ on the newest rows, and is answered. Writes need no lease, and never wait here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.single_task import SingleTask
 from rowtide.stream.shard.waiting import Waiter, answer, fail
 
@@ -19,14 +20,10 @@ __all__ = ["Unproven"]
 
 
 class Unproven:
-    """The unproven answers of one shard. All that they were decided on stands in the log.
+    """The unproven answers of one shard. All that they were decided on stands in the log."""
 
-    ``unreadable`` returns the failure of a read while ``readable`` returns False.
-    """
-
-    def __init__(self, readable: Callable[[], bool], unreadable: Callable[[], Unavailable]) -> None:
-        self._readable = readable
-        self._unreadable = unreadable
+    def __init__(self, lease: ReadLease) -> None:
+        self._lease = lease
         self._waiting: list[Waiter] = []
         self._task = SingleTask()
         self._stopped = False
@@ -35,14 +32,14 @@ class Unproven:
     def add(self, batch: Sequence[Waiter], tasks: asyncio.TaskGroup) -> None:
         """Answer ``batch`` once the lease holds, or fail it. A task of ``tasks`` waits for that."""
         self._waiting += batch
-        if self._stopped or self._readable():
+        if self._stopped or self._lease.holds():
             self._answer()
         else:
             self._task.start(self._prove, tasks, "unproven")
 
     async def _prove(self) -> None:
         while self._waiting:
-            failure = self._unreadable()
+            failure = self._lease.failure()
             if isinstance(failure, LeaseLapsed):
                 await failure.renewed()
             self._answer()
@@ -50,7 +47,7 @@ class Unproven:
     def _answer(self) -> None:
         """Answer all that wait where the lease holds, else fail them."""
         batch, self._waiting = self._waiting, []
-        proven = self._readable()
+        proven = self._lease.holds()
         for waiting in batch:
             waiting.unproven = False
             if not proven:

@@ -9,7 +9,7 @@ from rowtide.core.rows.fold import Writes
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_index import ShardIndexes
 from rowtide.stream.api import index as operations
-from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.log_fold import LogFold
 from rowtide.stream.shard.replay import take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.slot.standby import standby_shard
@@ -20,10 +20,10 @@ from tests.simulation.program import LOCAL_FROM
 __all__ = ["LOCAL"]
 
 
-_write = ShardOwner._write
+_write = LogFold.write
 
 
-def _write_or_not(self: ShardOwner, writes: Writes) -> None:
+def _write_or_not(self: LogFold, writes: Writes) -> None:
     try:
         _write(self, writes)
     except StoreFailed:
@@ -46,7 +46,7 @@ LOCAL = [
         "take an index for built", operations, "is_built", lambda *_: True, seeds_max=60
     ),
     where_disks_fail("build nothing", ShardIndexes, "built", built_at_once),
-    where_disks_fail("pass over what a disk does not take", ShardOwner, "_write", _write_or_not),
+    where_disks_fail("pass over what a disk does not take", LogFold, "write", _write_or_not),
     where_disks_fail(
         "pass over what a copy's disk does not take", standby_shard, "take", _take_or_not
     ),

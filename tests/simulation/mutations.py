@@ -33,7 +33,9 @@ from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.shard import appender, row_store
 from rowtide.stream.shard.appender import READ_BYTES, Appended, Appender, LogShortened
 from rowtide.stream.shard.copy import ShardCopy
+from rowtide.stream.shard.log_fold import LogFold
 from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Waiter, answer
 from rowtide.stream.slot import slot as slot_module
@@ -122,12 +124,12 @@ async def _settle_without_fence(
     return self._told(batch, at, await self.read(at, end), end)
 
 
-def _replay_any_claim(self: ShardOwner, entries: Sequence[Entry]) -> None:
+def _replay_any_claim(self: LogFold, entries: Sequence[Entry]) -> None:
     writes: Writes = []
     for entry in entries:
-        writes += self.shard.replay(entry.offset, entry.value).writes
+        writes += self._shard.replay(entry.offset, entry.value).writes
         self.readers.add_applied((entry,))
-    self._write(writes)
+    self.write(writes)
 
 
 async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
@@ -143,11 +145,10 @@ async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence
     if told.stands:
         self._apply(evaluated, pairs, at)
     else:
-        self._waiting.extendleft(reversed(self._in_flight))
-        self._in_flight = []
+        self._queue.take_back()
     if told.entries or not told.stands:
         self.shard.discard()
-        self.replay(told.entries)
+        self.fold.replay(told.entries)
         # What waits keeps what was evaluated on the old end.
     return told.stands
 
@@ -156,7 +157,7 @@ _append = ShardOwner._append
 
 
 async def _answer_first(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
-    answer(self._in_flight)
+    answer(self._queue.in_flight)
     return await _append(self, evaluated)
 
 
@@ -171,7 +172,7 @@ def _refuse_at_once(self: ShardOwner, waiting: Waiter) -> None:
 
 
 def _refuse_without_lease(self: ShardOwner, waiting: Waiter) -> None:
-    with patch.object(self, "_readable", lambda: True):
+    with patch.object(self, "_lease", ReadLease(lambda: True)):
         _evaluate(self, waiting)
 
 
@@ -204,10 +205,10 @@ def _release_hides_all(self: LeaseView, claim: int, lease_s: float, **_dead: obj
 # Rows and changelog.
 
 
-def _write_mark_first(self: ShardOwner, writes: Writes) -> None:
-    shard = self.shard
-    self.rows.write([], [(mark_key(shard.shard_id), encode_mark(shard.state))])
-    self.rows.take(writes)
+def _write_mark_first(self: LogFold, writes: Writes) -> None:
+    shard = self._shard
+    self._rows.write([], [(mark_key(shard.shard_id), encode_mark(shard.state))])
+    self._rows.take(writes)
     self.ledger.add_writes(writes)
     shard.applied(writes)
 
@@ -330,8 +331,8 @@ async def _seal_without_drain(self: ShardOwner, plan: str) -> Sealed:
     if self.shard.state.seal is None:
         await self._submit_barrier(record.Seal(plan))
     await self.drain()
-    self.retired = True
-    self._wake.set()
+    self._life.is_retired = True
+    self._queue.wake()
     assert self.shard.state.seal is not None
     return self.shard.state.seal
 
@@ -354,7 +355,7 @@ def _same_child(change: reshape.Reshape, claim: int, _shard_id: str) -> reshape.
 
 async def _base_anywhere(self: ShardCopy) -> None:
     _, self.end = await self._log.bounds()
-    self._source.add_write_observer(self._note_writes)
+    self._source.fold.add_write_observer(self._note_writes)
     for low, high in self._ranges:
         at: bytes | None = low
         while at is not None:
@@ -371,7 +372,7 @@ def _of_all_keys(_self: object, source: str, position: bytes) -> record.SourcePo
 
 
 async def _base_of_rows(self: ShardCopy) -> None:
-    self._source.add_write_observer(self._note_writes)
+    self._source.fold.add_write_observer(self._note_writes)
     await self._append(options_body(self._source.shard.state))
     for low, high in self._ranges:  # And not the positions.
         at: bytes | None = low
@@ -437,7 +438,7 @@ MUTATIONS = [
     Mutation("settle without a no-op", [(Appender, "_settle", _settle_without_fence)]),
     Mutation(
         "ignore a later claim",
-        [(ShardOwner, "replay", _replay_any_claim), (LeaseKeeper, "still_last", _still_last)],
+        [(LogFold, "replay", _replay_any_claim), (LeaseKeeper, "still_last", _still_last)],
     ),
     Mutation(
         "forget to evaluate again after a discarded batch",
@@ -454,7 +455,7 @@ MUTATIONS = [
     Mutation("count a lease from the answer", [(LeaseKeeper, "_renewed", _renewed_when_answered)]),
     Mutation("let a release hide an older lease", [(LeaseView, "safe_at", _release_hides_all)]),
     Mutation("unfence the changelog", [(Changelog, "require", _nothing)]),
-    Mutation("write the mark before the rows", [(ShardOwner, "_write", _write_mark_first)]),
+    Mutation("write the mark before the rows", [(LogFold, "write", _write_mark_first)]),
     Mutation(
         "lower a chunk's offset on recovery",
         [(row_store, "_folded_chunk", _take_chunk), (row_store, "_merged_mark", _take_mark)],
@@ -472,7 +473,7 @@ MUTATIONS = [
         [(slot_module, "flush_scope", _flush_unaccounted)],
     ),
     Mutation("trim above the flushed mark", [(SlotTrim, "_trim", _trim_to_end)], 10),
-    Mutation("forget what was not flushed", [(ShardOwner, "find_unflushed", _nothing)]),
+    Mutation("forget what was not flushed", [(LogFold, "find_unflushed", _nothing)]),
     Mutation(
         "note the changelog's end before its entries",
         [(slot_module, "recover_rows", _recover_position_first)],

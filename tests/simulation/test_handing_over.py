@@ -70,7 +70,7 @@ def test_a_slot_that_is_given_to_two_workers_in_turn_is_handed_over_twice(apart_
         longest_s, since_s, until_s = 0.0, clock(), clock() + 5.0
         while clock() < until_s:
             found = scene.world.owner(SHARD)
-            if found is not None and found[1]._open:
+            if found is not None and found[1].is_open:
                 since_s = clock()
             longest_s = max(longest_s, clock() - since_s)
             await asyncio.sleep(0.005)

@@ -81,7 +81,7 @@ def moved(watched: Watched, *, seals_refused: int = 0) -> None:
             for _ in range(int(3 * COPY_S / LOOK_S)):
                 await asyncio.sleep(LOOK_S)
                 [worker] = world.live()
-                names = [owner.shard.shard_id for owner in worker.open_shards() if owner._open]
+                names = [owner.shard.shard_id for owner in worker.open_shards() if owner.is_open]
                 if any(int(name[1:]) >= MOVED for name in names):
                     return
                 watched.opened_again |= bool(watched.seals) and SHARD in names

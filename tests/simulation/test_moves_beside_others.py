@@ -39,7 +39,7 @@ async def holds(what: Callable[[], object], within_s: float = 60.0) -> None:
 
 def is_open(world: World, *names: str) -> bool:
     owners = (owner for worker in world.live() for owner in worker.open_shards())
-    return any(owner.shard.shard_id in names and owner._open for owner in owners)
+    return any(owner.shard.shard_id in names and owner.is_open for owner in owners)
 
 
 async def begin(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
                 change = ChangeRequest(
                     PUT, key, [put_cell(MARK, variant.encode("m"), None)], IGNORE
                 )
-                if owner._open:
+                if owner.is_open:
                     owner.submit(change, lambda _told: None)
             await asyncio.sleep(0.02)
             assert number < 40_000

@@ -54,7 +54,7 @@ def test_a_move_goes_on_though_a_former_owner_of_its_slot_hears_of_it_late() -> 
                 if len(seen) > 2 and plans:  # It was taken over, and is copied.
                     [change] = plans.values()
                     found = world.owner(change.id)
-                    closed_s += 0.0 if found is not None and found[1]._open else 0.05
+                    closed_s += 0.0 if found is not None and found[1].is_open else 0.05
                 told = "; ".join(f"{p.children[0].shard_id} by {p.copier}" for p in plans.values())
                 if not seen or seen[-1] != told:
                     seen.append(told)
@@ -96,14 +96,14 @@ def test_a_small_shard_is_served_while_the_slot_to_which_it_moves_does_not_open(
             which = [s.shard_id for s in worker.catalog.tables[INSTANCE, PLAIN].shards].index(
                 shard.shard_id
             )
-            assert shard.shard_id in {o.shard.shard_id for o in worker.open_shards() if o._open}
+            assert shard.shard_id in {o.shard.shard_id for o in worker.open_shards() if o.is_open}
             world.move(0, which, 2)
             closed_s = 0.0
             for _ in range(300):
                 await asyncio.sleep(0.1)
                 shards = worker.catalog.tables[INSTANCE, PLAIN].shards
                 [now] = [s for s in shards if s.begin == shard.begin]
-                names = {o.shard.shard_id for o in worker.open_shards() if o._open}
+                names = {o.shard.shard_id for o in worker.open_shards() if o.is_open}
                 closed_s += 0 if now.shard_id in names else 0.1
             assert closed_s < 1.0, f"nobody had it for {closed_s:.1f} s"
 

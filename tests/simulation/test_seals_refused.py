@@ -33,7 +33,7 @@ def test_shards_are_read_while_the_seal_of_a_merge_or_split_is_refused(kind: str
                 world.split(0, 0)
             for _ in range(60):
                 await asyncio.sleep(1)
-                open_ = {o.shard.shard_id for o in scene.worker(0).open_shards() if o._open}
+                open_ = {o.shard.shard_id for o in scene.worker(0).open_shards() if o.is_open}
                 for name in closed:
                     closed[name] += name not in open_
         await asyncio.sleep(30)

@@ -126,7 +126,7 @@ class World:
         """Return the worker that may serve a shard, with the shard."""
         for worker in self.live():
             for owner in worker.open_shards():
-                if owner.shard.shard_id == shard_id and owner._readable():
+                if owner.shard.shard_id == shard_id and owner._lease.holds():
                     return worker, owner
         return None
 

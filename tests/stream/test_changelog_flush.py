@@ -22,6 +22,7 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.stream.log.changelog import Changes
 from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Reply
 from rowtide.stream.slot.changelog.flush import ChangelogFlush, tombstone_stamp
@@ -94,7 +95,7 @@ class Shop:
             log,
             rows,
             clock_us=lambda: next(clock),
-            readable=lambda: True,
+            lease=ReadLease(lambda: True),
             settings=ShardSettings(),
         )
         self.flushes = ChangelogFlush(written, rows)
@@ -105,8 +106,8 @@ class Shop:
         _, end = await self.log.bounds()
         for at in range(min(applied, flushed) + 1, end):
             entries = (await self.log.read(at, bytes_max=1))[:1]
-            self.owner.recover(entries, never=False)
-        self.owner.find_unflushed()
+            self.owner.fold.recover(entries, never=False)
+        self.owner.fold.find_unflushed()
         self.owner.open()
 
     async def write(self, kind: int, some: Sequence[Cell] = (), row: str = "a") -> None:

@@ -23,6 +23,7 @@ from rowtide.core.values.limits import Limits
 from rowtide.stream.log.cluster import LogCluster
 from rowtide.stream.shard.lapsed_lease import TRIES_MAX, LeaseLapsed, trying_again
 from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Reply
 from rowtide.stream.slot.lease.held_leases import LAPSE_S
@@ -186,10 +187,9 @@ async def leased(
         log,
         rows,
         clock_us=lambda: next(clock),
-        readable=lease.readable,
+        lease=ReadLease(lease.readable, lease.unreadable),
         settings=ShardSettings(),
     )
-    owner.unreadable = lease.unreadable
     owner.open()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -19,6 +19,7 @@ from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
 from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.shard.waiting import Reply, Tell
 from tests.contract.memory_log import Fault, MemoryLog
@@ -115,11 +116,11 @@ async def running(
         log,
         rows,
         clock_us=lambda: next(clock),
-        readable=lambda: owned.leased,
+        lease=ReadLease(lambda: owned.leased),
         settings=settings or ShardSettings(),
     )
     _, end = await log.bounds()
-    owner.replay(await log.read(0, bytes_max=1 << 20) if end else [])
+    owner.fold.replay(await log.read(0, bytes_max=1 << 20) if end else [])
     owner.open()
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -25,7 +25,7 @@ def fold(shop: Shop, *bodies: record.Body) -> None:
     for body in bodies:
         place = record.Envelope(state.applied + 1, 1, b"ownerid8", state.stamp + 1, record.SINGLE)
         value = record.encode_record(place, record.encode_body(body))
-        shop.owner.replay([Entry(state.applied + 1, b"", value)])
+        shop.owner.fold.replay([Entry(state.applied + 1, b"", value)])
 
 
 async def test_what_is_noted_beside_the_rows_is_in_the_changelog_too(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.routing.fan_out import FanOut
 from rowtide.stream.shard.owner import ShardOwner, ShardSettings
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Reply
 from tests.contract.memory_log import Fault, MemoryLog
@@ -160,11 +161,11 @@ async def running(
             log,
             rows,
             clock_us=lambda: next(clock),
-            readable=lambda: True,
+            lease=ReadLease(lambda: True),
             settings=ShardSettings(),
         )
         _, end = await log.bounds()
-        owner.replay(await log.read(0, bytes_max=1 << 20) if end else [])
+        owner.fold.replay(await log.read(0, bytes_max=1 << 20) if end else [])
         owner.open()
     slots = {1: OpenSlot({"s1": owners["s1"]}), 2: OpenSlot({"s2": owners["s2"]})}
     directory = Directory(known.catalog, slots, limits, lambda: NOW_US)  # type: ignore[arg-type]
@@ -237,7 +238,7 @@ async def test_a_slice_of_a_request_follows_those_before_it(
 
 async def test_no_slice_overtakes_one_that_met_a_closed_shard(tmp_path: Path) -> None:
     async with running(tmp_path, limits=PAIRS) as worker:
-        worker.owners["s1"]._open = False
+        worker.owners["s1"]._life.is_open = False
         rows = [("a", 1), ("z", 2), ("b", 3), ("y", 4), ("x", 5)]
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(worker.write(*rows))

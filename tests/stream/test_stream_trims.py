@@ -36,7 +36,7 @@ async def written(owned: Owned) -> list[int]:
     for number in range(6):
         assert await owned.write(f"P a={number}") == "ok"
         stamps.append(owned.owner.shard.state.stamp)
-    owned.owner.readers = LogReaders()
+    owned.owner.fold.readers = LogReaders()
     return stamps
 
 

@@ -21,6 +21,7 @@ from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.shard.appender import LogShortened, read_known
 from rowtide.stream.shard.owner import ShardOwner
+from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.replay import Range, shard_at_mark
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
@@ -57,8 +58,9 @@ class ShardOpener:
         self._clock_us = surroundings.clock_us
         self._counts = surroundings.counts
         self._owner = leases.owner
-        self._readable = partial(leases.readable, number)
-        self._unreadable = partial(leases.unreadable, number)
+        self._lease = ReadLease(
+            partial(leases.readable, number), partial(leases.unreadable, number)
+        )
         self._table_known = table_known
 
     async def open(
@@ -101,7 +103,7 @@ class ShardOpener:
                 told = await owner.appender.append([record], at)
             shard.discard()
             ours = [Entry(at, *record)] if told.stands else []
-            owner.replay([*ours, *told.entries])
+            owner.fold.replay([*ours, *told.entries])
 
     def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
         """Return the owner-to-be of a shard whose log somebody else still writes."""
@@ -120,7 +122,7 @@ class ShardOpener:
         among ``others`` is passed over. Raises as ``open``.
         """
         owner = self._owner_of(table, shard, rows)
-        owner.others = others
+        owner.fold.others = others
         state = owner.shard.state
         async with _answering(owner):
             start, end = await owner.log.bounds()
@@ -169,13 +171,12 @@ class ShardOpener:
             around.cluster.log(around.topics.shard(shard.shard_id)),
             rows,
             clock_us=around.clock_us,
-            readable=self._readable,
+            lease=self._lease,
             settings=around.settings.shard,
             steady_s=around.steady_s,
             counts=around.counts,
         )
-        owner.index_known = self._table_known
-        owner.unreadable = self._unreadable
+        owner.fold.index_known = self._table_known
         return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
@@ -242,9 +243,9 @@ class ShardOpener:
         while at < end:
             entries = await read_known(owner.log, at, end)
             at = entries[-1].offset + 1
-            owner.recover([e for e in entries if e.offset < end], never=never)
+            owner.fold.recover([e for e in entries if e.offset < end], never=never)
             await asyncio.sleep(0)
-        owner.find_unflushed()
+        owner.fold.find_unflushed()
         return at - first
 
 

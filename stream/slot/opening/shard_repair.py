@@ -147,6 +147,6 @@ async def _fold(owner: ShardOwner, first: int) -> None:
     at, (_, end) = first, await owner.log.bounds()
     while at < end:
         entries = await read_known(owner.log, at, end)
-        owner.replay(entries)
+        owner.fold.replay(entries)
         at = entries[-1].offset + 1
         await asyncio.sleep(0)

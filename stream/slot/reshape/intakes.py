@@ -177,8 +177,8 @@ class SlotIntakes:
                 if entries and ours and self._links.is_arriving(shard):
                     # What fails here may be ahead of its rows: nobody opens, or flushes, with it.
                     del self.arriving[shard.shard_id]
-                    owner.recover(entries, never=flushed < 0)
-                    owner.find_unflushed()
+                    owner.fold.recover(entries, never=flushed < 0)
+                    owner.fold.find_unflushed()
                     self.arriving[shard.shard_id] = owner
                     at = entries[-1].offset + 1
                     owner.ledger.is_complete = at > applied
