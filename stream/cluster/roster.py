@@ -107,18 +107,23 @@ class Roster:
         return place is not None and place.is_wanted
 
     async def opened(self) -> None:
-        """Wait until every slot that runs now is open, is no longer ours, or is left to another
-        worker, which serves it: its rows may never open here, and nobody waits for them."""
-        for number, slot in list(self.slots.items()):
-            while not slot.opened.is_set() and self._opens(number, slot):  # noqa: ASYNC110
-                await asyncio.sleep(OPENED_LOOK_S)  # Of another's lease nobody tells.
+        """Return once every slot that is ours by now is open, given away, or served elsewhere.
 
-    def _opens(self, number: int, slot: Slot) -> bool:
-        """True if a slot must still be opened here."""
-        # One that goes before it is open never opens: its next life is another slot.
-        if self.slots.get(number) is not slot or self._places[number].unwanted.is_set():
+        The rows of a slot that another worker serves may never open here, so it is not waited for.
+        """
+        for number, place in list(self._places.items()):
+            while self._must_open(number, place):  # noqa: ASYNC110
+                await asyncio.sleep(OPENED_LOOK_S)  # No event reports another worker's lease.
+
+    def _must_open(self, number: int, place: SlotPlace) -> bool:
+        """True if a slot is ours and not open yet."""
+        if not place.is_wanted:
             return False
-        return slot.openings.failure is None or not slot.served_elsewhere()
+        slot = self.slots.get(number)
+        if slot is None:  # Its keeper still looks after what was left on disk.
+            return True
+        is_left = slot.openings.failure is not None and slot.served_elsewhere()
+        return not slot.opened.is_set() and not is_left
 
     # Giving them away.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, cast
@@ -353,4 +354,28 @@ async def test_what_a_slot_left_on_disk_goes_in_its_time_and_not_while_it_runs()
         assert looked == [False, False, False]
         roster.assign(frozenset({3}))
         await settle(roster)
+        await ended(roster)
+
+
+async def test_a_slot_counts_as_not_open_while_files_of_its_former_life_are_removed() -> None:
+    """A worker said that it was ready, and its first requests failed."""
+    began, may_end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def remove(_number: int) -> float:
+        loop.call_soon_threadsafe(began.set)
+        may_end.wait(10)
+        return math.inf
+
+    async with asyncio.TaskGroup() as tasks:
+        roster = Roster(lambda _number: cast(Slot, Counted()), tasks, None, remove)
+        roster.look_after([3])
+        await began.wait()
+        roster.assign(frozenset({3}))
+        opened = tasks.create_task(roster.opened())
+        await asyncio.sleep(0)
+        assert not opened.done()
+        may_end.set()
+        await opened
+        assert roster.slots[3].opened.is_set()
         await ended(roster)
