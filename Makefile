@@ -4,7 +4,9 @@
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SHELL := /bin/bash
-.PHONY: help demo demo-replication test test-all quick wheel wheels bench native native-asan tools lint format format-check types proto clean
+.PHONY: help demo demo-replication test test-all quick lint bench native wheels generate clean
+# Steps of the targets above.
+.PHONY: fix format-check ruff types wheel tools native-asan
 
 PYTHON ?= python3
 ROWS ?= january
@@ -12,6 +14,8 @@ ONCE ?=
 CHANGES ?= 50000
 BENCH ?=
 INPUTS ?= 1000000
+FIX ?=
+ASAN ?=
 HELM := v3.22.0
 VENV := .venv
 BIN := $(VENV)/bin
@@ -50,7 +54,7 @@ PART := $(TIMED) run --in $(WHEEL)/empty
 BESIDE ?=
 define SUITE
 @$(TIMED) begin
-@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check lint wheel
+@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check ruff wheel
 @parts=0; \
 	set -m; { low=0; \
 		$(if $(BESIDE),$(TIMED) run --beside "$(BESIDE)" -- $(MAKE) --no-print-directory $(BESIDE) \
@@ -71,6 +75,9 @@ endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
 	ROWTIDE_TEST_SIGNATURE=v4 $(PYTEST) -n 2 --dist loadfile -m "not slow and ($(SERVER))" $(EITHER) || parts=1;
 
+help:
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1	\2/p' Makefile | expand -t 18
+
 demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
 
@@ -83,7 +90,7 @@ test: $(TEST) ## The gate: format, lint, types, then all tests on the built whee
 test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too
 	$(call SUITE,,$(ON_KAFKA))
 
-quick: lint types ## An answer in under two minutes: lint, types, tests that start no server, no simulation
+quick: lint ## An answer in under two minutes: lint, and the tests that start no server, without the simulation
 	$(BIN)/python -m pytest -q -n auto -m "not slow and not ($(SERVER))" --ignore tests/simulation
 
 wheel: $(TEST)
@@ -112,11 +119,11 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.sink_analytics
 	$(BIN)/python -m tests.bench.mysql_source
 
-native: $(TEST) ## Compile the kernels in core/native in place, warnings being errors
+native: $(if $(ASAN),native-asan,$(TEST)) ## Compile the kernels of core/native in place (ASAN=1: test them under AddressSanitizer)
 	$(BIN)/python hatch_build.py core/native/_kernels.abi3.so -Wall -Wextra -Werror
 
 # A second copy of the kernels, which stops at the first byte that it should not have touched.
-native-asan: $(TEST) ## Run the tests of the kernels under AddressSanitizer (INPUTS=1000000)
+native-asan: $(TEST)
 	mkdir -p build/asan
 	$(BIN)/python hatch_build.py build/asan/_kernels.abi3.so -g -Wall -Wextra -Werror \
 		-fsanitize=address,undefined -fno-sanitize-recover=all
@@ -125,24 +132,29 @@ native-asan: $(TEST) ## Run the tests of the kernels under AddressSanitizer (INP
 		ROWTIDE_KERNELS=$(CURDIR)/build/asan/_kernels.abi3.so \
 		$(BIN)/python -m pytest -q -s tests/core/native
 
-tools: ## Build helm, which judges the chart, into build/tools (Go; minutes, once)
+# Helm judges the chart. Building it takes minutes, once, and Go.
+tools:
 	GOBIN=$(CURDIR)/build/tools go install helm.sh/helm/v3/cmd/helm@$(HELM)
 
-format: $(TEST) ## Format the code in place
+lint: $(if $(FIX),fix) format-check ruff types ## Check the format, ruff's rules and types (FIX=1: correct what can be, first)
+
+fix: $(TEST)
 	$(BIN)/ruff check -q --fix --exit-zero .
 	$(BIN)/ruff format .
 
 format-check: $(TEST)
 	$(BIN)/ruff format --check .
 
-lint: $(TEST) ## ruff
+ruff: $(TEST)
 	$(BIN)/ruff check .
 
-types: $(TEST) ## mypy --strict
+types: $(TEST)
 	$(BIN)/mypy
 
-proto: $(TEST) ## Generate the protocol's message classes from core/protocol/wire/ots.proto
+generate: $(TEST) ## Generate again what is generated: the protocol's messages, the reference pages
 	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/protocol/wire/ots.proto
+	$(BIN)/python -m rowtide.cli.reference cli > docs/reference/cli.md
+	$(BIN)/python -m rowtide.cli.reference configuration > docs/reference/configuration.md
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist core/native/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -69,10 +69,11 @@ LOOSE_TASK = {"create_task", "gather", "ensure_future"}
 BANNED = ("say whether", "by itself alone", "goes away", "lets in")
 # Phrases that are gone from some folders.
 BANNED_IN = {"somebody": ("cli", "core", "deploy", "testing"), "whoever": ("deploy", "testing")}
-# A function does something, so its name begins with a verb. This finds the participles among them.
+# A function does something, so its name begins with a verb. This finds names that begin with a
+# participle.
 PARTICIPLE = re.compile(
-    r"_*(?!need|feed|seed|embed|exceed|proceed|shed)(\w*ed|told|begun|kept|made|held|found|sent|lost|"
-    r"built|known|seen|taken|given|written|chosen|gone|done|left|met|bound|drawn)(_|$)"
+    r"_*(?!need|feed|seed|embed|exceed|proceed|shed)([a-z0-9]*ed|told|begun|kept|made|held|found|"
+    r"sent|lost|built|known|seen|taken|given|written|chosen|gone|done|left|met|bound|drawn)(_|$)"
 )
 # How many functions of a folder are still named so. A number is only ever lowered.
 PARTICIPLES_MAX = {
