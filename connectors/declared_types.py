@@ -1,8 +1,8 @@
 """Types that a sink's settings declare for attributes: decimals, dates and times.
 
 A source's DECIMAL, date or time is text in rowtide. A declared type converts such a value
-without loss, or refuses it: nothing is rounded, cut or guessed. Times are UTC: an offset is
-applied, and a timestamp without one is taken as UTC.
+without loss, or refuses it. Nothing is rounded, cut or guessed. Times are UTC: an offset
+is applied, and a timestamp without one is taken as UTC.
 
 Each sink has words of its own for its users. Here a type has one of these words:
 
@@ -10,7 +10,7 @@ Each sink has words of its own for its users. Here a type has one of these words
     date, date16, date32           days; the last two of ClickHouse, with fewer years
     time                           microseconds of a day
     timestamp                      microseconds
-    datetime32, datetime64         of ClickHouse: seconds, or so many digits of them
+    datetime32, datetime64         of ClickHouse: seconds, or a number of digits of them
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ FRACTION_MAX = 6
 SHOWN_MAX = 60
 """Characters of a refused value that its reason shows."""
 
-# How many numbers stand behind a word.
+# How many numbers follow a word.
 _WORDS = {
     "decimal": 2,
     "datetime64": 1,
     **dict.fromkeys(("date", "date16", "date32", "time", "timestamp", "datetime32"), 0),
 }
-# The years that a type of ClickHouse has in every version that knows the type's full range.
+# Years that every version of ClickHouse accepts if it knows the type's full range.
 _YEARS = {
     "date16": (1970, 2105),
     "date32": (1900, 2299),
@@ -73,7 +73,7 @@ _KIND = re.compile(r"([a-z]+[0-9]*?)(?:_([0-9]+))?(?:_([0-9]+))?")
 
 
 class LogicalType(NamedTuple):
-    """A declared type. ``scale`` is how many digits stand behind the point, of seconds too."""
+    """A declared type. ``scale`` is the number of digits after the point, also of seconds."""
 
     word: str
     precision: int = 0
@@ -81,13 +81,13 @@ class LogicalType(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return the type as a kind of a column (``layout.py``), which may be part of a name."""
+        """The type as a kind of a column (``layout.py``), which may be part of a name."""
         if self.word == "decimal":
             return f"decimal_{self.precision}_{self.scale}"
         return f"datetime64_{self.scale}" if self.word == "datetime64" else self.word
 
     def convert(self, value: Scalar) -> LogicalValue:
-        """Return a value in this type. Raises ``ValueError``, with the reason, for an unfit one."""
+        """Return a value in this type. Raises ``ValueError`` with the reason if it does not fit."""
         if self.word == "decimal":
             return self._decimal(value)
         if not isinstance(value, str):
@@ -103,7 +103,7 @@ class LogicalType(NamedTuple):
     def _decimal(self, value: Scalar) -> Decimal:
         if isinstance(value, bool | bytes):
             raise ValueError("it is no number")
-        text = str(value)  # Of a double the shortest number that stands for it.
+        text = str(value)  # A double is written in its shortest form.
         if not _DECIMAL.fullmatch(text):
             raise ValueError("it is no number")
         context = Context(prec=self.precision, traps=[Inexact, InvalidOperation])
@@ -114,7 +114,7 @@ class LogicalType(NamedTuple):
         except InvalidOperation as error:
             digits = self.precision - self.scale
             raise ValueError(f"it has more than {digits} digits before the point") from error
-        return found if found else found.copy_abs()  # There is no negative zero in targets.
+        return found if found else found.copy_abs()  # Targets have no negative zero.
 
     def _within_years(self, day: date) -> date:
         first, last = _YEARS.get(self.word, _YEARS_OTHERS)
@@ -128,9 +128,10 @@ DeclaredTypes = Mapping[str, LogicalType]
 
 
 def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, LogicalType]:
-    """Return what settings declare. ``words`` are the sink's, in lower case, and ours for each.
+    """Return the declared types by attribute. ``words`` maps the sink's lower-case words
+    to ours.
 
-    Raises ``SettingsRefused`` for a text that is none of them.
+    Raises ``SettingsRefused`` for a text that is no such type.
     """
     found: dict[str, LogicalType] = {}
     for name in fields.names():
@@ -146,14 +147,14 @@ def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, Logica
 
 
 def declared_type(text: str, words: Mapping[str, str]) -> LogicalType | None:
-    """Return the type that a text declares, None for a text that is none of ``words``."""
+    """Return the type that a text declares, None if it is none of ``words``."""
     parts = _DECLARED.fullmatch(text)
     word = words.get(parts[1].lower()) if parts is not None else None
     return _made(word, parts[2], parts[3]) if parts is not None and word else None
 
 
 def refuse_key_columns(types: DeclaredTypes, table: TableShape) -> None:
-    """Refuse types of key columns: a key is compared in its own type."""
+    """Refuse types of key columns: a key is compared in its own type. Raises SettingsRefused."""
     for column in table.key:
         if column.name in types:
             raise SettingsRefused(
@@ -163,7 +164,7 @@ def refuse_key_columns(types: DeclaredTypes, table: TableShape) -> None:
 
 
 def type_of_kind(kind: str) -> LogicalType | None:
-    """Return the type whose kind this is, None for a kind of rowtide's own values."""
+    """Return the type of a column's kind, None for a kind of rowtide's own values."""
     parts = _KIND.fullmatch(kind)
     if parts is None or parts[1] not in _WORDS:
         return None
@@ -171,7 +172,7 @@ def type_of_kind(kind: str) -> LogicalType | None:
 
 
 def plain_value(value: Scalar | LogicalValue | None) -> Scalar | None:
-    """Return a value as rowtide has it; a logical one as the text that stands for it."""
+    """Return a value as rowtide stores it. A logical value becomes its text."""
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, datetime):
@@ -182,9 +183,10 @@ def plain_value(value: Scalar | LogicalValue | None) -> Scalar | None:
 
 
 def normal_columns(types: DeclaredTypes, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-    """Return columns with one text for all values that a declared type has for the same.
+    """Return columns in which equal values of a declared type have one text.
 
-    A value that does not fit its type stays: it is refused, and so it differs from what is held.
+    A value that does not fit its type is left as it is. The sink refused it, so it
+    differs from the stored value.
     """
     changed: dict[str, Scalar] = {}
     for name in types.keys() & columns.keys():
@@ -198,7 +200,7 @@ def normal_columns(types: DeclaredTypes, columns: Mapping[str, Scalar]) -> Mappi
 
 
 def unfit_reason(columns: Mapping[str, Scalar], types: DeclaredTypes) -> str:
-    """Return why a row's columns do not fit their types, an empty text where they do."""
+    """Return why a row's columns do not fit their types, an empty text if they fit."""
     for name in types.keys() & columns.keys():
         try:
             types[name].convert(columns[name])

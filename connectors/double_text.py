@@ -1,4 +1,4 @@
-"""A double's digits as a server writes them when it makes it a text."""
+"""A double as text, in the digits that a server writes when it converts one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from decimal import Decimal
 __all__ = ["ANY_WIDTH", "MYSQL_WIDTH", "double_text"]
 
 FIXED_EXPONENTS = range(-15, 15)
-"""Powers of ten that are written without an exponent, where nothing is behind the point."""
+"""Powers of ten that are written without an exponent if no digit follows the point."""
 MYSQL_WIDTH, ANY_WIDTH = 24, 99
-"""How many characters a double may have without an exponent: in columns of MySQL, elsewhere."""
+"""Most characters of a double without an exponent: in columns of MySQL, and elsewhere."""
 
 
 def double_text(value: float, width: int) -> str:

@@ -1,7 +1,8 @@
-"""The settings of a connector as its file gives them, read strictly.
+"""Strict reading of a connector's settings as its file gives them.
 
-Every reader names the place, what may stand there and what does; a name that nobody asked for is
-refused, because a setting with a typing error in it would be silently another.
+Each error names the setting, what is allowed there and what was found. A name that no
+reader used is refused, because a misspelt setting would otherwise silently keep its
+default.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ _FROM_ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class SettingsRefused(ValueError):
-    """A connector's settings can't be used; the text says which, and why."""
+    """A connector's settings can't be used. The text names the setting and the reason."""
 
 
 class Fields:
     """The settings at one place of a file, such as ``connectors.orders.sink``.
 
-    Texts may name variables of the environment, ``${NAME}``: secrets stay out of files, and of the
-    tables that connectors are kept in. They are put in by ``text`` where the connector runs.
+    Texts may name environment variables, ``${NAME}``. So secrets need not be in files or
+    in the tables that store connectors. ``text`` resolves them in the process that runs
+    the connector.
     """
 
     def __init__(
@@ -45,17 +47,17 @@ class Fields:
         self._asked: set[str] = set()
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text; without a default it must be there."""
+        """Return a text. Without a default the setting is required."""
         value = self._value(name, str, "a text", default)
         return _FROM_ENVIRONMENT.sub(lambda found: self._variable(name, found[1]), value)
 
     def url(self, name: str) -> str:
-        """Return an http or https URL; what is none is not shown, for it may hold a password."""
+        """Return an http or https URL. An error does not show the value: it may hold a password."""
         text = self.text(name)
         try:
             parts = urlsplit(text)
             fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # Of a port that is no number, or half an IPv6 address.
+        except ValueError:  # The port is no number, or an IPv6 address is incomplete.
             fits = False
         if not fits or not text.isprintable() or " " in text:
             raise SettingsRefused(f"{self.where}.{name} must be http(s)://HOST[:PORT][/PATH].")
@@ -84,30 +86,30 @@ class Fields:
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts; empty where it is not there."""
+        """Return a list of texts, empty if the setting is absent."""
         values = self._value(name, list, "a list of texts", [])
         if not all(isinstance(value, str) for value in values):
             raise SettingsRefused(f"{self.where}.{name} must be a list of texts.")
         return tuple(values)
 
     def mapping(self, name: str) -> Mapping[str, object]:
-        """Return a mapping; empty where it is not there."""
+        """Return a mapping, empty if the setting is absent."""
         return self._value(name, dict, "a mapping", {})
 
     def inner(self, name: str) -> Fields:
-        """Return the settings under a name; none where it is not there."""
+        """Return the settings under a name, empty if the name is absent."""
         return Fields(self.mapping(name), f"{self.where}.{name}", environment=self._environment)
 
     def names(self) -> list[str]:
-        """Return what stands here, where names are the user's own."""
+        """Return the names here, for a mapping whose names the user chooses."""
         return [str(name) for name in self._values]
 
     def has(self, name: str) -> bool:
-        """True if a value is given under a name."""
+        """True if the setting has a value."""
         return self._values.get(name) is not None
 
     def done(self) -> None:
-        """Refuse what nobody asked for."""
+        """Refuse settings that no reader used. Raises SettingsRefused."""
         unknown = sorted(str(name) for name in self._values if name not in self._asked)
         if unknown:
             known = ", ".join(sorted(self._asked))
@@ -130,6 +132,6 @@ class Fields:
         value = self._environment.get(variable)
         if value is None:
             raise SettingsRefused(
-                f"{self.where}.{name} names ${{{variable}}}, and there is no such variable."
+                f"{self.where}.{name} names ${{{variable}}}, but no such variable is set."
             )
         return value

@@ -1,8 +1,8 @@
-"""What snapshots have said: below its stamp nothing in a range of keys is news any more.
+"""Floors of a target: in a range of keys, rows below the floor's stamp are old.
 
-A page of a snapshot is all there is in its range as of a stamp, so a row of a lower stamp that
-comes later, out of a process that was paused, is old; also where the target knows nothing of its
-key. Targets keep these floors for good, beside the rows.
+A page of a snapshot has all rows of its range as of a stamp. A row with a lower stamp
+that arrives later, from a process that was paused, is old. This is so even if the target
+has no row of that key. Targets store floors for good, beside the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NONE = -1
 
 
 class Floor(NamedTuple):
-    """Keys from ``begin`` on, before ``end`` (empty: unbounded), as of ``stamp``."""
+    """A stamp for the keys from ``begin`` on, before ``end`` (empty: unbounded)."""
 
     begin: bytes
     end: bytes
@@ -28,14 +28,14 @@ class Floors:
     """The highest floor at each key: a step function over the keys."""
 
     def __init__(self, floors: Iterable[Floor] = ()) -> None:
-        # From starts[i] on, up to starts[i + 1], it is stamps[i].
+        # From starts[i] up to starts[i + 1] the floor is stamps[i].
         self._starts: list[bytes] = [b""]
         self._stamps: list[int] = [_NONE]
         for floor in floors:
             self.add(floor)
 
     def raised(self, floors: Iterable[Floor]) -> Floors:
-        """Return these floors and others; these stay as they are."""
+        """Return a new object with these floors and others. This object does not change."""
         copy = Floors()
         copy._starts, copy._stamps = list(self._starts), list(self._stamps)
         for floor in floors:
@@ -50,7 +50,7 @@ class Floors:
             self._stamps[place] = max(self._stamps[place], floor.stamp)
 
     def fewest(self) -> Iterator[Floor]:
-        """Yield the fewest floors that say as much, in keys' order."""
+        """Yield the smallest equivalent list of floors, in key order."""
         begin, stamp = b"", self._stamps[0]
         for start, other in zip(self._starts[1:], self._stamps[1:], strict=True):
             if other != stamp:
@@ -61,7 +61,7 @@ class Floors:
             yield Floor(begin, b"", stamp)
 
     def at(self, key: bytes) -> int:
-        """Return the stamp below which rows of a key are old; -1 where none is."""
+        """Return the stamp below which rows of a key are old, -1 if there is no floor."""
         return self._stamps[bisect_right(self._starts, key) - 1]
 
     def hides(self, floor: Floor) -> bool:
@@ -71,7 +71,7 @@ class Floors:
         return min(self._stamps[first:last]) > floor.stamp
 
     def _cut(self, key: bytes) -> int:
-        """Return the place of the step that begins at a key, made where there is none."""
+        """Return the index of the step that begins at a key. Insert the step if it is missing."""
         place = bisect_left(self._starts, key)
         if place == len(self._starts) or self._starts[place] != key:
             self._starts.insert(place, key)

@@ -1,7 +1,8 @@
-"""Which kinds of connectors there are. Each is imported when it is first asked for.
+"""The kinds of connectors, and the module of each.
 
-So whoever uses one needs the libraries of that one alone. A kind with a dot is no name of ours but
-a module's, which has ``make_sink`` or ``make_source`` as ours have: anybody may write one.
+A module is imported when its kind is first used, so a process needs the libraries of its
+own connectors only. A kind with a dot is the name of a module of the user's. Such a
+module has ``make_sink`` or ``make_source``, as ours have.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ SOURCES: Mapping[str, str] = {
 
 
 class ConnectorContext(NamedTuple):
-    """What a connector may know of where it runs.
+    """Where a connector runs.
 
-    ``folder`` is its own on this machine's disk, for embedded targets; it may be lost with the
-    machine.
+    ``folder`` is the connector's own folder on this machine's disk, for embedded targets.
+    It may be lost with the machine.
     """
 
     connector: str
@@ -56,9 +57,10 @@ class _SourceModule(Protocol):
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
-    """Return the sink that settings describe (``kind`` and its own). Raises SettingsRefused.
+    """Return the sink that settings describe (``kind`` and its own). Raises
+    SettingsRefused.
 
-    Nothing is reached yet: a sink is opened by ``open``.
+    This connects to nothing. ``Sink.open`` does.
     """
     module = cast(_SinkModule, _module(SINKS, fields, "make_sink"))
     sink = module.make_sink(fields, surroundings)
@@ -75,7 +77,7 @@ def make_source(fields: Fields, surroundings: ConnectorContext) -> Source:
 
 
 def _module(kinds: Mapping[str, str], fields: Fields, makes: str) -> object:
-    """Return the module of a kind, which has the function ``makes``."""
+    """Return the module of a kind. The module has the function ``makes``."""
     kind = fields.text("kind")
     if "." not in kind:
         kind = fields.choice("kind", tuple(sorted(kinds)))

@@ -1,11 +1,11 @@
 """Rows on their way between rowtide and another system.
 
-A sink is told what a row *is*, never what was done to it: an update of two columns, a column's
-expiry, a version that was deleted all come as the whole row with the newest value of each column.
-``stamp`` is the commit stamp in microseconds that the row is as of. It rises along a key through
-splits, merges and moves of shards: a row whose stamp is below the one that the target holds for the
-key is old, and is dropped. One of the same stamp is the same row, unless the connector's settings
-were changed: the later one counts.
+A sink gets what a row *is*, never what was done to it. An update of two columns, a
+column's expiry and a deleted version all arrive as the whole row with the newest value of
+each column. ``stamp`` is the commit stamp in microseconds as of which the row is. It
+rises along a key through splits, merges and moves of shards. A row whose stamp is below
+the target's stamp of the key is old and is dropped. A row with the same stamp is the same
+row, unless the connector's settings changed: the later one counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key = tuple[tuple[str, Scalar], ...]
 
 
 class TableShape(NamedTuple):
-    """A table as a sink may rely on it: its name and its primary key. Columns come as they come."""
+    """What a sink may rely on: a table's name and its primary key. Other columns vary by row."""
 
     name: str
     key: tuple[KeyColumn, ...]
@@ -34,13 +34,13 @@ class TableShape(NamedTuple):
 
 @dataclass(slots=True)
 class SinkRow:
-    """A row as of ``stamp``. ``columns`` is None where there is no such row any more.
+    """A row as of ``stamp``. ``columns`` is None if the row does not exist any more.
 
-    ``key_bytes`` are the key in the keys' order: two keys are equal, or less, as these bytes are.
-    ``kind`` is what was done; ``before`` the original columns, where the table's stream keeps them;
-    ``sequence`` the place in the shard's log, -1 for a row of a snapshot and for one that is told
-    out of its turn (a parked row that is tried again): a sink that keeps how far a shard is must
-    not take it for a repetition.
+    ``key_bytes`` is the key in an encoding that sorts as the keys do. ``kind`` is the
+    kind of change. ``before`` has the original columns if the table's stream keeps them.
+    ``sequence`` is the position in the shard's log. It is -1 for a row of a snapshot and
+    for a parked row that is retried. A sink that stores how far it is in a shard must not
+    take such a row for a repetition.
     """
 
     key: Key
@@ -56,9 +56,9 @@ class SinkRow:
 class SinkBatch:
     """Rows of one shard, those of a key in the order of their stamps.
 
-    ``covers``: these rows are all there is in that range of ``key_bytes`` (begin <= key < end; an
-    empty end is unbounded) as of ``stamp``. What a target holds there of a lower stamp, and is not
-    among them, is gone from the table.
+    ``covers`` is a range of ``key_bytes``: begin <= key < end, and an empty end is
+    unbounded. These rows are all rows of that range as of ``stamp``. The table has no
+    other row there, so the target removes what it holds in the range with a lower stamp.
     """
 
     table: str
@@ -75,7 +75,7 @@ class SinkBatch:
 
 
 class Refused(NamedTuple):
-    """A row that the target will never take, and why, in words for people."""
+    """A row that the target will never accept, and the reason as a text for people."""
 
     row: SinkRow
     reason: str
@@ -84,11 +84,12 @@ class Refused(NamedTuple):
 class SourceRow(NamedTuple):
     """A change at a source, to be made in a table of rowtide.
 
-    ``columns`` are the columns of the source's row, None for one that has no value (it is removed
-    in rowtide); ``columns`` itself is None where the row was deleted. ``whole``: the row becomes
-    exactly these columns; otherwise they are merged into it, and earlier versions stay as history.
-    ``time_ms`` is when it was committed at the source. ``position`` rises, as bytes compare, with
-    every row that a source gives: a shard skips what is not above the position it holds.
+    ``columns`` has the columns of the source's row. A column of None has no value, and
+    rowtide removes it. ``columns`` itself is None if the row was deleted. ``whole``: the
+    row becomes exactly these columns. Otherwise they are merged into the row, and earlier
+    versions stay as history. ``time_ms`` is when the source committed the row.
+    ``position`` rises, compared as bytes, with every row of a source. A shard skips rows
+    that are not above its position.
     """
 
     table: str

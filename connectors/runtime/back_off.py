@@ -1,6 +1,6 @@
-"""How long to wait before something that failed is tried again: 1 s, doubled up to 60 s, jittered.
+"""Pauses before something that failed is retried: 1 s, doubled up to 60 s, with jitter.
 
-The jitter keeps those who met one failure together from coming back together.
+The jitter keeps clients that failed together from retrying together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ JITTER = 0.25
 
 
 class BackOff:
-    """The pauses of one thing that is tried; ``succeeded`` begins anew."""
+    """The pauses of one operation that is retried. ``succeeded`` starts again at the first."""
 
     def __init__(self, *, first_s: float = FIRST_S, last_s: float = LAST_S) -> None:
         self._first_s = first_s
@@ -27,13 +27,13 @@ class BackOff:
         self.failures = 0
 
     def next_s(self) -> float:
-        """Count a failure and return the pause after it."""
+        """Count a failure and return the pause after it, in seconds."""
         pause_s = min(self._last_s, self._first_s * 2.0 ** min(self.failures, 30))
         self.failures += 1
         return pause_s * random.uniform(1 - JITTER, 1 + JITTER)
 
     async def pause(self, stop: asyncio.Event) -> bool:
-        """Count a failure and wait after it; return whether it was cut short by ``stop``."""
+        """Count a failure and wait. True if ``stop`` ended the pause early."""
         try:
             async with asyncio.timeout(self.next_s()):
                 await stop.wait()

@@ -1,8 +1,8 @@
-"""What connectors log, kept for a week where everybody finds it: ``rowtide_connector_log``.
+"""Log lines of connectors, kept for a week in the table ``rowtide_connector_log``.
 
-Lines of our own loggers that are written while a connector's task runs are its lines. They are
-gathered, and written to the table a second later; of many at once the first are kept, and the
-count of the others.
+A line of one of our loggers belongs to the connector whose task wrote it. Lines are
+gathered and written to the table a second later. If there are too many, the first are
+kept, with the number of those left out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ LOG_TABLE = "rowtide_connector_log"
 
 WEEK_S = 7 * 86_400
 LINES_MAX = 20
-"""Lines of one connector that are kept of each second."""
+"""Lines of one connector that are kept per second."""
 
 TEXT_MAX = 4000
 
 of_connector: contextvars.ContextVar[str] = contextvars.ContextVar("connector", default="")
-"""The connector whose task runs now."""
+"""The connector whose task is running."""
 
 
 class Line(NamedTuple):
-    """One line, of one process."""
+    """One line of one process."""
 
     at_us: int
     process: str
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 class LineBuffer(logging.Handler):
-    """Gathers lines by connector until they are taken."""
+    """Gathers lines by connector until they are written."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -49,7 +49,7 @@ class LineBuffer(logging.Handler):
         self._last_us = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line, if a connector's task wrote it."""
+        """Keep a line if a connector's task wrote it."""
         connector = of_connector.get()
         if not connector:
             return
@@ -57,16 +57,16 @@ class LineBuffer(logging.Handler):
         if len(lines) >= LINES_MAX:
             self._left_out[connector] = self._left_out.get(connector, 0) + 1
             return
-        # The time is the line's key: no two of one process have the same.
+        # The time is part of the line's key, so no two lines of a process have the same.
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         lines.append(Line(self._last_us, "", record.levelname, self.format(record)[:TEXT_MAX]))
 
     def taken(self) -> dict[str, list[Line]]:
-        """Return what was gathered since the last time."""
+        """Return the lines gathered since the last call."""
         found = {name: list(lines) for name, lines in self._lines.items()}
         for name, count in self._left_out.items():
             last = found[name][-1]
-            # Its key is one that the lines that were left out would have had.
+            # This key lies after the kept lines, where the lines left out would be.
             text = f"{count} more lines were left out"
             found[name].append(Line(last.at_us + 1, "", "WARNING", text))
             self._last_us = max(self._last_us, last.at_us + 1)
@@ -75,7 +75,7 @@ class LineBuffer(logging.Handler):
 
 
 class ConnectorLog:
-    """The table."""
+    """The table of log lines."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         key = (("connector", str), ("at_us", int), ("process", str))
@@ -87,7 +87,7 @@ class ConnectorLog:
         await self._rows.put(key, {"level": line.level, "text": line.text})
 
     async def read(self, connector: str, *, since_us: int = 0) -> list[Line]:
-        """Return the lines after a time, the oldest first."""
+        """Return the lines after a time, oldest first."""
         found = await self._rows.scan(connector, after=since_us)
         return [
             Line(int(key[1]), str(key[2]), str(columns["level"]), str(columns["text"]))

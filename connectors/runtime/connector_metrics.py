@@ -1,6 +1,7 @@
-"""What connectors of this process count, as a file in the Prometheus text format.
+"""Metrics of the connectors of this process, as a file in the Prometheus text format.
 
-The worker beside which they run adds it to its own page; alone, a collector of text files takes it.
+The worker beside these connectors adds the file to its own page. Without a worker, a
+collector of text files reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["MetricsFile", "families"]
 
 
 class MetricsFile:
-    """Written anew each time it is called with what runs."""
+    """A metrics file. Each call writes it again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -24,7 +25,7 @@ class MetricsFile:
         self._metrics = Metrics(lambda: families(self._runs), of_process=False)
 
     def __call__(self, runs: Collection[ConnectorRun]) -> None:
-        """Write the file; a reader finds the old one or the new one, whole."""
+        """Replace the file atomically with the numbers of ``runs``."""
         self._runs = runs
         draft = self._path.with_name(self._path.name + ".new")
         draft.write_bytes(self._metrics.text())
@@ -32,7 +33,7 @@ class MetricsFile:
 
 
 def families(runs: Collection[ConnectorRun]) -> list[Family]:
-    """Return the numbers of what runs."""
+    """Return the metrics of the running connectors."""
     return [
         _family(
             COUNTER,

@@ -1,4 +1,4 @@
-"""One connector in this process, begun again whenever it fails, until it is told to stop."""
+"""One connector in this process. It restarts after each failure until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STATES = ("starting", "waiting", "running", "failed", "stopped")
 
 
 class ConnectorRun(ABC):
-    """What a sink's and a source's run share.
+    """What the run of a sink and the run of a source share.
 
-    ``state`` is one of ``STATES``: one that waits does so for another process that has the
-    connector, one that failed for the end of a pause.
+    ``state`` is one of ``STATES``. A run is ``waiting`` while another process has the
+    connector, and ``failed`` during the pause before a restart.
     """
 
     def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
@@ -38,7 +38,7 @@ class ConnectorRun(ABC):
         self.back_off = BackOff()
         self.measured: Lag | None = None
         self.behind: Behind | None = None
-        """As a source tells it, ``measured`` as the table of a sink does."""
+        """Lag of a source, as the source reports it. ``measured`` is the lag of a sink."""
         self._place = place
         self._parked = ParkedRows(place.endpoint, declaration.name)
         self._stopping = asyncio.Event()
@@ -46,45 +46,45 @@ class ConnectorRun(ABC):
 
     @property
     def shards(self) -> list[str]:
-        """Return the shards that are read here now."""
+        """The shards that this process reads now."""
         return []
 
     @property
     def parked(self) -> int:
-        """Return how many keys are parked, as far as is known here."""
+        """How many keys are parked, as far as this process knows."""
         return len(self._parked.keys)
 
     @property
     def tables(self) -> Sequence[TableState]:
-        """Return the state of each table of a source that runs here."""
+        """The state of each table of a source that runs here."""
         return ()
 
     @abstractmethod
     async def measure(self) -> None:
-        """Find out how far the connector is behind, where that can be told."""
+        """Measure how far the connector is behind, if that is possible."""
 
     def look_at_parked(self) -> None:
-        """Somebody wants parked rows to be tried again, or skipped."""
+        """Wake the run: an operator asked to retry or skip parked rows."""
         self._look.set()
 
     def stop(self) -> None:
-        """Let ``run`` end after what is in hand."""
+        """Make ``run`` end after the work in progress."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Run until stopped; whatever fails is tried again after a pause."""
+        """Run until stopped. After any failure retry with a pause."""
         while not self._stopping.is_set():
             self.state = "starting"
             try:
                 await self._once()
-            except Exception as error:  # noqa: BLE001 - of sinks and sources, whatever it is.
+            except Exception as error:  # noqa: BLE001 - a sink or source may raise anything.
                 self._failed(error)
                 await self.back_off.pause(self._stopping)
         self.state = "stopped"
 
     @abstractmethod
     async def _once(self) -> None:
-        """Run until stopped, or until something fails."""
+        """Run until stopped or until something fails."""
 
     def _failed(self, failure: Exception) -> None:
         error = first_failure(failure) if isinstance(failure, ExceptionGroup) else failure

@@ -1,6 +1,6 @@
-"""The name of the table that holds what connectors are declared.
+"""The name of the table that stores declarations of connectors.
 
-A server asks whether the table is there; nothing else of connectors is imported for that.
+A server checks whether the table exists. It imports nothing else of connectors for that.
 """
 
 __all__ = ["CONNECTOR_TABLE"]

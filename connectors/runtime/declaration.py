@@ -1,4 +1,4 @@
-"""What a connector is declared to be: a piece of a YAML file, and the document that is kept of it.
+"""What a connector is declared to be: a part of a YAML file, stored as a document.
 
     connectors:
       orders-search:
@@ -8,8 +8,9 @@
       shop:
         source: {kind: mysql, host: db, password: "${SHOP_PASSWORD}"}
 
-Everything is read strictly. A sink's or source's own settings are its kind's to judge (``judge``);
-texts that name variables stay as they are written, and are resolved where the connector runs.
+Settings are read strictly. The kind of a sink or source checks its own settings
+(``judge``). Texts that name variables are stored as written. The process that runs the
+connector resolves them.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ PARKED_MAX = 100_000
 class Declaration:
     """One connector. Either ``source`` is empty, or ``sink`` and ``table`` are.
 
-    ``batch_rows`` bounds what is applied at once, None: as the sink likes it; ``parked_max`` how
-    many rows may be parked before the connector counts as failing; ``lease_ms`` is how long the
-    work of a crashed process rests. ``columns`` are the settings of a source's columns, see
-    ``masked_columns``; a sink's are among its ``transforms``. Tables that a source makes keep
-    ``max_versions``, and their stream for ``stream_hours``.
+    ``batch_rows`` bounds the rows applied at once; None leaves it to the sink.
+    ``parked_max`` is how many rows may be parked before the connector fails. ``lease_ms``
+    is how long the work of a crashed process pauses. ``columns`` has the settings of a
+    source's columns, see ``masked_columns``. Those of a sink are among its
+    ``transforms``. Tables that a source creates keep ``max_versions``, and their stream
+    for ``stream_hours``.
     """
 
     name: str
@@ -84,24 +86,24 @@ class Declaration:
 
     @property
     def kind(self) -> str:
-        """Return which connector it is."""
+        """The kind of the sink or source."""
         return str((self.sink or self.source)["kind"])
 
     @property
     def described(self) -> str:
-        """Return what it does, in a few words."""
+        """What the connector does, in a few words."""
         return f"{self.table} to {self.kind}" if self.sink else f"{self.kind} to tables"
 
     @property
     def text(self) -> str:
-        """Return the document as it is kept: two that are equal mean the same."""
+        """The document as it is stored. Equal texts mean equal connectors."""
         return json.dumps(self.document, sort_keys=True, ensure_ascii=False)
 
 
 def parse_file(text: str, where: str) -> list[Declaration]:
-    """Return what a YAML file declares, in its order. Raises ``SettingsRefused``."""
+    """Return what a YAML file declares, in file order. Raises ``SettingsRefused``."""
     loader = _Loader(text)
-    loader.name = where  # Faults tell where they are.
+    loader.name = where  # Errors name the place.
     try:
         content = loader.get_single_data()
     except yaml.YAMLError as error:
@@ -115,7 +117,7 @@ def parse_file(text: str, where: str) -> list[Declaration]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without the trap that a name given twice silently keeps its last value."""
+    """YAML that rejects a name given twice. Plain YAML silently keeps the last value."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[object, object]:
@@ -134,7 +136,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 def parse_document(name: object, document: object) -> Declaration:
-    """Return what stands under a name. Raises ``SettingsRefused``."""
+    """Return the declaration of one name. Raises ``SettingsRefused``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SettingsRefused(
             f"A connector is named by 1 to 63 lower-case letters, digits, '-' and '_', "
@@ -202,7 +204,7 @@ def _table_of(fields: Fields) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return what YAML gave as JSON has it: times are texts."""
+    """Return a YAML value as JSON has it: times become texts."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -228,9 +230,10 @@ def begin_of(text: str, where: str) -> Begin:
 
 
 def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]:
-    """Hold a connector's own settings to its kind; return what can't be judged here.
+    """Check a connector's settings by its kind. Return warnings of what can't be checked
+    here.
 
-    Nothing is reached. Raises ``SettingsRefused``.
+    This connects to nothing. Raises ``SettingsRefused``.
     """
     part = "sink" if declaration.sink else "source"
     settings = declaration.sink or declaration.source
@@ -238,7 +241,7 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     missing = sorted(set(named) - set(environment))
     if missing:
         names = ", ".join(f"${{{name}}}" for name in missing)
-        return [f"{declaration.name}: its {part} is not judged: {names} is not set here"]
+        return [f"{declaration.name}: its {part} is not checked: {names} is not set here"]
     fields = Fields(settings, f"connectors.{declaration.name}.{part}", environment=environment)
     surroundings = ConnectorContext(declaration.name, "")
     if declaration.sink:
@@ -252,7 +255,7 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
 def masked_columns(
     declaration: Declaration, source: Source, environment: Mapping[str, str]
 ) -> Mapping[str, TableColumns]:
-    """Return what becomes of a source's columns, by the table's name in rowtide.
+    """Return the column rules of a source, by the table's name in rowtide.
 
     Raises ``SettingsRefused``.
     """
@@ -262,7 +265,7 @@ def masked_columns(
 
 
 def variables(value: object) -> Iterator[str]:
-    """Give the variables of the environment that settings name."""
+    """Yield the environment variables that settings name."""
     if isinstance(value, str):
         yield from _VARIABLE.findall(value)
     elif isinstance(value, Mapping):

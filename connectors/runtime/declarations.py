@@ -1,8 +1,8 @@
-"""The connectors of an instance as they are declared: rows of the table ``rowtide_connectors``.
+"""The declared connectors of an instance: rows of the table ``rowtide_connectors``.
 
-Whoever runs connectors reads them all every second. A row has the document, whether it is to rest,
-and numbers that rise with what is asked of whoever runs it. Two that change a row at once: the
-later one alone stands, and both were told so.
+Each process that runs connectors reads all rows every second. A row has the document,
+whether the connector is paused, and a number that rises with each request to its
+processes. If two clients change a row at once, both succeed and the later change counts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _PART = "declaration"
 
 
 def group_of(name: str) -> str:
-    """Return the consumer that a connector reads as."""
+    """Return the name of the consumer that a connector reads as."""
     return f"connector.{name}"
 
 
 class DeclaredConnector(NamedTuple):
-    """A connector and what is wanted of it; ``failure`` where its document can't be read here.
+    """A connector and its wanted state. ``failure`` says why its document can't be read
+    here.
 
-    ``asked`` rises when somebody asks for parked rows to be looked at.
+    ``asked`` rises when an operator asks to retry or skip parked rows.
     """
 
     name: str
@@ -41,13 +42,13 @@ class DeclaredConnector(NamedTuple):
 
 
 class Declarations:
-    """The table."""
+    """The table of declarations."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._rows = KeptRows(endpoint, CONNECTOR_TABLE, (("connector", str), ("part", str)))
 
     async def all(self) -> dict[str, DeclaredConnector]:
-        """Return every connector by its name."""
+        """Return every connector by name."""
         found = [
             _declared(str(key[0]), columns)
             for key, columns in await self._rows.scan()
@@ -56,24 +57,24 @@ class Declarations:
         return {declared.name: declared for declared in found}
 
     async def declare(self, declaration: Declaration) -> None:
-        """Make a connector, or change its document and nothing else."""
+        """Create a connector, or change only its document."""
         key = (declaration.name, _PART)
         made: Columns = {"document": declaration.text, "paused": False, "asked": 0}
         if not await self._rows.update(key, {"document": declaration.text}):
             await self._rows.put(key, made)
 
     async def pause(self, name: str, *, paused: bool) -> bool:
-        """Let a connector rest, or go on; return whether there is one."""
+        """Pause or resume a connector. True if the connector exists."""
         return await self._rows.update((name, _PART), {"paused": paused})
 
     async def ask(self, name: str) -> None:
-        """Ask whoever runs a connector to look at its parked rows."""
+        """Ask the processes of a connector to retry or skip its parked rows."""
         declared = (await self.all()).get(name)
         if declared is not None:
             await self._rows.update((name, _PART), {"asked": declared.asked + 1})
 
     async def remove(self, name: str) -> None:
-        """Forget a connector's declaration."""
+        """Delete a connector's declaration."""
         await self._rows.delete((name, _PART))
 
 
@@ -83,6 +84,6 @@ def _declared(name: str, columns: Columns) -> DeclaredConnector:
     try:
         declaration = parse_document(name, json.loads(text))
     except (SettingsRefused, ValueError) as error:
-        # Written by a version that knew more settings, or by hand.
+        # A newer version wrote it, or a person did.
         return DeclaredConnector(name, None, text, paused, asked, str(error))
     return DeclaredConnector(name, declaration, declaration.text, paused, asked)

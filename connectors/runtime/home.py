@@ -1,9 +1,9 @@
-"""The one process that runs a connector whose target is files of one machine, and where these are.
+"""The one process that runs a connector whose target is files of one machine.
 
-Files that are somewhere else are other files: they lack what was written so far. The folder has a
-name of its own, made with it, and the connector's lease keeps the name of the one that is filled.
-A process with another folder waits until nobody with the right one has come for a while; then
-it begins anew with the rows, and its folder is the right one from then on.
+Files in another folder lack what was written so far. So the folder has a random name of
+its own, and the connector's lease stores the name of the folder that is filled. A process
+with another folder waits until no process with the right folder has come for a while.
+Then it starts again with the rows, and its folder becomes the right one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["at_home"]
 logger = logging.getLogger(__name__)
 
 AWAY_S = 30.0
-"""For so long a process with the right folder may be away, as in a deploy, before another begins
-anew with its own."""
+"""How long a process with the right folder may be absent, as in a deploy. Then another process
+starts again with its own folder."""
 
 LEASE_S_MIN = 5.0
 
@@ -43,9 +43,11 @@ _MARK = "folder-name"
 async def at_home(
     place: ProcessContext, declaration: Declaration, api: ApiSource, stopping: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Be the process that runs a connector; wait while another one is, or ``stopping`` is set.
+    """Be the process that runs a connector. Wait while another is, until ``stopping`` is
+    set.
 
-    What runs in the context is cancelled, and it raises ``Rejected``, where another takes over.
+    If another process takes over, the body is cancelled and the context raises
+    ``Rejected``.
     """
     home = _Home(place, declaration, api)
     try:
@@ -65,7 +67,7 @@ async def at_home(
 
 
 class _Home:
-    """The lease of a connector, and the folder here."""
+    """The lease of a connector and the folder of this process."""
 
     def __init__(self, place: ProcessContext, declaration: Declaration, api: ApiSource) -> None:
         self._name = declaration.name
@@ -78,7 +80,7 @@ class _Home:
         self._taken = False
 
     async def take(self) -> None:
-        """Become the process that runs the connector; begin anew where its files are not here."""
+        """Become the process that runs the connector. Start again if its files are elsewhere."""
         own = await asyncio.to_thread(self._folder_name)
         await self._wait_for_owner(own)
         await self._lease.take()
@@ -88,25 +90,26 @@ class _Home:
             return
         if filled:
             logger.warning(
-                "%s begins anew with the rows: what it filled is in another folder", self._name
+                "%s starts again with the rows: the files that it filled are in another folder",
+                self._name,
             )
             leases = TableLeases(self._place.endpoint, group_of(self._name))
             await rewind(self._api, leases, "rows")
         await self._lease.keep(own)
 
     async def renew(self) -> None:
-        """Renew the lease until cancelled. Raises ``Rejected`` where it is lost."""
+        """Renew the lease until cancelled. Raises ``Rejected`` if the lease is lost."""
         if self._taken:
             await self._lease.renew_often()
 
     async def leave(self) -> None:
-        """Let another process run the connector at once."""
+        """Release the lease, so that another process can run the connector at once."""
         if self._taken:
             with suppress(StoreError):
                 await self._lease.release()
 
     async def _wait_for_owner(self, own: bytes) -> None:
-        """Return when the folder that is filled is ours, or its processes are away for long."""
+        """Return once the filled folder is ours, or no process with it has come for ``AWAY_S``."""
         counter, since_s = -1, lease_clock()
         while True:
             await self._leases.open("")
@@ -129,7 +132,7 @@ class _Home:
             draft = mark.with_name(f"{_MARK}.{made.decode()}")
             draft.write_bytes(made)
             try:
-                mark.hardlink_to(draft)  # Of two that make it at once one alone does.
+                mark.hardlink_to(draft)  # Only one of two concurrent links succeeds.
             except FileExistsError:
                 made = mark.read_bytes()
             draft.unlink()

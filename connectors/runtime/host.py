@@ -1,7 +1,7 @@
-"""Runs an instance's connectors in this process, as they are declared from moment to moment.
+"""Runs an instance's connectors in this process, as they are declared.
 
-Each is a task of its own: what happens to one is no other's business. How each gets on is told to
-the status board, and what it logs to the log.
+Each connector is a task of its own, so one that fails does not affect the others. The
+status of each goes to the status board, and its log lines go to the log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TELL_S = 2.0
 
 
 class Host:
-    """Runs those of ``names``, or all. ``told`` is given what runs, measured, now and then."""
+    """Runs the connectors of ``names``, or all. ``told`` is called with the measured runs."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Host:
         self._runs: dict[str, ConnectorRun] = {}
         self._asked: dict[str, int] = {}
         self._reporting: dict[str, asyncio.Lock] = {}
-        """By connector: of what is told and what is withdrawn the later one stands."""
+        """By connector: orders writing and withdrawing its report, so that the later one counts."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set."""
@@ -70,7 +70,10 @@ class Host:
                 failing = False
             except StoreError as error:
                 if not failing:
-                    logger.warning("the declarations can't be read: %s", error)
+                    logger.warning(
+                        "connectors' declarations can't be read, retrying: %s",
+                        error,
+                    )
                 failing = True
             try:
                 async with asyncio.timeout(LOOK_S):
@@ -81,7 +84,7 @@ class Host:
             run.stop()
 
     def _fit(self, declared: dict[str, DeclaredConnector], tasks: asyncio.TaskGroup) -> None:
-        """Stop what is not wanted so any more, and start what is and does not run."""
+        """Stop runs whose declaration changed or is gone, and start those that are missing."""
         wanted = {
             name: found.declaration
             for name, found in declared.items()
@@ -113,24 +116,25 @@ class Host:
         finally:
             del self._runs[name]
         try:
-            # Nothing is awaited before the lock: a run that begins now tells of itself behind us.
+            # Nothing is awaited before the lock, so a new run reports after this
+            # withdrawal.
             async with self._turn(name):
                 await self._board.withdraw(name, self._place.process)
         except StoreError as error:
-            logger.debug("the report of %s stays: %s", name, error)
+            logger.debug("the report of %s could not be removed: %s", name, error)
 
     async def _announced(self, run: ConnectorRun) -> bool:
         """Report that a connector runs here. True if it should go on.
 
-        Whoever has it rest looks for reports after the declaration is changed, and we look the
-        other way round: one sees the other.
+        ``rest`` changes the declaration and then reads the reports. We report and then
+        read the declaration. So at least one side sees the other.
         """
         name = run.declaration.name
         try:
             await self._tell_one(run)
             found = (await self._declarations.all()).get(name)
         except StoreError as error:
-            logger.debug("%s starts later: %s", name, error)
+            logger.debug("%s could not report its start, and starts later: %s", name, error)
             return False
         return found is not None and not found.paused and found.text == run.declaration.text
 
@@ -144,7 +148,7 @@ class Host:
     def _turn(self, name: str) -> asyncio.Lock:
         return self._reporting.setdefault(name, asyncio.Lock())
 
-    # Telling.
+    # Reports.
 
     async def _tell_often(self) -> None:
         while True:
@@ -152,7 +156,7 @@ class Host:
             await self._tell()
 
     async def _tell(self) -> None:
-        """Tell how all get on; that it fails is no reason to run any less."""
+        """Report the status of all runs. A failure to report stops no connector."""
         try:
             async with asyncio.timeout(TELL_S * 2):
                 for run in list(self._runs.values()):
@@ -161,7 +165,7 @@ class Host:
                     for line in lines:
                         await self._log.write(name, line, self._place.process)
         except (StoreError, TimeoutError) as error:
-            logger.debug("status is told later: %s", error)
+            logger.debug("status is reported later: %s", error)
         if self._told is not None:
             await self._measure()
             self._told(list(self._runs.values()))

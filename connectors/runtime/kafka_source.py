@@ -1,8 +1,10 @@
-"""Changes of a table straight from its shards' logs in Kafka, for readers inside the platform.
+"""Changes of a table read from its shards' logs in Kafka, for readers inside the
+platform.
 
-Lineage, positions and rows come from the API, as for everybody else, so positions are the same.
-Void and hidden records are passed over, as in the Stream API; a record is what it is at its offset
-for good, so who owns the shard does not matter. Filter and projection are evaluated here.
+Lineage, positions and rows come from the API, so positions are the same as for other
+readers. Void and hidden records are skipped, as in the Stream API. A record never
+changes, so the owner of the shard does not matter. Filter and projection are evaluated
+here.
 """
 
 from __future__ import annotations
@@ -36,19 +38,19 @@ from rowtide.stream.log.topics import TopicNames
 __all__ = ["KafkaSource"]
 
 FETCH_BYTES = 2 * 1024 * 1024
-"""Asked of the broker at once: what one shard holds in memory."""
+"""Bytes of one fetch, which bounds the memory of one shard."""
 
 _KINDS: dict[int, Kind] = {2: PUT_ROW, 4: UPDATE, 6: DELETE}
-"""By the body's branch of the schema's union."""
+"""Kinds by the branch of the body in the schema's union."""
 
 _OPTIONS, _SEAL = 8, 12
 
 
 @dataclass(slots=True)
 class _Fetched:
-    """What one fetch held that was not taken yet.
+    """What remains of one fetch.
 
-    ``offset`` is where it begins, ``following`` where the next fetch does.
+    ``offset`` is where it begins, ``following`` where the next fetch begins.
     """
 
     offset: int
@@ -67,7 +69,7 @@ class KafkaSource:
         self._fetched: dict[str, _Fetched] = {}
         self._groups: dict[str, GroupOffsets] = {}
         self._ends: dict[str, int] = {}
-        """Of shards that were read to their end."""
+        """End offsets of shards that were read to their end."""
         wanted = pb.GetStreamRecordRequest(columns_to_get=api.columns, filter=api.filter or None)
         self._selection = change_selection_of(wanted, Limits())
 
@@ -130,7 +132,7 @@ class KafkaSource:
     def _take(
         self, entries: Sequence[Entry], at: Position, stream: ChangeStream, fetched: _Fetched
     ) -> None:
-        """Take what entries hold of the stream, up to the end of the shard or of the stream."""
+        """Add the stream's changes among ``entries``, up to the end of the shard or the stream."""
         table, shard, read_envelope = stream.table, at.shard_id, record.read_envelope
         changes = fetched.changes
         for offset, _, value in entries:
@@ -148,7 +150,7 @@ class KafkaSource:
                 elif value[begin] == _OPTIONS and not _is_of(stream, value, begin):
                     if offset == at.offset:
                         raise LogTrimmed
-                    break  # What came before it is still the stream's.
+                    break  # Earlier entries still belong to the stream.
             fetched.following = offset + 1
         if self._selection is not None:
             fetched.changes = [c for c in changes if _chosen(c, table, self._selection)]
@@ -159,14 +161,14 @@ def _text(at: Position, offset: int) -> str:
 
 
 def _is_of(stream: ChangeStream, value: bytes, begin: int) -> bool:
-    """True if options that took effect have this stream enabled."""
+    """True if options that took effect enable this stream."""
     body = record.decode_body(value, begin)
     assert isinstance(body, record.Options), "its kind was seen"
     return body.stream is not None and body.stream.id == stream.id
 
 
 def _chosen(change: Change, table: ChangeTable, selection: ChangeSelection) -> bool:
-    """Reduce a change to what is wanted. True if anything is left."""
+    """Reduce a change to the selected columns. True if anything is left."""
     key = list(zip(table.key_names, change.parts.key, strict=True))
     kept = selection.choose(key, change.cells, merges=change.kind == UPDATE)
     if kept is None:

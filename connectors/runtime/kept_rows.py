@@ -1,7 +1,7 @@
-"""Rows that rowtide keeps for itself in a table of the instance, over the protocol.
+"""Rows that rowtide stores for itself in a table of the instance, over the protocol.
 
-Whoever has an endpoint and a key pair can read and write them; the table is made when something is
-first written. Columns are texts, integers, booleans; one version is kept.
+Any client with an endpoint and a key pair can read and write them. The first write
+creates the table. Columns are texts, integers and booleans, with one version each.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _TYPES: Mapping[type, int] = {str: STRING, int: INTEGER, bytes: BINARY}
 
 
 class KeptRows:
-    """The rows of ``table``, whose key is ``key``: names and types.
+    """The rows of ``table``. ``key`` has the names and types of the key columns.
 
-    With ``ttl_s`` a row is gone so long after it was written; a day is the least.
-
-    ``guard`` is a row that is there, of the first key value of whatever is changed, and columns:
-    while it is set rows are changed only as long as that one has these, and else every change
-    raises ``Rejected``. It holds at the moment of the change, however late that comes.
+    With ``ttl_s`` a row expires that long after it was written; the least is a day.
+    ``guard`` is the key of an existing row and columns. While it is set, a change is made
+    only if that row has these columns at the moment of the change. Otherwise the change
+    raises ``Rejected``. The guard has the first key value of the rows that it guards.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class KeptRows:
         self.guard: tuple[KeptKey, Columns] | None = None
 
     async def get(self, key: KeptKey) -> Columns | None:
-        """Return a row's columns, or None where there is no such row."""
+        """Return a row's columns, or None if there is no such row."""
         request = pb.GetRowRequest(
             table_name=self._table, primary_key=self._row(key), max_versions=1
         )
@@ -67,9 +66,9 @@ class KeptRows:
         return _columns(plainbuffer.decode_row(told.row)) if told.row else None
 
     async def scan(self, *first: Scalar, after: int | None = None) -> list[tuple[KeptKey, Columns]]:
-        """Return the rows whose keys begin so, in their order.
+        """Return the rows whose keys begin with ``first``, in order.
 
-        With ``after`` those whose next key column is above it.
+        With ``after``, only rows whose next key column is above it.
         """
         request = pb.GetRangeRequest(
             table_name=self._table,
@@ -99,7 +98,9 @@ class KeptRows:
     async def put(
         self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None, new: bool = False
     ) -> bool:
-        """Replace a row; return False where it is not as wanted: of these columns, or absent."""
+        """Replace a row. False if the condition fails: ``only_if`` columns, or absent if
+        ``new``.
+        """
         request = pb.PutRowRequest(
             table_name=self._table, row=self._row(key, columns), condition=_if(only_if, new=new)
         )
@@ -108,7 +109,9 @@ class KeptRows:
     async def update(
         self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None
     ) -> bool:
-        """Set columns of a row that is there; return False where it is not (so)."""
+        """Set columns of an existing row. False if it is absent or lacks the ``only_if``
+        columns.
+        """
         request = pb.UpdateRowRequest(
             table_name=self._table,
             row_change=self._row(key, columns),
@@ -117,7 +120,7 @@ class KeptRows:
         return await self._written("UpdateRow", request, pb.UpdateRowResponse)
 
     async def delete(self, key: KeptKey, *, only_if: Columns | None = None) -> bool:
-        """Remove a row, if it is there; return False where it is not (so), if that is asked."""
+        """Remove a row. False if ``only_if`` is given and the row is absent or differs."""
         request = pb.DeleteRowRequest(
             table_name=self._table,
             primary_key=self._row(key, deleted=True),
@@ -143,7 +146,7 @@ class KeptRows:
         return False
 
     async def _written_under(self, guard: KeptKey, columns: Columns, request: Write) -> bool:
-        """Write in one piece with the row that guards it, which stays as it is."""
+        """Write in one transaction with the guard row, which keeps its columns."""
         batch = pb.BatchWriteRowRequest(is_atomic=True)
         rows = batch.tables.add(table_name=self._table).rows
         rows.add(type=pb.UPDATE, row_change=self._row(guard, columns), condition=_if(columns))
@@ -158,10 +161,13 @@ class KeptRows:
             return True
         if failure.code != "OTSConditionCheckFail":
             raise failure
-        # Which of the two conditions? One that does not hold now may have held, and is no use.
+        # One of the two conditions failed. If the guard does not hold now, the process
+        # may not write.
         there = await self.get(guard)
         if there is None or not columns.items() <= there.items():
-            raise Rejected(failure.code, f"A row of {self._table} is another process's to change.")
+            raise Rejected(
+                failure.code, f"Another process is responsible for the rows of {self._table} now."
+            )
         return False
 
     async def _failure(self, batch: pb.BatchWriteRowRequest) -> StoreError | None:
@@ -197,7 +203,7 @@ def _columns(row: plainbuffer.RowChange) -> Columns:
 
 
 def _if(columns: Columns | None, *, new: bool = False) -> pb.Condition:
-    """Return the condition that a row is there with these columns, is not there, or none."""
+    """Return a condition: absent if ``new``, present with ``columns``, or none at all."""
     if new:
         return pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
     if columns is None:

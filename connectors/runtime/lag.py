@@ -1,7 +1,8 @@
-"""How far a consumer is behind its table: asked of its leases and the logs' ends, by anybody.
+"""How far a consumer is behind its table, computed from its leases and the logs' ends.
 
-It need not run for that. Records are offsets of the logs, so that what no reader ever sees (no-ops,
-void records) counts too until it is passed over.
+Any process can compute it, also while the consumer does not run. Records are counted by
+offset. So entries that no reader sees (no-ops, void records) count until the reader has
+passed them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ END_US = 2**63 - 1
 
 
 class Lag(NamedTuple):
-    """What is left to read. ``seconds`` is the age of the oldest change that is not handled.
+    """What is left to read. ``seconds`` is the age of the oldest change that is not
+    handled.
 
-    ``unread`` are the ranges whose rows are still to be read, ``read`` the part of the table's keys
-    that is not in them (between 0 and 1), and ``left_s`` how long they may take, -1 where nobody
-    knows. ``lost`` names shards whose changes are kept no more though they were not read: only a
-    rewind helps.
+    ``unread`` has the key ranges whose rows are still to be read. ``read`` is the read
+    part of the table's keys, between 0 and 1. ``left_s`` estimates how long the rest
+    takes, -1 if unknown. ``lost`` names shards whose changes were trimmed before they
+    were read. Only a rewind helps then.
     """
 
     begun: bool
@@ -45,13 +47,13 @@ class Lag(NamedTuple):
 
 
 async def measured(source: ApiSource, leases: Leases) -> Lag:
-    """Return the lag of the consumer that ``leases`` are of. Raises ``StoreError``."""
+    """Return the lag of the consumer of ``leases``. Raises ``StoreError``."""
     await leases.open(await source.table_name())
-    # The rows first: whatever they name was listed before.
+    # Read the rows first, so that the listing has every shard that they name.
     rows = await leases.all()
     if START not in rows:
         return Lag(begun=False)
-    start, known = Start.parsed(rows[START].position), current_leases(rows)
+    start, known = Start.parse(rows[START].position), current_leases(rows)
     records, seconds, lost = 0, 0.0, []
     unread: list[tuple[bytes, bytes]] = []
     shards = await source.shards()
@@ -73,11 +75,11 @@ async def measured(source: ApiSource, leases: Leases) -> Lag:
 
 
 async def _with_progress(source: ApiSource, lag: Lag, began_us: int) -> Lag:
-    """Tell how much of the rows is read, by where their keys lie between the first and the last."""
+    """Return a lag with the read part, by where keys lie between the first and the last."""
     first, last = await source.first_and_last()
     if not first or not last or first == last:
         return lag._replace(read=0.0)
-    whole = last + b"\0"  # The last one is within.
+    whole = last + b"\0"  # The range includes the last key.
     left = sum(
         _place(min(end or whole, whole), first, last) - _place(max(begin, first), first, last)
         for begin, end in lag.unread
@@ -103,7 +105,7 @@ def _number(key: bytes) -> int:
 
 
 async def _behind(source: ApiSource, shard: SourceShard, position: str | None) -> tuple[int, float]:
-    """Return records behind a position of a shard, and how old the first change of them is."""
+    """Return how many records follow a position, and the age of their first change in s."""
     if not position:
         position = await source.position(shard.shard_id, None)
     end = decode_position(await source.position(shard.shard_id, END_US))

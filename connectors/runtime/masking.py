@@ -1,7 +1,8 @@
-"""Between a source and all else: rows lose columns, or have them masked, before they go anywhere.
+"""Columns of a source's rows are removed or masked here, before the rows go anywhere
+else.
 
-What is parked, logged or compared is masked already. A row is masked once, however often it is
-given: a source may prepare rows and write them later, some of them or all.
+So what is parked, logged or compared is masked. A row is masked only once, even if it
+passes here again. A source may prepare rows and write some or all of them later.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class MaskedRow(SourceRow):
 
 
 class Masking:
-    """Masks rows by ``rules``, which are by the name of the table in rowtide. For any thread."""
+    """Masks rows by ``rules``, given by the table's name in rowtide. Thread-safe."""
 
     def __init__(self, rules: Mapping[str, TableColumns]) -> None:
         self._rules = rules
@@ -39,7 +40,7 @@ class Masking:
         self._absent = set(rules)
 
     def check(self, table: TableShape) -> None:
-        """Raise ``Rejected`` where a table's rules do not fit its key."""
+        """Raise ``Rejected`` if a table's rules do not fit its key."""
         self._absent.discard(table.name)
         if (rule := self._rules.get(table.name)) is not None:
             rule.check(table)
@@ -55,7 +56,7 @@ class Masking:
             self._absent.clear()
 
     def row(self, row: SourceRow) -> SourceRow | None:
-        """Return a row as rowtide gets it; None for an update of columns that are left out."""
+        """Return a row as rowtide gets it, None for an update of removed columns only."""
         rule = self._rules.get(row.table)
         if rule is None or row.columns is None or type(row) is MaskedRow:
             return row
@@ -66,7 +67,7 @@ class Masking:
         return MaskedRow(row.table, row.key, columns, row.whole, row.time_ms, row.position)
 
     def rows(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """Return rows as rowtide gets them; the same list where nothing is to be done."""
+        """Return rows as rowtide gets them; the same list if no rule applies."""
         rules = self._rules
         if not rules or all(type(row) is MaskedRow or row.table not in rules for row in rows):
             return rows
@@ -91,19 +92,19 @@ class Masking:
 
 
 class MaskingTarget:
-    """See ``SourceTarget``."""
+    """A ``SourceTarget`` that masks rows."""
 
     def __init__(self, target: SourceTarget, masking: Masking) -> None:
         self._target = target
         self._masking = masking
 
     async def ensure_table(self, table: TableShape) -> None:
-        """See ``SourceTarget``. Raises ``Rejected`` where columns of the key would be masked."""
+        """See ``SourceTarget``. Raises ``Rejected`` if a rule masks a column of the key."""
         self._masking.check(table)
         await self._target.ensure_table(table)
 
     def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """See ``SourceTarget``: the rows that come back are masked."""
+        """See ``SourceTarget``. The returned rows are masked."""
         return self._target.prepared(self._masking.rows(rows))
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
@@ -119,13 +120,13 @@ class MaskingTarget:
         return await self._target.checkpoint()
 
     async def keep(self, checkpoint: bytes) -> None:
-        """See ``SourceTarget``. A source has made its tables when it first keeps how far it is."""
+        """See ``SourceTarget``. By the first checkpoint the source has created its tables."""
         self._masking.warn_of_absent()
         await self._target.keep(checkpoint)
 
 
 class MaskedCopies:
-    """See ``CopiesRows``."""
+    """A ``CopiesRows`` that masks rows."""
 
     def __init__(self, source: CopiesRows, masking: Masking) -> None:
         self._source = source

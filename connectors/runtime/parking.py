@@ -1,12 +1,13 @@
-"""Rows that are refused, and what comes of their keys after them: the table ``rowtide_parked``.
+"""Rows that were refused, and later changes of their keys: the table ``rowtide_parked``.
 
-A key is parked while it has an entry: what comes of it waits, and every other key flows. Of a sink
-that wants each change every later one becomes an entry of its own. Of any other the first entry
-alone stays, and counts what came: what the row is by then the table itself will tell.
+A key is parked while it has an entry. Its changes wait, and all other keys go on. For a
+sink that wants each change, every later change becomes an entry. For any other sink only
+the first entry is kept, with a count of later changes; the current row is read from the
+table when needed.
 
-Entries belong to the connector, not to a process. Whoever takes a shard reads them first. A source
-changes them under its term. A row beside them says which is the newest: what a process sends late
-that is the source no more is refused.
+Entries belong to the connector, not to a process. A process that takes a shard reads them
+first. A source changes them under its term. A row beside them stores the newest term, so
+late writes of a process that is no longer the source are refused.
 """
 
 from __future__ import annotations
@@ -30,21 +31,24 @@ TEXT_BYTES_MAX = 1024 * 1024
 REASON_MAX = 2000
 
 RETRY, SKIP = "retry", "skip"
-"""What people ask for: try it again, or drop the first entry and try what came after it."""
+"""Requests of operators: retry the entry, or drop it and apply what came after it."""
 
 
 _TERM = b"", 0
-"""In place of a row's key and stamp: the term of the process that is the source."""
+"""Key and stamp of the row that stores the term of the process that is the source."""
 
 
 class TooManyParked(Exception):
-    """So many rows are refused that it is no longer one bad row: nothing of the batch is parked."""
+    """More rows were refused than may be parked. Nothing of the batch is parked."""
 
 
 class ParkedEntry(NamedTuple):
-    """A parked row. ``text`` is empty where it is too large to keep; ``later`` counts changes that
-    came after it and have no entry of their own, ``last`` is the stamp of the last of them. Of a
-    source ``shard_id`` is the table, and ``position`` the row's, in hex."""
+    """A parked row.
+
+    ``text`` is empty if the row is too large to keep. ``later`` counts later changes
+    without an entry of their own, and ``last`` is the stamp of the last of them. For a
+    source ``shard_id`` is the table, and ``position`` is the row's, in hex.
+    """
 
     key_bytes: bytes
     stamp: int
@@ -59,12 +63,12 @@ class ParkedEntry(NamedTuple):
 
     @property
     def row(self) -> SinkRow | None:
-        """Return the row, where it was kept."""
+        """The row, if it was kept."""
         return read_row(self.text, self.key_bytes) if self.text else None
 
 
 class ParkedRows:
-    """The entries of one connector; ``keys`` are those that are known to be parked."""
+    """The entries of one connector. ``keys`` has the entries known here, by key."""
 
     def __init__(self, endpoint: Endpoint, connector: str) -> None:
         self._rows = KeptRows(
@@ -75,9 +79,9 @@ class ParkedRows:
         self.keys: dict[bytes, list[ParkedEntry]] = {}
 
     async def begin_term(self, term: int) -> None:
-        """Change entries from now on only while nobody has begun a later term.
+        """Change entries from now on only while no later term has begun.
 
-        Raises ``Rejected`` where somebody has; so does every change then.
+        Raises ``Rejected`` if a later term has begun. Later changes then raise it too.
         """
         key = (self._connector, *_TERM)
         self._rows.guard = None
@@ -92,7 +96,7 @@ class ParkedRows:
         self._rows.guard = key, {"term": term}
 
     async def load(self) -> None:
-        """Learn what is parked now."""
+        """Read what is parked now."""
         async with self._changing:
             found: dict[bytes, list[ParkedEntry]] = {}
             for entry in await self.all():
@@ -100,7 +104,7 @@ class ParkedRows:
             self.keys = found
 
     async def all(self) -> list[ParkedEntry]:
-        """Return every entry, a key's in the order of their stamps."""
+        """Return every entry, those of a key in the order of their stamps."""
         return [
             _entry(key[1], key[2], columns)
             for key, columns in await self._rows.scan(self._connector)
@@ -128,10 +132,10 @@ class ParkedRows:
     async def wait_behind(
         self, rows: Iterable[SinkRow], shard_id: str, *, every_change: bool
     ) -> None:
-        """Put rows of parked keys behind what is parked of them.
+        """Make rows of parked keys wait behind the entries of their keys.
 
-        Raises ``Unavailable`` where another process has dealt with that by now: then the rows are
-        to be told.
+        Raises ``Unavailable`` if another process has resolved such a key. The rows must
+        then be applied.
         """
         async with self._changing:
             counts: dict[bytes, int] = {}
@@ -139,7 +143,7 @@ class ParkedRows:
             for row in rows:
                 entries = self.keys.get(row.key_bytes, [])
                 if any(entry.stamp >= row.stamp for entry in entries):
-                    continue  # It came before.
+                    continue  # It is a repetition.
                 if not entries:
                     raise self._ended(row.key_bytes)
                 if every_change:
@@ -151,19 +155,19 @@ class ParkedRows:
                 await self._count_later(key_bytes, count, last[key_bytes])
 
     async def _put_behind(self, row: SinkRow, first: ParkedEntry, shard_id: str) -> None:
-        """Make a row an entry behind those of its key. Whoever removes the first looks for more."""
+        """Add a row as an entry. A process that removes the first entry then looks for more."""
         await self._put(row, "", shard_id, new=True)
         if await self._rows.get((self._connector, row.key_bytes, first.stamp)) is None:
             await self._rows.delete((self._connector, row.key_bytes, row.stamp))
             raise self._ended(row.key_bytes)
 
     def _ended(self, key_bytes: bytes) -> Unavailable:
-        """Forget what was known of a key, and return what is to be raised."""
+        """Forget a key's entries and return the error to raise."""
         self.keys.pop(key_bytes, None)
         return Unavailable("Another process has dealt with a parked row by now.")
 
     async def count_later(self, key_bytes: bytes, count: int) -> None:
-        """Note how many rows of a parked key came after what is parked of it."""
+        """Count later rows of a parked key."""
         async with self._changing:
             await self._count_later(key_bytes, count, 0)
 
@@ -179,10 +183,10 @@ class ParkedRows:
     async def refuse_again(
         self, entry: ParkedEntry, reason: str, *, position: str = "", alone: bool = False
     ) -> None:
-        """Note that an entry was tried, and why it stays.
+        """Store that an entry was tried, and why it stays parked.
 
-        What was tried of a source is all that it gave up to ``position``. ``alone``: what came
-        after the entry can't be had in any other way, so that skipping it again skips that too.
+        For a source the try covered all rows up to ``position``. ``alone``: later rows
+        can't be had in any other way, so skipping the entry again skips them too.
         """
         columns: Columns = {"reason": reason[:REASON_MAX], "wanted": ""}
         if position or alone:
@@ -194,20 +198,21 @@ class ParkedRows:
                 self.keys[entry.key_bytes] = [now]
 
     async def want(self, entry: ParkedEntry, what: str) -> None:
-        """Ask for an entry to be tried again, or skipped."""
+        """Request that an entry is retried or skipped."""
         key = (self._connector, entry.key_bytes, entry.stamp)
         await self._rows.update(key, {"wanted": what})
 
     async def remove(self, entry: ParkedEntry) -> None:
-        """Forget an entry; with its last one a key is parked no more."""
+        """Remove an entry. Without entries its key is no longer parked."""
         async with self._changing:
             await self._rows.delete((self._connector, entry.key_bytes, entry.stamp))
             self._forget(entry)
 
     async def settle(self, entry: ParkedEntry) -> bool:
-        """Forget an entry that was dealt with, unless more came after it than it counts.
+        """Remove a resolved entry. False if more changes came than the entry counts.
 
-        Another process may have the shard by now, and have changes wait behind the entry.
+        Another process may have taken the shard and may make changes wait behind the
+        entry.
         """
         key = self._connector, entry.key_bytes, entry.stamp
         async with self._changing:
@@ -218,7 +223,7 @@ class ParkedRows:
         return False
 
     async def replace(self, entry: ParkedEntry, refused: Refused, shard_id: str) -> None:
-        """Park what is refused in an entry's place; nothing has come after it yet."""
+        """Park a refused row in an entry's place. No change waits behind it yet."""
         row, reason = refused
         async with self._changing:
             await self._put(row, reason, shard_id)
@@ -236,7 +241,7 @@ class ParkedRows:
     async def _put(
         self, row: SinkRow, reason: str, shard_id: str, position: str = "", *, new: bool = False
     ) -> None:
-        """Make an entry. Where it is to be new, and another process has made it, that one stays."""
+        """Store an entry. If it must be ``new`` and exists already, read the stored one instead."""
         text = row_text(row)
         entry = ParkedEntry(
             row.key_bytes,
@@ -259,7 +264,7 @@ class ParkedRows:
         }
         key = (self._connector, row.key_bytes, row.stamp)
         if not await self._rows.put(key, columns, new=new):
-            # It may count by now what waits behind it, or be wanted.
+            # It may already count later changes, or have a request.
             there = await self._rows.get(key)
             if there is None:
                 raise self._ended(row.key_bytes)
@@ -269,8 +274,8 @@ class ParkedRows:
 
 
 def _entry(key_bytes: object, stamp: object, columns: Columns) -> ParkedEntry:
-    assert isinstance(key_bytes, bytes), "as the table was made"
-    assert isinstance(stamp, int), "as the table was made"
+    assert isinstance(key_bytes, bytes), "by the table's schema"
+    assert isinstance(stamp, int), "by the table's schema"
     return ParkedEntry(
         key_bytes,
         stamp,

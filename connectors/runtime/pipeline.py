@@ -1,8 +1,8 @@
-"""From a batch of changes to a sink that has it: rows are made, transformed, applied, or parked.
+"""From a batch of changes to the sink: rows are made, transformed, and applied or parked.
 
-A sink that is not available is asked again, after a pause that grows, while the shard's lease is
-kept; what else fails is the runner's to deal with. What the sink refuses, or the function before,
-is parked with its key.
+A sink that is unavailable is retried after a growing pause, while the shard's lease is
+kept. The runner deals with any other failure. Rows that the sink or the function refuses
+are parked with their keys.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["Pipeline", "Target"]
 logger = logging.getLogger(__name__)
 
 OF_THE_KEY = frozenset({"OTSParameterInvalid", "OTSInvalidPK"})
-"""Refusals to read a row whose table was made anew with another key."""
+"""Errors of a read if the table was created again with another key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go: the sink, what is done to them before, and how many it may refuse."""
+    """Where rows go: the sink, the transforms, and how many rows may be parked."""
 
     sink: Sink
     transforms: Transforms
@@ -53,7 +53,7 @@ class Target:
 
 
 class Pipeline:
-    """Passes batches to ``target`` until ``stopping`` is set; one shard's one after another."""
+    """Passes batches to ``target`` until ``stopping`` is set, in order per shard."""
 
     def __init__(
         self, api: ApiSource, target: Target, progress: Progress, stopping: asyncio.Event
@@ -66,7 +66,7 @@ class Pipeline:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def handle(self, batch: Batch) -> None:
-        """Return when the sink has all that it takes of a batch, and the rest is parked."""
+        """Apply a batch and park the refused rows. Return when both are durable."""
         async with self._turn(batch.shard_id):
             if batch.first:
                 self._makers.pop(batch.shard_id, None)
@@ -111,7 +111,7 @@ class Pipeline:
             logger.warning("shard %s: parked %s: %s", shard_id, dict(row.key), reason)
 
     def transformed(self, rows: Sequence[SinkRow]) -> TransformedRows:
-        """Return what the sink gets of rows, and those that the function fails on."""
+        """Return the transformed rows, and those on which the function fails."""
         target, told = self._target, TransformedRows(rows)
         made, function = target.transforms.made, target.function
         if not target.transforms.any:
@@ -120,7 +120,7 @@ class Pipeline:
         for row in rows:
             try:
                 several = made(row, function)
-            except Exception as error:  # noqa: BLE001 - somebody else's code, on one row.
+            except Exception as error:  # noqa: BLE001 - a user's function may raise anything.
                 reason = f"{type(error).__name__}: {error}"
                 if function is not None:
                     reason = f"{target.transforms.function}: {reason}"
@@ -131,7 +131,7 @@ class Pipeline:
         return told
 
     async def applied(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Return what the sink refuses. Raises ``Unfinished`` where it is not to be asked again."""
+        """Apply a batch; return the refused rows. Raises ``Unfinished`` when stopped."""
         back_off, waiting = BackOff(), self._progress.waiting
         try:
             while True:
@@ -140,7 +140,11 @@ class Pipeline:
                 except (Unavailable, OutcomeUnknown) as error:
                     waiting.add(batch.shard_id)
                     self._progress.failed(f"shard {batch.shard_id}: {error}")
-                    logger.warning("shard %s waits, the sink is away: %s", batch.shard_id, error)
+                    logger.warning(
+                        "shard %s: the sink is unavailable, retrying after a pause: %s",
+                        batch.shard_id,
+                        error,
+                    )
                     if await back_off.pause(self._stopping):
                         raise Unfinished from error
         finally:
@@ -149,10 +153,10 @@ class Pipeline:
     def _turn(self, shard_id: str) -> asyncio.Lock:
         return self._turns.setdefault(shard_id, asyncio.Lock())
 
-    # Parked rows that somebody wants to be looked at.
+    # Requests to retry or skip parked rows.
 
     async def look_at_parked(self, held: Callable[[], Collection[str]]) -> bool:
-        """Try again, or skip, what is wanted so; return whether some is to be looked at later."""
+        """Carry out requests to retry or skip parked rows. True if some must wait."""
         parked = self._target.parked
         await parked.load()
         wanted = [entries for entries in parked.keys.values() if any(e.wanted for e in entries)]
@@ -176,9 +180,10 @@ class Pipeline:
         return later
 
     async def _looked_at(self, key: bytes, shard_id: str) -> bool:
-        """Try again, or skip, what is parked of a key; return False where more came meanwhile.
+        """Retry or skip what is parked of a key. False if more changes came meanwhile.
 
-        Nothing is forgotten before what came after it is told: a crash between repeats it.
+        An entry is removed only after the changes behind it were applied. A crash between
+        repeats them.
         """
         parked = self._target.parked
         entries = parked.keys.get(key, [])
@@ -207,7 +212,7 @@ class Pipeline:
         return all([await parked.settle(entry) for entry in entries])
 
     async def _told_each(self, entries: Sequence[ParkedEntry], shard_id: str) -> bool:
-        """Tell what waits of a key, one after another, up to one that is refused."""
+        """Apply the entries of a key in order, until one is refused."""
         parked = self._target.parked
         for entry, following in zip(entries, [*entries[1:], None], strict=True):
             if entry is not entries[0] or entry.wanted != SKIP:
@@ -222,20 +227,20 @@ class Pipeline:
         await parked.load()
         if not (more := parked.keys.get(entries[0].key_bytes) if entries else None):
             return True
-        # Of a process that has the shard by now.
+        # Another process has taken the shard and added these.
         await parked.want(more[0], RETRY)
         return False
 
     async def _refused_now(self, entry: ParkedEntry, shard_id: str) -> Sequence[Refused]:
-        """Give the sink the row that a key has now; return what is refused of it.
+        """Apply the current row of a key. Return it if the sink refuses it.
 
-        Raises ``Rejected`` where the table has another key by now.
+        Raises ``Rejected`` if the table has another key by now.
         """
         key, maker = entry.key_bytes, self._makers.get(shard_id)
         names, parts = (await self._api.stream()).table.key_names, key_order.decode(key)
         if len(names) != len(parts):
             raise invalid(f"The table has a key of {len(names)} columns now.")
-        # With all that waits behind the parked row, whichever process has put it there.
+        # Include all changes that wait behind the parked row, from any process.
         stamp = max(entry.stamp, entry.last, maker.stamp if maker else 0)
         now = (await rows_since(self._api, {key: stamp}))[key]
         values = zip(names, parts, strict=True)
@@ -249,40 +254,40 @@ class Pipeline:
         return [Refused(row, TOO_LARGE)] if now.too_large else await self._refused(row, shard_id)
 
     async def _refused(self, row: SinkRow, shard_id: str) -> Sequence[Refused]:
-        """Give a row to the sink out of its turn; return what is refused of it, as it was made."""
-        # It may be from a shard that has split since.
+        """Apply a row out of its turn. Return the refused rows as they were before transforms."""
+        # The row's shard may have split since.
         told = self.transformed([replace(row, sequence=-1)])
         if told.rows:
             table = await self._api.table_name()
             told.refused += await self.applied(SinkBatch(table, shard_id, told.rows))
         if not told.refused:
-            logger.info("took a parked row: %s", dict(row.key))
+            logger.info("applied a parked row: %s", dict(row.key))
         return [told.original(refused) for refused in told.refused]
 
 
 @dataclass(slots=True)
 class TransformedRows:
-    """What a sink gets of ``made`` rows, and what is refused."""
+    """Rows for the sink made of ``made`` rows, and refused rows."""
 
     made: Sequence[SinkRow]
     rows: list[SinkRow] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     origins: dict[bytes, SinkRow] = field(default_factory=dict)
-    """Of rows that got another key: what they were made of."""
+    """The original row of each row whose key was changed."""
 
     @property
     def by_key(self) -> bool:
-        """True if rows have the keys that they had."""
+        """True if no transform changed a key."""
         return not self.origins
 
     def add(self, row: SinkRow, origin: SinkRow) -> None:
-        """Take a row that was made of another."""
+        """Add a row that was made of another."""
         self.rows.append(row)
         if row.key_bytes != origin.key_bytes:
             self.origins[row.key_bytes] = origin
 
     def original(self, refused: Refused) -> Refused:
-        """Return a refusal with the row as it was before it was transformed."""
+        """Return a refusal with the row before it was transformed."""
         row, reason = refused
         origin = self.origins.get(row.key_bytes)
         if origin is None:
@@ -292,7 +297,7 @@ class TransformedRows:
 
 
 def _around(batch: SinkBatch, left_out: Collection[bytes]) -> list[SinkBatch]:
-    """Return a batch as batches that say nothing of the keys that are left out."""
+    """Return a batch as batches that do not cover the keys that are left out."""
     if batch.covers is None or not left_out:
         return [batch]
     found: list[SinkBatch] = []
@@ -300,6 +305,6 @@ def _around(batch: SinkBatch, left_out: Collection[bytes]) -> list[SinkBatch]:
     for key in sorted(left_out):
         rows = [row for row in batch if begin <= row.key_bytes < key]
         found.append(replace(batch, rows=rows, covers=(begin, key)))
-        begin = key + b"\0"  # No key is the beginning of another.
+        begin = key + b"\0"  # No key is a prefix of another.
     rows = [row for row in batch if begin <= row.key_bytes]
     return [*found, replace(batch, rows=rows, covers=(begin, last))]

@@ -1,4 +1,4 @@
-"""Where connectors run: what they reach from there, and what of the machine is theirs."""
+"""Where connectors run: what a process can reach, and its folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ __all__ = ["ProcessContext", "table_shape"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """One process. ``environment`` resolves ``${NAME}``; ``folder`` holds one for each connector.
+    """One process. ``environment`` resolves ``${NAME}``; ``folder`` has a folder per
+    connector.
 
-    ``cluster`` is Kafka, where this process reaches it; ``process`` names the process to people.
+    ``cluster`` is Kafka, if this process can reach it. ``process`` names the process to
+    people.
     """
 
     endpoint: Endpoint
@@ -33,7 +35,7 @@ class ProcessContext:
     process: str = ""
 
     def surroundings(self, name: str) -> ConnectorContext:
-        """Return what a connector may know of it."""
+        """Return the context of one connector."""
         return ConnectorContext(name, f"{self.folder}/{name}")
 
 

@@ -1,4 +1,4 @@
-"""What it would change to declare a file's connectors: like a plan, before it is carried out."""
+"""A plan of what a file's declarations would change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["ConnectorPlan", "SettingChange", "planned"]
 
 _SECRET = re.compile("password|secret|token|credential|key$", re.IGNORECASE)
 _SENT_ALREADY = ("table", "sink", "columns", "filter", "transform")
-"""Settings that rows were sent by: what was sent before stays as it was."""
+"""Settings that decide what is sent. A change does not affect rows that were sent before."""
 _NOT_SHOWN = "(not shown)"
 
 
 class SettingChange(NamedTuple):
-    """One setting: its place, what is kept now and what the file says; None where it is absent."""
+    """One setting: its place, the stored value and the file's value. None means absent."""
 
     place: str
     old: str | None
@@ -27,9 +27,9 @@ class SettingChange(NamedTuple):
 
 
 class ConnectorPlan(NamedTuple):
-    """Connectors to make, to change and to delete, and those that stay as they are.
+    """Connectors to create, to change and to delete, and those that stay the same.
 
-    ``others`` are declared elsewhere: they are left alone.
+    ``others`` are declared elsewhere and are left alone.
     """
 
     made: list[Declaration]
@@ -40,12 +40,12 @@ class ConnectorPlan(NamedTuple):
 
     @property
     def to_declare(self) -> list[Declaration]:
-        """Return what has to be written."""
+        """The declarations to write."""
         return [*self.made, *(declaration for declaration, _ in self.changed)]
 
     @property
     def to_send_again(self) -> list[str]:
-        """Return the connectors whose targets may lack what a change asks for, until rewound."""
+        """Connectors whose targets may need a rewind to get the change."""
         return [
             declaration.name
             for declaration, changes in self.changed
@@ -56,7 +56,7 @@ class ConnectorPlan(NamedTuple):
 def planned(
     wanted: Sequence[Declaration], declared: Mapping[str, DeclaredConnector], *, prune: bool
 ) -> ConnectorPlan:
-    """Compare a file with what is declared; with ``prune`` what the file lacks is deleted."""
+    """Compare a file with the stored declarations. With ``prune`` delete what the file lacks."""
     plan = ConnectorPlan([], [], [], [], [])
     for declaration in wanted:
         known = declared.get(declaration.name)
@@ -89,7 +89,7 @@ def _shown(value: object, place: str) -> str | None:
 
 
 def _without_secrets(value: object, place: str) -> object:
-    """Return a setting, with nothing of a secret that it is or has inside."""
+    """Return a setting without any secret in it."""
     if isinstance(value, Mapping):
         return {name: _without_secrets(inner, f"{place}.{name}") for name, inner in value.items()}
     if isinstance(value, list):

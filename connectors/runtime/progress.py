@@ -1,6 +1,6 @@
-"""How one connector gets on in this process: what it did, how fast, and what went wrong last.
+"""Counts of one connector in this process: changes, their rate, and the last error.
 
-Numbers alone, for status and metrics; nothing is decided by them.
+These are for status and metrics only. They decide nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rowtide.client.changes.worker import Batch
 __all__ = ["Progress"]
 
 RATE_S = 10.0
-"""Rates are of so many seconds past."""
+"""Seconds over which a rate is measured."""
 
 
 class Progress:
-    """Counts since the connector began here. ``clock`` gives seconds."""
+    """Counts since the connector started here. ``clock`` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.changes = 0
@@ -27,7 +27,7 @@ class Progress:
         self.last_error = ""
         self.last_error_us = 0
         self.waiting: set[str] = set()
-        """Shards that wait for a sink which is away."""
+        """Shards that wait for an unavailable sink."""
         self._clock = clock
         self._past: deque[tuple[float, int]] = deque()
 
@@ -45,14 +45,14 @@ class Progress:
         self._cut(now_s)
 
     def failed(self, what: str) -> None:
-        """Keep what went wrong last."""
+        """Count a failure and keep its text."""
         self.failures += 1
         self.last_error = what
         self.last_error_us = time.time_ns() // 1000
 
     @property
     def rate(self) -> float:
-        """Return changes per second."""
+        """Changes per second."""
         self._cut(self._clock())
         return sum(count for _, count in self._past) / RATE_S
 

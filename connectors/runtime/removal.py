@@ -1,4 +1,4 @@
-"""Changes of a connector beside its document: resting, beginning again, being deleted."""
+"""Actions on a connector beside its document: pause, start again, delete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ async def begin_again(
 
 
 async def recopy(place: ProcessContext, declaration: Declaration, tables: Sequence[str]) -> None:
-    """Have a source copy some of its tables again while the others flow. Raises ``StoreError``.
+    """Make a source copy some of its tables again. Other tables go on. Raises
+    ``StoreError``.
 
     ``tables`` are names at the source or in rowtide.
     """
@@ -58,7 +59,7 @@ async def recopy(place: ProcessContext, declaration: Declaration, tables: Sequen
 async def _copy_again(
     place: ProcessContext, declaration: Declaration, tables: Sequence[str]
 ) -> None:
-    """Change a source's checkpoint, whether the source runs or not; no tables are all tables."""
+    """Change a source's checkpoint, whether the source runs or not. No tables means all."""
     where = f"connectors.{declaration.name}.source"
     fields = Fields(declaration.source, where, environment=place.environment)
     found = make_source(fields, place.surroundings(declaration.name))
@@ -68,18 +69,18 @@ async def _copy_again(
     await leases.open("")
     while lease := next(iter((await leases.all()).values()), None):
         kept = found.begin_again(base64.b64decode(lease.position), tables)
-        # Who is the source now learns that it is no more, and goes on with this checkpoint.
+        # The current source process loses its lease and restarts from this checkpoint.
         wanted = lease._replace(position=base64.b64encode(kept).decode(), owner="")
         if await leases.change(lease, wanted) == wanted._replace(counter=lease.counter + 1):
-            return  # Otherwise the source has renewed its lease meanwhile.
+            return  # Otherwise the source renewed its lease meanwhile.
     if tables:
-        found.begin_again(b"", tables)  # It never ran: this raises why nothing is copied again.
+        found.begin_again(b"", tables)  # The source never ran. This raises the reason.
 
 
 async def rest(endpoint: Endpoint, name: str) -> bool:
-    """Let a connector rest; return once no process runs it, or False where there is none.
+    """Pause a connector and return once no process runs it. False if it does not exist.
 
-    Raises ``Unavailable`` where a process takes too long; the connector rests once it is done.
+    Raises ``Unavailable`` if a process takes too long. The connector still pauses later.
     """
     if not await Declarations(endpoint).pause(name, paused=True):
         return False
@@ -98,13 +99,13 @@ async def rest(endpoint: Endpoint, name: str) -> bool:
 
 
 async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence[str]:
-    """Stop a connector wherever it runs, and forget it. The target keeps what it has.
+    """Stop a connector on all processes and delete it. The target keeps its rows.
 
-    What a source made at its server is removed; what is left there is returned, in words for
-    people. Its checkpoint stays: shards know how far they have it, by its name, and one that began
-    anew under the same name would give them what they take for old. So does what a source parked:
-    it goes on behind these rows, and nothing else knows of them. Raises ``Unavailable`` where a
-    process doesn't stop; then the connector rests, and may be deleted later.
+    What a source created at its server is removed. Return what is left there, as texts
+    for people. The checkpoint of a source stays: shards store positions by its name, and
+    would skip the rows of a new source with that name. Parked rows of a source stay too,
+    because only they show what is missing. Raises ``Unavailable`` if a process does not
+    stop. The connector is then paused and can be deleted later.
     """
     endpoint, name = place.endpoint, declared.name
     await rest(endpoint, name)
@@ -122,7 +123,7 @@ async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence
 
 
 async def _erased(place: ProcessContext, declaration: Declaration | None) -> Sequence[str]:
-    """Remove what a source made at its server; return what is left, or may be."""
+    """Remove what a source created at its server. Return what is, or may be, left."""
     if declaration is None or not declaration.source:
         return ()
     unset = sorted(
@@ -146,9 +147,9 @@ async def _erased(place: ProcessContext, declaration: Declaration | None) -> Seq
 def left_behind(
     place: ProcessContext, former: Declaration | None, now: Declaration
 ) -> Sequence[str]:
-    """Return what a source made at its server that it does not use as it is declared now.
+    """Return what a source created at its server and does not use as it is declared now.
 
-    Nothing is removed: a process may still run it as it was.
+    Nothing is removed: a process may still run the former declaration.
     """
     kept = _traces(place, now)
     return [trace for trace in _traces(place, former) if trace not in kept]
@@ -165,7 +166,7 @@ def _traces(place: ProcessContext, declaration: Declaration | None) -> Sequence[
 
 
 def _made(place: ProcessContext, declaration: Declaration) -> Source:
-    """Return a source, for what it can tell also where a password is not known."""
+    """Return a source that can name its traces even if a password is not known."""
     named = {name: f"${{{name}}}" for name in variables(declaration.source)}
     where = f"connectors.{declaration.name}.source"
     fields = Fields(declaration.source, where, environment={**named, **place.environment})
@@ -173,7 +174,7 @@ def _made(place: ProcessContext, declaration: Declaration) -> Source:
 
 
 async def _unparked(parked: ParkedRows) -> Sequence[str]:
-    """Forget what a sink parked; tell what a source did, which stays."""
+    """Remove the parked rows of a sink. Return a text on those of a source, which stay."""
     kept = set()
     for entry in await parked.all():
         if entry.position:

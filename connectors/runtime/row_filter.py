@@ -1,4 +1,4 @@
-"""The filter of a connector: which rows its sink should have.
+"""The filter of a connector: which rows its sink gets.
 
     status = 'open' and (amount >= 10.5 or urgent = true) and not country in ('de', 'fr')
     note is null
@@ -9,9 +9,9 @@
     column     a name of letters, digits and _, or any name in "double quotes"
     value      'text' ('' is a quote), 5, 1.5, true, false
 
-Key columns and others are tested alike. A comparison with a column that is absent, or of another
-type, does not hold, `!=` neither; integers and doubles compare with each other. There is no
-third truth value: `not` turns what does not hold into what does.
+Key columns and other columns are tested alike. A comparison with an absent column, or
+with one of another type, is false, also for `!=`. Integers and doubles can be compared
+with each other. There is no third truth value: `not` of a false comparison is true.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DEPTH_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class RowTest:
-    """A filter: its text, the columns that it looks at, and the test. Equal texts are equal."""
+    """A filter: its text, the columns that it reads, and the test. Equal texts are equal."""
 
     text: str
     columns: frozenset[str]
@@ -59,14 +59,14 @@ class RowTest:
 
 
 def parse_test(text: str, where: str) -> RowTest:
-    """Return the filter that a text means. Raises ``SettingsRefused``."""
+    """Return the filter of a text. Raises ``SettingsRefused``."""
     parser = _Parser(text, where)
     test = parser.whole()
     return RowTest(text, frozenset(parser.columns), test)
 
 
 class _Parser:
-    """Reads a text from its beginning to its end, one word ahead."""
+    """Reads a text from start to end, one word ahead."""
 
     def __init__(self, text: str, where: str) -> None:
         self._text = text
@@ -159,7 +159,7 @@ class _Parser:
     # Words.
 
     def _took(self, word: str) -> bool:
-        """Take a word if it is the next one."""
+        """Consume a word if it is the next one. True if it was."""
         if self._kind in ("name", "sign") and self._word.lower() == word:
             self._next()
             return True

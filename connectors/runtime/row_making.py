@@ -1,8 +1,9 @@
 """Rows of changes: what a sink gets of a batch.
 
-A put, a delete and a snapshot's row say everything. An update is partial: what the row is after it
-the table tells, once per batch for all such keys, as of a stamp at or above the update's. So a
-row may be ahead of the stream: changes of its key up to that stamp are passed over when they come.
+A put, a delete and a snapshot's row are complete. An update is partial. So the rows of
+all updated keys are read from the table once per batch, as of a stamp at or above the
+update's. Such a row may be ahead of the stream. Changes of its key up to that stamp are
+skipped when they arrive.
 """
 
 from __future__ import annotations
@@ -25,27 +26,28 @@ from rowtide.core.values.variant import Scalar
 __all__ = ["TOO_LARGE", "Made", "RowMaker", "newest", "rows_since"]
 
 AHEAD_MAX = 20_000
-"""Rows remembered as ahead of the stream, per shard; forgetting one costs a repetition."""
+"""Rows per shard remembered as ahead of the stream. Forgetting one costs a repetition."""
 
 BEHIND_S = 0.02
 BEHIND_TIMES = 100
-"""So often, and after such pauses, a shard that has not applied a change yet is asked once more."""
+"""Pause and number of reads while a shard has not applied a change yet."""
 
 TOO_LARGE = "the row is larger than one answer of the server can be"
 
 
 class Made(NamedTuple):
-    """Rows of a batch, and those that can't be had."""
+    """Rows of a batch, and rows that can't be read."""
 
     rows: list[SinkRow]
     refused: list[Refused]
 
 
 class RowMaker:
-    """Makes rows of the changes of one shard. ``every_change``: none is left out for a later one.
+    """Makes rows of the changes of one shard. ``every_change``: keep every row of a key.
 
-    Of several changes of a key in one batch only the last is told otherwise. An update that is
-    replaced within its batch is told by what replaced it, always: nobody knows the row between.
+    Otherwise only the last of several changes of a key in a batch is kept. An update that
+    another change of its key follows in the batch is always left out: the row between them
+    is not known.
     """
 
     def __init__(self, api: ApiSource, *, every_change: bool) -> None:
@@ -53,14 +55,14 @@ class RowMaker:
         self._every_change = every_change
         self._ahead: dict[bytes, int] = {}
         self.stamp = 0
-        """Of the last change that was met here."""
+        """Stamp of the last change that was read."""
         self._names: tuple[str, ...] = ()
 
     @asynccontextmanager
     async def telling(self, batch: Batch) -> AsyncIterator[Made]:
-        """Give a batch's rows, those of a key in the order of their stamps.
+        """Yield a batch's rows, those of a key in the order of their stamps.
 
-        They count as told where the block ends without a failure.
+        They count as applied if the block ends without an exception.
         """
         if not batch.changes:
             yield Made([], [])
@@ -83,12 +85,12 @@ class RowMaker:
         yield made
         if self._ahead:
             for key_bytes in by_key:
-                self._ahead.pop(key_bytes, None)  # The stream has passed the row.
+                self._ahead.pop(key_bytes, None)  # The stream has passed this row.
         if current:
             self._keep_ahead(current, batch.changes[-1].stamp)
 
     def _by_key(self, changes: Sequence[Change]) -> dict[bytes, list[Change]]:
-        """Return the changes by their keys, without those that rows ahead have told."""
+        """Return changes by key, without those that an earlier row ahead already includes."""
         found: dict[bytes, list[Change]] = {}
         encode, ahead, every = key_order.encode, self._ahead, self._every_change
         for change in changes:
@@ -102,7 +104,7 @@ class RowMaker:
         return found
 
     def _row(self, change: Change, key_bytes: bytes) -> SinkRow:
-        """Return what a change says that says everything."""
+        """Return the row of a complete change."""
         parts = change.parts
         columns = None if change.kind == DELETE else newest(parts.cells)
         return SinkRow(
@@ -118,7 +120,7 @@ class RowMaker:
     def _make_current(
         self, key_bytes: bytes, changes: Sequence[Change], now: CurrentRow, made: Made
     ) -> None:
-        """Tell changes of a key whose last is an update: it is told as the row that is now."""
+        """Add the rows of a key whose last change is an update, with its current row."""
         rows = [self._row(change, key_bytes) for change in changes if change.kind != UPDATE]
         last = changes[-1]
         first = changes[len(changes) - 1 - _updates_at_end(changes) + 1]
@@ -154,11 +156,11 @@ class RowMaker:
 
 
 async def rows_since(api: ApiSource, stamps: Mapping[bytes, int]) -> dict[bytes, CurrentRow]:
-    """Return the rows of keys, each as of its stamp or a later one.
+    """Return the rows of keys, each as of its stamp or later.
 
-    Who reads the log itself may have a change before its shard has applied it; until then the
-    shard answers as of an earlier stamp, without the change. Raises ``Unavailable`` where it takes
-    too long.
+    A reader of the log may have a change before the shard has applied it. Until then the
+    shard answers as of an earlier stamp, without the change. Raises ``Unavailable`` if
+    that takes too long.
     """
     found: dict[bytes, CurrentRow] = {}
     if not stamps:
@@ -169,11 +171,11 @@ async def rows_since(api: ApiSource, stamps: Mapping[bytes, int]) -> dict[bytes,
         if len(found) == len(stamps):
             return found
         await asyncio.sleep(BEHIND_S)
-    raise Unavailable("A shard has not applied yet what its log holds.")
+    raise Unavailable("A shard has not applied all entries of its log yet.")
 
 
 def _updates_at_end(changes: Sequence[Change]) -> int:
-    """Return how many updates stand at the end."""
+    """Return how many updates are at the end."""
     count = 0
     for change in reversed(changes):
         if change.kind != UPDATE:
@@ -183,7 +185,7 @@ def _updates_at_end(changes: Sequence[Change]) -> int:
 
 
 def newest(cells: Sequence[Cell]) -> dict[str, Scalar]:
-    """Return each column that is put with its newest value."""
+    """Return each column with its newest value."""
     found: dict[str, Scalar] = {}
     versions: dict[str, int] = {}
     decode = variant.decode

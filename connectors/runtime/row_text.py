@@ -1,7 +1,7 @@
-"""A row on its way to a sink as JSON text, for people to look at and to be read again.
+"""A row on its way to a sink as JSON text, for people and for reading it again.
 
-Integers and doubles differ by the point; bytes are {"base64": ...}, doubles that JSON lacks
-{"double": "nan"}.
+Integers and doubles differ by the point. Bytes are {"base64": ...}, and doubles that JSON
+lacks are {"double": "nan"}.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def row_text(row: SinkRow) -> str:
 
 
 def read_row(text: str, key_bytes: bytes) -> SinkRow:
-    """Return the row that a text is of. Raises ``ValueError``, ``KeyError``."""
+    """Return the row of a text. Raises ``ValueError``, ``KeyError``."""
     document = json.loads(text)
     return SinkRow(
         tuple(_values(document["key"]).items()),

@@ -1,7 +1,7 @@
-"""One sink connector in this process: opened, fed, and begun again when it fails.
+"""One sink connector in this process: it is opened, fed, and restarted after failures.
 
-Its shards are shared, by their leases, with every other process that runs the same connector. A
-sink whose target is files of one machine (``Traits.alone``) runs in one process at a time.
+Leases divide its shards among all processes that run the connector. A sink whose target
+is files of one machine (``Traits.alone``) runs in one process at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOOK_AGAIN_S = 2.0
 
 
 class SinkRun(ConnectorRun):
-    """Runs a sink's ``declaration``."""
+    """Runs the sink of a ``declaration``."""
 
     def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
         super().__init__(declaration, place)
@@ -52,20 +52,20 @@ class SinkRun(ConnectorRun):
         self._worker: ChangeWorker | None = None
         self._failures: list[Exception] = []
         self._ending = asyncio.Event()
-        """Set where no batch is to be waited for: by a stop, and by what fails for good."""
+        """Set by a stop and by a final failure: no retry of a batch goes on then."""
 
     @property
     def shards(self) -> list[str]:
-        """Return the shards that are read here now."""
+        """The shards that this process reads now."""
         return self._worker.shards if self._worker is not None else []
 
     async def measure(self) -> None:
-        """Find out how far the connector is behind."""
+        """Measure how far the connector is behind."""
         leases = TableLeases(self._place.endpoint, group_of(self.declaration.name))
         self.measured = await measured(self._api, leases)
 
     def stop(self) -> None:
-        """Let ``run`` end after the batches in hand, whose shards others may go on with."""
+        """Make ``run`` end after the batches in progress. Other processes take their shards."""
         super().stop()
         self._ending.set()
         if self._worker is not None:
@@ -73,7 +73,7 @@ class SinkRun(ConnectorRun):
 
     async def _once(self) -> None:
         declaration, place = self.declaration, self._place
-        # A stream of its own each time: the table may have been made anew meanwhile.
+        # Use a new stream each time: the table may have been created again.
         self._api = ApiSource(
             place.endpoint, declaration.table, columns=declaration.transforms.wanted
         )
@@ -93,7 +93,7 @@ class SinkRun(ConnectorRun):
 
     @asynccontextmanager
     async def _at_home(self, sink: Sink) -> AsyncIterator[None]:
-        """Be the only process that runs the sink, where it must be the only one."""
+        """Be the only process that runs the sink, if the sink requires it."""
         if not traits_of(sink).alone:
             yield
             return
@@ -136,7 +136,7 @@ class SinkRun(ConnectorRun):
         self.back_off.succeeded()
 
     def _fail(self, error: Exception) -> None:
-        """End the worker; its leases are given up at once: another process may have more luck."""
+        """Stop the worker. It releases its leases at once, so another process can try."""
         self._failures.append(error)
         self._ending.set()
         if self._worker is not None:
@@ -148,16 +148,16 @@ class SinkRun(ConnectorRun):
             self._look.clear()
             try:
                 if await pipeline.look_at_parked(lambda: worker.shards):
-                    # Of a shard that is another process's, or was until just now.
+                    # Another process has the shard, or had it until just now.
                     await asyncio.sleep(LOOK_AGAIN_S)
                     self._look.set()
             except Unfinished:
                 return
             except StoreError as error:
-                logger.warning("parked rows are looked at later: %s", error)
+                logger.warning("parked rows are retried or skipped later: %s", error)
                 await asyncio.sleep(LOOK_AGAIN_S)
                 self._look.set()
-            except Exception as error:  # noqa: BLE001 - raised when the worker has ended.
+            except Exception as error:  # noqa: BLE001 - it is raised when the worker has ended.
                 self._fail(error)
                 return
 
@@ -173,9 +173,9 @@ def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
 
 
 def _from_kafka(api: ApiSource, cluster: KafkaCluster) -> ChangeSource:
-    """Return what reads the logs at the brokers."""
+    """Return a source that reads the logs from the brokers."""
     from rowtide.connectors.runtime.kafka_source import (
-        KafkaSource,  # With a library that takes its time.
+        KafkaSource,  # A slow import.
     )
 
     return KafkaSource(api, cluster)

@@ -6,8 +6,8 @@
       mask: {shop.customers: {email: hash}}
       secret: "${SHOP_SECRET}"
 
-Tables are named as at the source. A key's columns stay as they are: the source finds its rows
-again by their keys, in the order of the keys.
+Tables have their names at the source. Columns of a key can't be masked, because the
+source finds its rows by their keys, in the order of the keys.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ __all__ = ["REDACTED", "TableColumns", "columns_by_target", "hash_value", "parse
 MASKS = ("hash", "redact")
 REDACTED = "***"
 SECRET_BYTES_MIN = 16
-"""Who guesses a shorter secret can guess the values that were hashed with it, too."""
+"""A shorter secret can be guessed, and with it the hashed values."""
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """What becomes of one table's columns beside its key.
+    """The rules for one table's columns beside its key.
 
-    ``only`` names the columns that stay, None: all. Letter case does not count in ``without`` and
-    ``masks``, so that a column is rather masked than let through: their names are in lower case.
+    ``only`` names the columns that are kept, None for all. ``without`` and ``masks`` have
+    lower-case names and ignore letter case. So a misspelt case masks too much rather than
+    too little.
     """
 
     where: str
@@ -48,11 +49,11 @@ class TableColumns:
 
     @property
     def named(self) -> frozenset[str]:
-        """Return the columns that are left out or masked, in lower case."""
+        """The columns that are left out or masked, in lower case."""
         return self.without | self.masks.keys()
 
     def check(self, table: TableShape) -> None:
-        """Raise ``Rejected`` where a column of the table's key would be left out or masked."""
+        """Raise ``Rejected`` if the rules remove or mask a column of the table's key."""
         key = [column.name for column in table.key if column.name.lower() in self.named]
         if key:
             raise invalid(
@@ -78,9 +79,10 @@ class TableColumns:
 
 
 def hash_value(value: object, secret: bytes) -> str:
-    """Return the HMAC-SHA-256 of a value, in hexadecimal digits.
+    """Return the HMAC-SHA-256 of a value in hexadecimal digits.
 
-    Of what is equal as a text it is equal, whatever the column's type is: 7 and '7' can be joined.
+    Values that are equal as texts have equal hashes whatever their type. So 7 and '7' can
+    be joined.
     """
     if isinstance(value, bytes):
         text = value
@@ -92,7 +94,7 @@ def hash_value(value: object, secret: bytes) -> str:
 
 
 def parse_columns(fields: Fields) -> Mapping[str, TableColumns]:
-    """Return what settings say, by a table's full name. Raises ``SettingsRefused``."""
+    """Return the rules by a table's full name. Raises ``SettingsRefused``."""
     only, without = _lists(fields.inner("only")), _lists(fields.inner("without"))
     masks = _masks(fields.inner("mask"))
     secret = fields.text("secret", "").encode()
@@ -157,8 +159,8 @@ def columns_by_target(
 ) -> Mapping[str, TableColumns]:
     """Return rules by the name of the table in rowtide.
 
-    Raises ``SettingsRefused`` for a table that the source does not follow: its name may be
-    misspelt, and then columns of another table would be let through.
+    Raises ``SettingsRefused`` for a table that the source does not follow. Its name may
+    be misspelt, and then a table that should be masked would not be.
     """
     if not rules:
         return {}
@@ -170,6 +172,8 @@ def columns_by_target(
     for table, rule in rules.items():
         target = target_of(table)
         if target is None:
-            raise SettingsRefused(f"{rule.where} has {table!r}, and no such table is followed.")
+            raise SettingsRefused(
+                f"{rule.where} has {table!r}, but the source follows no such table."
+            )
         found[target] = rule
     return found

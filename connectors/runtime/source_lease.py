@@ -1,10 +1,10 @@
-"""Which process is a source now, and how far it has come: a row of a rowtide table.
+"""The process that is a source now, and its checkpoint: a row of a rowtide table.
 
-The row is changed only under the condition that its counter is the one that was read (see
-``rowtide.client.changes.leases``): of two processes one alone succeeds. A process that does not
-move the counter for the length of a lease, on the clock of whoever waits, is taken over from; it
-learns so when it next tries to keep something, and ends. Writes do not rest on this: shards skip
-what they have, whoever gives it.
+Each change of the row has the condition that the counter is the one that was read (see
+``rowtide.client.changes.leases``). So only one of two processes succeeds. A waiting
+process takes over if the counter does not move for the length of a lease on its own
+clock. The former owner learns this at its next change and ends. Correctness of writes
+does not depend on it: shards skip what they already have from any process.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["SOURCE_TABLE", "SourceLease"]
 logger = logging.getLogger(__name__)
 
 SOURCE_TABLE = "rowtide_sources"
-"""One for all sources of an instance."""
+"""One table for all sources of an instance."""
 
 DRIFT = 1.1
-"""Who waits does so for this much longer than the owner of a lease relies on it."""
+"""A waiting process waits this many times the time on which the owner relies."""
 
 _ROW = "#source"
 
 
 class SourceLease:
-    """The row of one source, which ``leases`` have."""
+    """The row of one source in the table of ``leases``."""
 
     def __init__(
         self, leases: Leases, *, lease_s: float, clock: Callable[[], float] = lease_clock
@@ -46,15 +46,15 @@ class SourceLease:
         self._lease: ReaderLease | None = None
         self._changing = asyncio.Lock()
         self.term = 0
-        """Rises with every taking of the source, by whichever process."""
+        """Rises each time any process takes the source."""
 
     @property
     def checkpoint(self) -> bytes:
-        """Return what was kept last, by this process or the one before it."""
+        """The last stored checkpoint, of this process or the one before."""
         return base64.b64decode(self._held().position)
 
     async def take(self) -> None:
-        """Become the source; wait while another process is. Raises ``Rejected``."""
+        """Become the source. Wait while another process is. Raises ``Rejected``."""
         seen, since_s = -1, 0.0
         while True:
             try:
@@ -73,7 +73,7 @@ class SourceLease:
             await asyncio.sleep(self._lease_s / 5)
 
     async def renew_often(self) -> None:
-        """Renew until cancelled. Raises ``Rejected`` where another process has taken over."""
+        """Renew until cancelled. Raises ``Rejected`` if another process has taken over."""
         while True:
             await asyncio.sleep(self._lease_s / 5)
             try:
@@ -82,11 +82,11 @@ class SourceLease:
                 logger.info("source %s is renewed later: %s", self.source, error)
 
     async def keep(self, checkpoint: bytes) -> None:
-        """Keep a checkpoint. Raises ``Rejected`` where another process has taken over."""
+        """Store a checkpoint. Raises ``Rejected`` if another process has taken over."""
         await self._change(base64.b64encode(checkpoint).decode())
 
     async def release(self) -> None:
-        """Let another process be the source at once."""
+        """Release the lease, so that another process can be the source at once."""
         async with self._changing:
             lease, self._lease = self._lease, None
             if lease is not None:
@@ -103,7 +103,7 @@ class SourceLease:
         )
 
     async def _change(self, position: str | None) -> None:
-        """Move the counter, and the checkpoint where there is one."""
+        """Move the counter, and the checkpoint if there is one."""
         async with self._changing:
             while True:
                 lease = self._held()

@@ -1,9 +1,9 @@
-"""How a source's rows are packed: which form a row has, and its values as that form has them.
+"""Packing of a source's rows: the form of a row, and its values in that form.
 
-A form is of columns and types (``core/rows/source_form.py``). Rows of the same columns with values
-of the same Python types have one; a whole row's column without a value is left out of it. A row
-that can have no form, or has one that was not met before, is left to whoever encodes it cell by
-cell.
+A form consists of columns and types (``core/rows/source_form.py``). Rows with the same
+columns and the same Python types share a form. A column without a value is left out of a
+whole row. A row that can have no form, or whose form is new, is encoded cell by cell by
+the caller.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _Column = tuple[str, type]
 
 
 class Packing:
-    """Packs rows that have values of these types for these columns."""
+    """Packs rows whose columns have these types."""
 
     def __init__(self, key: Sequence[_Column], columns: Sequence[_Column]) -> None:
-        """Take a row's columns as they come. Raises ``ValueError`` for what can have no form."""
+        """Take a row's columns in their order. Raises ``ValueError`` if they can have no form."""
         kept = [column for column in columns if column[1] is not _NOTHING]
         kept.sort(key=lambda column: column[0].encode())
         self.sample = plainbuffer.HEADER + plainbuffer.encode_row(_empty(key), _cells(kept))
-        """The form as a request gives it."""
+        """The form as it is written in a request."""
         try:
             SourceForm(plainbuffer.decode_row(self.sample))
         except Rejected as error:
@@ -60,9 +60,9 @@ class Packing:
         self._head = Struct(layout(kinds, number="")).pack
 
     def packed(self, row: SourceRow) -> bytes | None:
-        """Return the row's values, or None where a text is too long.
+        """Return the row's values, or None if a text is too long.
 
-        Raises ``ValueError`` and what ``struct`` raises for a value that has no place.
+        Raises ``ValueError``, and what ``struct`` raises for a value out of range.
         """
         _, key, columns, _, _, _ = row
         assert columns is not None, "a delete has no form"
@@ -75,11 +75,11 @@ class Packing:
 
 
 _packings: dict[Any, Packing | bool] = {}
-"""By names and types of key and columns. True: rows were met once; False: they can have no form."""
+"""By names and types of key and columns. True: seen once. False: there can be no form."""
 
 
 def packing_of(row: SourceRow) -> Packing | None:
-    """Return what packs a row, or None where nothing does."""
+    """Return the packing of a row, or None if it has none."""
     _, key, columns, whole, _, _ = row
     if not columns:
         return None

@@ -1,12 +1,12 @@
-"""Between a source and its tables: rows that rowtide refuses are parked, and their keys with them.
+"""Between a source and its tables: rows that rowtide refuses are parked with their keys.
 
-A shard skips what is not above the position it has, so a parked row can't be written later at its
-own place: others have passed it. It is copied again instead, as a copy of the whole table would:
-the source reads the row as it is by then and gives it in its turn among the changes, at a position
-above all before (``CopiesRows``). So it is as good as any row of a copy, and nothing goes back.
+A shard skips positions that it has passed, so a parked row can't be written later at its
+own position. Instead the source copies the row again (``CopiesRows``): it reads the
+current row and gives it in its turn among the changes, above all earlier positions. So
+the row is as valid as any row of a copy, and nothing goes back.
 
-What is refused is parked before anything behind it is written. A row that is given again after a
-crash is known by its position.
+A refused row is parked before anything after it is written. After a crash a row that is
+given again is recognised by its position.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ OF_THE_ROW = frozenset(
         "OTSRequestBodyTooLarge",
     }
 )
-"""Refusals that are about a row; any other is about the table, the source or the key pair."""
+"""Errors about a row. Any other concerns the table, the source or the key pair."""
 
 KEY_BYTES_MAX = 1000
-"""Of a key as the table of parked rows has it. Of a longer one, and of one with a value that is
-nothing in rowtide, it has the digest; they can only be skipped."""
+"""Most bytes of a key in the table of parked rows. A longer key, or one with a value that rowtide
+lacks, is stored as a digest. Such a row can only be skipped."""
 _DIGEST = b"\xff"
 
 
 class ParkingTarget:
-    """See ``SourceTarget``. ``most`` keys may be parked; ``written`` is told of durable rows."""
+    """A ``SourceTarget`` that parks up to ``most`` keys. ``written`` is called with
+    durable rows.
+    """
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class ParkingTarget:
         self._most = most
         self._written = written
         self._deciding = asyncio.Lock()
-        """Held while rows are held back and counted: none is lost between that and a skip."""
+        """Held while waiting rows are counted, so that a skip at the same time loses none."""
 
     async def ensure_table(self, table: TableShape) -> None:
         """See ``SourceTarget``."""
@@ -83,13 +85,13 @@ class ParkingTarget:
         await self._target.keep(checkpoint)
 
     def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """See ``SourceTarget``. Where rows are held back, the others are prepared in vain."""
+        """See ``SourceTarget``. The work is lost if some of the rows must wait."""
         return self._target.prepared(rows)
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
-        """Make the changes but those of parked keys; park what is refused.
+        """Write rows except those of parked keys. Park refused rows.
 
-        Raises ``TooManyParked``, and ``RowRefused`` where the refusal is not about the row.
+        Raises ``TooManyParked``, and ``RowRefused`` if the error is not about the row.
         """
         rows = await self._flowing(rows)
         while rows:
@@ -101,13 +103,13 @@ class ParkingTarget:
                 if error.code not in OF_THE_ROW:
                     raise
                 await self._park(error)
-                # What comes before it is durable.
+                # The rows before it are durable.
                 at = next(at for at, row in enumerate(rows) if row is error.row)
                 self._written(at)
                 rows = await self._flowing(rows[at + 1 :])
 
     async def _flowing(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """Return the rows of keys that are not parked; note that the others wait."""
+        """Return the rows of keys that are not parked. Count the others as waiting."""
         if not self._parked.keys:
             return rows
         flowing: list[SourceRow] = []
@@ -125,7 +127,8 @@ class ParkingTarget:
         return flowing
 
     async def _park(self, error: RowRefused) -> None:
-        # Whoever is the source no more must not park: the other one would not know of it.
+        # A process that is no longer the source must not park: the new one would not see
+        # the entry.
         await self._target.keep(await self._target.checkpoint())
         refused = Refused(_shown(error.row), f"table {error.row.table}: {error}")
         await self._parked.park(
@@ -134,10 +137,10 @@ class ParkingTarget:
         self._progress.failed(f"parked {dict(error.row.key)} {refused.reason}")
         logger.warning("parked %s: %s", dict(error.row.key), refused.reason)
 
-    # Parked rows that somebody wants to be looked at.
+    # Requests to retry or skip parked rows.
 
     async def look_at_parked(self, source: object) -> None:
-        """Copy again, or skip, what is wanted so. Raises ``Unavailable`` until the source runs."""
+        """Carry out requests to retry or skip. Raises ``Unavailable`` until the source runs."""
         async with self._deciding:
             await self._parked.load()
             for entries in list(self._parked.keys.values()):
@@ -149,12 +152,12 @@ class ParkingTarget:
                 await self._try(entries[0], source)
 
     async def _forget(self, key_bytes: bytes) -> None:
-        # Two processes that were the source one after the other may have parked one each.
+        # Two successive source processes may have parked one entry each.
         for entry in self._parked.keys.get(key_bytes, []):
             await self._parked.remove(entry)
 
     async def _try(self, entry: ParkedEntry, source: object) -> None:
-        """Have a key's row copied again."""
+        """Copy the row of a key again."""
         skips = entry.wanted == SKIP
         if not isinstance(source, CopiesRows):
             why = "The source can't copy single rows."
@@ -173,7 +176,7 @@ class ParkingTarget:
                 await self._parked.refuse_again(entry, str(error), alone=skips)
 
     async def _write_again(self, entry: ParkedEntry, row: SourceRow) -> None:
-        """Write a row as it is now; what is parked of its key ends with that."""
+        """Write the current row. On success the key is no longer parked."""
         try:
             await self._target.write([row])
         except RowRefused as error:
@@ -184,7 +187,7 @@ class ParkingTarget:
         else:
             await self._forget(entry.key_bytes)
             self._written(1)
-            logger.info("%s of table %s is parked no more", dict(row.key), row.table)
+            logger.info("%s of table %s is no longer parked", dict(row.key), row.table)
 
 
 def _key_bytes(row: SourceRow) -> bytes:
@@ -199,7 +202,7 @@ def _key_bytes(row: SourceRow) -> bytes:
 
 
 def _shown(row: SourceRow) -> SinkRow:
-    """Return a row as parked ones are kept: NULL is no column."""
+    """Return a row as parked rows are stored: NULL is no column."""
     columns = None
     if row.columns is not None:
         columns = {name: value for name, value in row.columns.items() if value is not None}

@@ -1,14 +1,14 @@
 """A source's rows as the bytes of requests that write them.
 
-A row is a part of a BulkImport: kind, cells, position, time. Most rows are packed by a form that
-the request gives once (``core/rows/source_form.py``): their values alone. Those with deletes of
-columns, long texts, or values that are neither numbers nor texts are PlainBuffer, with the
-checksums that the store keeps and answers with; so are all of a request of few rows. This is
-written out by hand, because a source's speed is that of its encoding; tests compare the bytes with
-those of the generated classes.
+A row is a part of a BulkImport: kind, cells, position, time. Most rows are packed by a
+form that the request has once (``core/rows/source_form.py``): only their values are
+written. Other rows are PlainBuffer with the checksums that the store keeps. These are
+rows with deletes of columns, long texts, or values that are neither numbers nor texts,
+and all rows of a small request. The encoding is written by hand, because it decides the
+speed of a source. Tests compare its bytes with those of the generated classes.
 
-Rows may be encoded in any thread, in several at once: what is remembered from row to row is only
-ever added to, or forgotten as a whole.
+Rows may be encoded in several threads at once. Caches are only added to, or cleared as a
+whole.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ __all__ = ["EncodedRows", "SourceRequest", "encoded_row", "requests"]
 
 ROWS_MAX = 4000
 BYTES_MAX = 2 * 1024 * 1024
-"""Of rows in one request. The next one is encoded while the store works on it."""
+"""Bytes of rows in one request. The next one is encoded while the store works on it."""
 
 FIRST_ROWS_MAX = 2000
-"""In the first of several, unless it is encoded ahead: nothing else goes on meanwhile."""
+"""Rows of the first request, unless it is encoded ahead: the store has nothing to do meanwhile."""
 
 PACKED_ROWS_MIN = 8
-"""Rows in a request of which some are packed: a form costs as much as it saves of a few rows."""
+"""Least rows of a request that packs rows: for fewer, a form costs as much as it saves."""
 
 COLUMNS_KNOWN = 4096
 TEXT_BYTES_KNOWN = 256
-"""Columns, and lengths of their texts, of which is remembered what stands before a value."""
+"""Columns, and lengths of texts, for which the bytes before a value are cached."""
 
 FORMS_MAX = 64
-"""In one request: rows of more forms than that are hardly alike."""
+"""Forms in one request."""
 
 _PUT, _UPDATE, _DELETE = (
     b"\x08" + bytes((kind,)) + b"\x12" for kind in (pb.PUT, pb.UPDATE, pb.DELETE)
@@ -60,7 +60,7 @@ _TIME = b"\xd0\x3e"  # Field 1002, a number.
 _SOURCE = b"\xca\x3e"  # Field 1001 of the request, a string.
 
 _varint = lru_cache(4096)(varint)
-"""Of sizes, and of times that many rows share."""
+"""Cached for sizes, and for times that many rows share."""
 
 _LENGTH = Struct("<I").pack
 _INTEGER = Struct("<q").pack
@@ -68,14 +68,14 @@ _DOUBLE = Struct("<d").pack
 
 
 class SourceRequest(NamedTuple):
-    """A request of one table, and its rows."""
+    """A request for one table, and its rows."""
 
     body: bytes
     rows: Sequence[SourceRow]
 
 
 class EncodedRows(list[SourceRow]):
-    """Rows of one table, with the requests that write them."""
+    """Rows of one table with the requests that write them."""
 
     def __init__(self, source: str, table: str, rows: Sequence[SourceRow]) -> None:
         super().__init__(rows)
@@ -85,7 +85,7 @@ class EncodedRows(list[SourceRow]):
         try:
             self._made.extend(requests(source, table, rows, first_rows=ROWS_MAX))
         except RowRefused as error:
-            self._refused = error  # What was made before it stays.
+            self._refused = error  # Keep the requests before it.
 
     def requests(self) -> Iterator[SourceRequest]:
         """Yield and raise what the function ``requests`` did."""
@@ -97,10 +97,10 @@ class EncodedRows(list[SourceRow]):
 def requests(
     source: str, table: str, rows: Sequence[SourceRow], *, first_rows: int = FIRST_ROWS_MAX
 ) -> Iterator[SourceRequest]:
-    """Yield the requests that write a table's rows, each encoded only when it is asked for.
+    """Yield the requests that write a table's rows. Each is encoded when it is needed.
 
-    The first has ``first_rows`` at most. Raises ``RowRefused`` for a row with a value that has no
-    place, behind those before it.
+    The first has at most ``first_rows`` rows. Raises ``RowRefused`` for a row with a
+    value that can't be encoded, after the requests before it.
     """
     made = _Request(source, table, packs=len(rows) >= PACKED_ROWS_MIN)
     rows_max = first_rows
@@ -115,14 +115,14 @@ def requests(
         if made.rows and (made.size + len(encoded) > BYTES_MAX or len(made.rows) == rows_max):
             yield made.taken()
             rows_max = ROWS_MAX
-            encoded = made.encoded(row)  # Its form has another number, or is not there yet.
+            encoded = made.encoded(row)  # Its form has a new number, or none yet.
         made.add(row, encoded)
     if made.rows:
         yield made.taken()
 
 
 class _Request:
-    """A request that is being made. ``size`` counts the bytes of its rows."""
+    """A request under construction. ``size`` counts the bytes of its rows."""
 
     def __init__(self, source: str, table: str, *, packs: bool) -> None:
         name = table.encode()
@@ -137,7 +137,7 @@ class _Request:
         self.size = 0
         self._parts = [self._head]
         self._forms: dict[Packing, bytes] = {}
-        """The packings in the order of their numbers, each with the field that tells it."""
+        """The packings in the order of their numbers, each with its encoded number field."""
 
     def encoded(self, row: SourceRow) -> bytes:
         """Return a row as a part of this request. Raises ``ValueError`` and ``struct.error``."""
@@ -155,13 +155,13 @@ class _Request:
         return _part(_PUT if row.whole else _UPDATE, cells, row) + number
 
     def add(self, row: SourceRow, encoded: bytes) -> None:
-        """Take a row."""
+        """Add a row."""
         self._parts += (b"\x12", _varint(len(encoded)), encoded)
         self.size += len(encoded)
         self.rows.append(row)
 
     def taken(self) -> SourceRequest:
-        """Return what was taken, and begin the next request."""
+        """Return the request and start the next one."""
         forms = [(_FORMS, _varint(len(p.sample)), p.sample) for p in self._forms]
         body = b"".join((*self._parts, self._tail, *chain.from_iterable(forms)))
         made = SourceRequest(body, self.rows)
@@ -190,7 +190,7 @@ def encoded_row(row: SourceRow) -> bytes:
 
 
 def _part(kind: bytes, cells: bytes, row: SourceRow) -> bytes:
-    """Return a row's fields but for its form."""
+    """Return a row's fields except its form."""
     position = row.position
     return b"".join(
         (
@@ -213,7 +213,7 @@ def _add(
     *,
     removes: bool,
 ) -> None:
-    """Add cells and their checksums; a value of None is a delete where that ``removes``."""
+    """Add cells and their checksums. With ``removes`` a value of None is a delete."""
     for name, value in cells:
         kind = type(value)
         column = _COLUMNS.get(name) or _column(name)
@@ -242,11 +242,11 @@ def _add(
 
 
 _Head = tuple[bytes, int]
-"""What stands before a value's data in a cell, and the cell's checksum up to there."""
+"""The bytes before a value's data in a cell, and the cell's checksum so far."""
 
 
 class _Column:
-    """A column by its name: what its cells begin with, and a delete of it."""
+    """A column by name: the bytes that begin its cells, and a delete of it."""
 
     def __init__(self, name: str) -> None:
         encoded = name.encode()
@@ -255,17 +255,17 @@ class _Column:
         self.integer = self.head(variant.INTEGER, 8)
         self.double = self.head(variant.DOUBLE, 8)
         self.texts: dict[int, _Head] = {}
-        """By the length of the text, for short ones."""
+        """Heads of short texts, by length."""
         gone = plainbuffer.delete_cell(encoded, None)
         self.deleted, self.deleted_checksum = plainbuffer.cell_piece(gone), gone.checksum
 
     def head(self, kind: int, size: int, inner: bytes = b"") -> _Head:
-        """Return what stands before a value's data; ``inner`` is the length it says itself."""
+        """Return the bytes before a value's data. ``inner`` is the length inside the value."""
         typed = bytes((kind,)) + inner
         return self._tags + _LENGTH(len(typed) + size) + typed, crc8(typed, self._checksum)
 
     def text(self, size: int) -> _Head:
-        """Return what stands before a text of so many bytes."""
+        """Return the bytes before a text of ``size`` bytes."""
         head = self.head(variant.STRING, size, _LENGTH(size))
         if size < TEXT_BYTES_KNOWN:
             self.texts[size] = head

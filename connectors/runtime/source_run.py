@@ -1,4 +1,4 @@
-"""One source connector in this process, or waiting for the process that is the source to leave."""
+"""One source connector in this process. It waits while another process is the source."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ logger = logging.getLogger(__name__)
 MEASURE_S = 1.0
 LOOK_AGAIN_S = 1.0
 STOP_S_MAX = 20.0
-"""For so long a source may take to come to a place from which nothing is repeated."""
+"""How long a source may take to reach a position from which nothing is repeated."""
 
 
 class SourceRun(ConnectorRun):
-    """Runs a source's ``declaration``."""
+    """Runs the source of a ``declaration``."""
 
     _running: Source | None = None
 
     @property
     def tables(self) -> Sequence[TableState]:
-        """Return the states that the source reports; none while it does not run."""
+        """The states that the source reports, empty while it does not run."""
         source = self._running
         if not isinstance(source, TableReporting):
             return ()
         try:
             return source.table_states()
-        except Exception as error:  # noqa: BLE001 - it hides the states, and ends nothing.
+        except Exception as error:  # noqa: BLE001 - it hides the states only.
             logger.debug("tables of %s are reported later: %s", self.declaration.name, error)
             return ()
 
     async def measure(self) -> None:
-        """A source is asked all the while: what reaches for its server keeps nobody waiting."""
+        """Do nothing: the lag of a source is measured all the time, because its server
+        may be slow.
+        """
 
     async def _once(self) -> None:
         declaration, place = self.declaration, self._place
@@ -76,9 +78,9 @@ class SourceRun(ConnectorRun):
             while isinstance(source, Measurable):
                 try:
                     self.behind = await source.behind()
-                except Exception as error:  # noqa: BLE001 - it ends a number, not the source.
+                except Exception as error:  # noqa: BLE001 - it hides the lag only.
                     self.behind = None
-                    logger.debug("lag of %s is asked later: %s", self.declaration.name, error)
+                    logger.debug("lag of %s is measured later: %s", self.declaration.name, error)
                 await asyncio.sleep(MEASURE_S)
         finally:
             self.behind = None
@@ -109,7 +111,7 @@ class SourceRun(ConnectorRun):
                 self._running = None
 
     async def _run_into(self, target: SourceTarget, source: Source, masking: Masking) -> None:
-        """Run a source, and look at what it has parked whenever somebody asks for that."""
+        """Run a source. Retry or skip parked rows when an operator asks for it."""
         parking = ParkingTarget(
             target,
             self._parked,
@@ -132,11 +134,11 @@ class SourceRun(ConnectorRun):
             try:
                 await parking.look_at_parked(source)
             except (Unavailable, OutcomeUnknown) as error:
-                logger.debug("parked rows are looked at later: %s", error)
+                logger.debug("parked rows are retried or skipped later: %s", error)
                 await asyncio.sleep(LOOK_AGAIN_S)
                 self._look.set()
 
     def written(self, rows: int) -> None:
-        """Count rows that are durable."""
+        """Count durable rows."""
         self.progress.counted(rows)
         self.back_off.succeeded()

@@ -1,4 +1,4 @@
-"""How a connector stands, put together from its declaration, its processes' reports and its lag."""
+"""The status of a connector, from its declaration, its processes' reports and its lag."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ __all__ = ["ConnectorStatus", "standings"]
 
 @dataclass(slots=True)
 class ConnectorStatus:
-    """One connector. ``reports`` are of the processes that run it now.
+    """The status of one connector. ``reports`` are of the processes that run it now.
 
-    ``lag`` is a sink's, asked of its table; ``behind`` a source's, as the process tells that is it.
-
-    ``state``: paused, not running (no process tells of it), failed, sink away, starting, waiting
-    (each process waits for another), snapshot, running, or unreadable.
-
-    ``tables`` are a source's, as the process that runs it reports them; ``tables_failed`` of them
-    failed while the others flow, and ``tables_omitted`` are not in the report.
+    ``lag`` is of a sink, read from its table. ``behind`` is of a source, reported by its
+    process. ``state``: paused, not running (no process reports it), failed, sink away,
+    starting, waiting (each process waits for another), snapshot, running, or unreadable.
+    ``tables`` are a source's, as its process reports them. ``tables_failed`` of them
+    failed while the others go on, and ``tables_omitted`` are not in the report.
     """
 
     name: str
@@ -48,7 +46,7 @@ class ConnectorStatus:
     tables_omitted: int = 0
 
     def document(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the status as JSON values, for programs."""
         lag = self.lag
         told: dict[str, Any] | None = None
         if lag is not None and lag.begun:
@@ -80,7 +78,7 @@ def _without_tables(report: Report) -> dict[str, Any]:
 
 
 async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str, ConnectorStatus]:
-    """Return how connectors stand, all or those named. Raises ``StoreError``."""
+    """Return the status of all connectors, or of those named. Raises ``StoreError``."""
     declared = await Declarations(endpoint).all()
     reports = await StatusBoard(endpoint).all()
     now_us = endpoint.answered_us

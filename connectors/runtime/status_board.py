@@ -1,7 +1,8 @@
-"""What each process tells of the connectors that it runs: the table ``rowtide_connector_status``.
+"""Reports of processes on the connectors that they run: the table
+``rowtide_connector_status``.
 
-A row per connector and process, written every other second. One that is old is of a process that
-ended without saying so; the table forgets it after a day.
+There is a row per connector and process, written every two seconds. An old row belongs to
+a process that ended without removing it. It expires after a day.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
 STATUS_TABLE = "rowtide_connector_status"
 
 FRESH_S = 10.0
-"""A report that is older is of a process that is gone, or can't reach the server."""
+"""An older report is of a process that ended or can't reach the server."""
 
 DAY_S = 86_400
 
 
 @dataclass(slots=True)
 class Report:
-    """One process's word on one connector. Times are the server's Unix microseconds."""
+    """One process's report on one connector. Times are the server's Unix microseconds."""
 
     process: str
     told_us: int
@@ -39,18 +40,18 @@ class Report:
     last_error: str
     last_error_us: int
     waiting: bool
-    """For a sink that is away."""
+    """True if a shard waits for an unavailable sink."""
     snapshot_rows: int
     behind: Behind | None = None
-    """Of a source."""
+    """Lag of a source."""
     tables: list[TableState] = field(default_factory=list)
-    """Of a source, sorted by name. ``tables_omitted`` more do not fit into the report."""
+    """Tables of a source, sorted by name. ``tables_omitted`` more do not fit into the report."""
     tables_failed: int = 0
     tables_omitted: int = 0
 
 
 def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
-    """Return what a process has to say of a run."""
+    """Return a process's report on a run."""
     progress, states = run.progress, fit_states(run.tables)
     return Report(
         process,
@@ -72,7 +73,7 @@ def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
 
 
 class StatusBoard:
-    """The table."""
+    """The table of reports."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         key = (("connector", str), ("process", str))
@@ -84,23 +85,23 @@ class StatusBoard:
         await self._rows.put((connector, report.process), columns)
 
     async def withdraw(self, connector: str, process: str) -> None:
-        """Remove the report of a process that runs the connector no more."""
+        """Remove the report of a process that no longer runs the connector."""
         await self._rows.delete((connector, process))
 
     async def all(self) -> dict[str, list[Report]]:
-        """Return the reports by connector, old ones too."""
+        """Return the reports by connector, including old ones."""
         found: dict[str, list[Report]] = {}
         for key, columns in await self._rows.scan():
             try:
                 report = _parsed(str(columns["report"]))
             except (KeyError, TypeError, ValueError):
-                continue  # Of another version of ours: it says nothing that we know.
+                continue  # Another version wrote it in an unknown form.
             found.setdefault(str(key[0]), []).append(report)
         return found
 
 
 def _parsed(text: str) -> Report:
-    """Return the report in a text of any version: later fields are left out, earlier ones kept."""
+    """Return the report in a text of any version. Unknown fields are dropped."""
     told = json.loads(text)
     known = {name: told[name] for name in _FIELDS if name in told}
     behind = known.pop("behind", None)

@@ -19,13 +19,13 @@ FAILED = "failed"
 TEXT_MAX = 1000
 """Characters of a name, a reason or a remedy."""
 BYTES_MAX = 1024 * 1024
-"""Of all states as JSON: the rest of the report has room beside them."""
+"""Bytes of all states as JSON. The rest of the report has room beside them."""
 
 _ORDER = (FAILED, "copying", "following")
 
 
 class ReportedTables(NamedTuple):
-    """``tables`` are sorted by name. ``failed`` counts also those among the ``omitted`` ones."""
+    """``tables`` are sorted by name. ``failed`` also counts the omitted ones."""
 
     tables: Sequence[TableState] = ()
     failed: int = 0
@@ -33,9 +33,9 @@ class ReportedTables(NamedTuple):
 
 
 def fit_states(states: Iterable[TableState]) -> ReportedTables:
-    """Return the states with texts cut, and without those that do not fit.
+    """Return the states with texts cut, without those that do not fit.
 
-    Failed tables come first, because an operator must do something about them.
+    Failed tables come first, because an operator must act on them.
     """
     ordered = sorted(map(_cut_texts, states), key=_urgency)
     kept: list[TableState] = []
@@ -51,7 +51,7 @@ def fit_states(states: Iterable[TableState]) -> ReportedTables:
 
 
 def _cut_texts(state: TableState) -> TableState:
-    """Return a state whose texts are one line of bounded length each."""
+    """Return a state whose texts are one line each, of bounded length."""
     return replace(
         state,
         table=_line(state.table),

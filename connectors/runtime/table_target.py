@@ -1,8 +1,8 @@
 """Where a source writes, over the protocol: tables of an instance.
 
-Rows of one table go out in their order, one request at a time: a shard takes only what is above the
-position that it has, so a request that overtook another would have its rows skipped. What fails on
-the way is sent again as it was, for the same reason without harm.
+Rows of one table are sent in order, one request at a time. A shard takes only what is
+above its position, so a request that overtook another would have its rows skipped. For
+the same reason a failed request can be sent again unchanged.
 """
 
 from __future__ import annotations
@@ -44,18 +44,17 @@ WAIT_S_MAX = 2.0
 RELEASE_S = 2.0
 
 _ALL_DONE = b"\x12\x02\x08\x01"
-"""A row's result in an answer where the row is durable."""
+"""A row's result in a response if the row is durable."""
 
 
 class TableTarget:
-    """The tables of an instance, for the source of a name. See ``SourceTarget``.
+    """The tables of an instance, for a named source. See ``SourceTarget``.
 
-    Within its context this process is the source; entering waits while another one is. Where
-    another takes over, what runs in the context is cancelled, and the context raises ``Rejected``.
-
-    ``lease_s`` is for how long nobody takes over from a process that is silent, ``deadline_s`` for
-    how long a request is sent again and again before its failure is told. Tables that are made keep
-    ``max_versions`` and a stream of ``stream_hours``.
+    Within its context this process is the source. Entering waits while another process
+    is. If another takes over, the body is cancelled and the context raises ``Rejected``.
+    ``lease_s`` is how long a silent process keeps the source. ``deadline_s`` is how long
+    a request is retried before its failure is raised. New tables keep ``max_versions``
+    and a stream of ``stream_hours``.
     """
 
     def __init__(
@@ -106,11 +105,11 @@ class TableTarget:
 
     @property
     def term(self) -> int:
-        """Return a number that rises with every taking of the source, by whichever process."""
+        """A number that rises each time any process takes the source."""
         return self._lease.term
 
     async def ensure_table(self, table: TableShape) -> None:
-        """Make a table with a stream where it is missing. Raises ``Rejected`` for another key."""
+        """Create a table with a stream if it is missing. Raises ``Rejected`` for another key."""
         if table in self._known:
             return
         known = pb.DescribeTableRequest(table_name=table.name)
@@ -136,11 +135,11 @@ class TableTarget:
         await make_table(self._endpoint, table.name, key, options, stream)
 
     def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """Return rows of one table with their requests, see ``SourceTarget.prepared``."""
+        """Return rows of one table with their requests, see ``SourceTarget``."""
         return EncodedRows(self._source, rows[0].table, rows) if rows else rows
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
-        """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
+        """Write the rows in order. Return when all are durable. Raises ``RowRefused``."""
         by_table = _by_table(rows)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -152,11 +151,11 @@ class TableTarget:
             raise first_failure(group) from group
         refused = {id(r.row): r for task in writing if (r := task.result()) is not None}
         if refused:
-            # Only now: what comes before it in other tables is durable, too.
+            # Raise only now: earlier rows of other tables are durable too.
             raise next(refused[id(row)] for row in rows if id(row) in refused)
 
     async def _write_table(self, table: str, rows: Sequence[SourceRow]) -> RowRefused | None:
-        """Write one table's rows, up to the first that is refused; return that one."""
+        """Write one table's rows. Return the first refused row, if any."""
         try:
             await self._write_requests(table, rows)
         except BaseExceptionGroup as group:
@@ -167,7 +166,7 @@ class TableTarget:
         return None
 
     async def _write_requests(self, table: str, rows: Sequence[SourceRow]) -> None:
-        """Write one table's rows; each request is encoded while the one before is on its way."""
+        """Write one table's rows. Encode each request while the one before is sent."""
         async with asyncio.TaskGroup() as tasks:
             under_way: asyncio.Task[None] | None = None
             try:
@@ -175,7 +174,7 @@ class TableTarget:
                     if under_way is not None:
                         await under_way
                     under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
-                    await asyncio.sleep(0)  # It is sent now, not once the next is encoded.
+                    await asyncio.sleep(0)  # Send it now, before the next one is encoded.
             except RowRefused:
                 if under_way is not None:
                     await under_way
@@ -187,7 +186,7 @@ class TableTarget:
         return requests(self._source, table, rows)
 
     async def _send(self, table: str, request: SourceRequest) -> None:
-        """Send a request until its rows are durable, or one is refused, or for too long."""
+        """Send a request until its rows are durable, one is refused, or the deadline passes."""
         until_s = asyncio.get_running_loop().time() + self._deadline_s
         wait_s = WAIT_S
         while True:
@@ -195,7 +194,7 @@ class TableTarget:
             if failed is None:
                 return
             if failed.code == "OTSObjectNotExist":
-                self._known.clear()  # It was there once.
+                self._known.clear()  # The table was dropped since.
             if isinstance(failed, Rejected) or asyncio.get_running_loop().time() > until_s:
                 raise failed
             logger.info("source %s, table %s: %s", self._source, table, failed)
@@ -203,7 +202,7 @@ class TableTarget:
             wait_s = min(2 * wait_s, WAIT_S_MAX)
 
     async def _failure(self, request: SourceRequest) -> StoreError | None:
-        """Send a request once; return why not all of its rows are known to be durable."""
+        """Send a request once. Return an error unless all of its rows are durable."""
         try:
             answer = await self._endpoint.ask("BulkImport", request.body)
         except Rejected as error:
@@ -216,7 +215,8 @@ class TableTarget:
         for row, result in zip(request.rows, told.rows, strict=True):
             if not result.is_ok:
                 why = failure_of(result.error.code, result.error.message)
-                # What comes first decides: a row before one that is refused may yet be written.
+                # The first failed row decides: a row before a refused one may still be
+                # written.
                 return RowRefused(row, why) if isinstance(why, Rejected) else why
         return None
 
@@ -233,7 +233,7 @@ class TableTarget:
             table_name=table,
             direction=pb.FORWARD,
             max_versions=1,
-            limit=limit + 1,  # The first is ``after``, if it is still there.
+            limit=limit + 1,  # The first is ``after``, if it still exists.
             columns_to_get=names[:1],
             inclusive_start_primary_key=plainbuffer.HEADER + plainbuffer.encode_row(low, []),
             exclusive_end_primary_key=plainbuffer.HEADER + plainbuffer.encode_row(high, []),
@@ -248,7 +248,7 @@ class TableTarget:
             request.inclusive_start_primary_key = told.next_start_primary_key
 
     async def _asked(self, request: pb.GetRangeRequest) -> pb.GetRangeResponse:
-        """Return a page; a shard that can't be read now is asked again, for so long."""
+        """Return a page. Retry until the deadline while a shard can't be read."""
         until_s = asyncio.get_running_loop().time() + self._deadline_s
         while True:
             try:
@@ -259,11 +259,11 @@ class TableTarget:
             await asyncio.sleep(WAIT_S)
 
     async def checkpoint(self) -> bytes:
-        """Return what was last kept by ``keep``; empty where nothing was."""
+        """Return the last checkpoint stored by ``keep``, empty if there is none."""
         return self._lease.checkpoint
 
     async def keep(self, checkpoint: bytes) -> None:
-        """Keep how far everything is written, see ``SourceTarget.keep``."""
+        """Store up to where everything is written, see ``SourceTarget``."""
         await self._lease.keep(checkpoint)
 
 

@@ -1,7 +1,8 @@
-"""What a connector makes of each row before its sink gets it: filter, columns, a function.
+"""What a connector makes of each row before its sink gets it: filter, columns, a
+function.
 
-A row that the filter or the function leaves out does not exist for the sink: it is told as deleted,
-so that a row which leaves the choice leaves the target too. The stamp is always the row's own.
+A row that the filter or the function leaves out is sent to the sink as deleted. So a row
+that no longer matches leaves the target too. The stamp is always the row's own.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ Function = Callable[[SinkRow], SinkRow | Sequence[SinkRow] | None]
 
 @dataclass(frozen=True, slots=True)
 class Transforms:
-    """What is done, in this order: ``test``, ``only`` or ``without``, ``rename``, ``function``.
+    """The transforms in their order: ``test``, ``only`` or ``without``, ``rename``,
+    ``function``.
 
-    ``only`` and ``without`` name columns that are not of the key, which always stays; ``rename``
-    may name key columns too. ``function`` is ``module:name``.
+    ``only`` and ``without`` name columns outside the key, which is always kept.
+    ``rename`` may name key columns too. ``function`` is ``module:name``.
     """
 
     test: RowTest | None = None
@@ -36,7 +38,7 @@ class Transforms:
 
     @classmethod
     def parsed(cls, fields: Fields) -> Transforms:
-        """Return what a connector's settings ask for. Raises ``SettingsRefused``."""
+        """Return the transforms of a connector's settings. Raises ``SettingsRefused``."""
         columns = fields.inner("columns")
         only, without = frozenset(columns.texts("only")), frozenset(columns.texts("without"))
         rename = _names(columns, "rename")
@@ -59,7 +61,7 @@ class Transforms:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Return the only columns that matter, beside the key's; none: all do."""
+        """The columns that are needed beside the key's. Empty: all are."""
         if not self.only:
             return ()
         return tuple(sorted(self.only | (self.test.columns if self.test else frozenset())))
@@ -72,7 +74,9 @@ class Transforms:
         try:
             found = getattr(importlib.import_module(module), name)
         except Exception as error:
-            raise SettingsRefused(f"The function {self.function} can't be had: {error}.") from error
+            raise SettingsRefused(
+                f"The function {self.function} can't be imported: {error}."
+            ) from error
         if not callable(found):
             raise SettingsRefused(f"{self.function} is no function.")
         function: Function = found
@@ -88,8 +92,8 @@ class Transforms:
     def made(self, row: SinkRow, function: Function | None) -> Iterable[SinkRow]:
         """Return what the sink gets of a row. Raises what the function raises.
 
-        Raises ``ValueError`` for two columns of one name, ``TypeError`` where the function gives
-        something else than rows.
+        Raises ``ValueError`` for two columns of one name, and ``TypeError`` if the
+        function returns anything but rows.
         """
         columns = row.columns
         if columns is not None and (self.test or self.only or self.without or self.rename):
@@ -104,7 +108,7 @@ class Transforms:
             row = replace(row, key=key, columns=columns, before=before)
         if function is None:
             return (row,)
-        # What it changes of its row is changed in its own.
+        # The function gets a copy, so it may change its row.
         made = function(replace(row, columns=None if columns is None else dict(columns)))
         if made is None:
             return (replace(row, columns=None),)
@@ -131,7 +135,7 @@ class Transforms:
 
 
 def _all_rows(made: Iterable[object]) -> list[SinkRow]:
-    """Return what a function gave, which is somebody else's code."""
+    """Return the rows that a user's function returned. Raises ``TypeError`` for anything else."""
     if isinstance(made, Iterable) and not isinstance(made, Mapping | str | bytes):
         found = list(made)
         rows = [row for row in found if isinstance(row, SinkRow)]

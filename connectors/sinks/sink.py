@@ -1,4 +1,4 @@
-"""What the runtime asks of a sink, and what ``verify`` asks of one that can be compared."""
+"""What the runtime needs of a sink, and what ``verify`` needs to compare one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["Comparable", "ConvertsRows", "HeldRow", "Sink", "Traits", "traits_of
 
 
 class Traits(NamedTuple):
-    """What a sink may say of itself, by attributes of its class of these names.
+    """Optional properties of a sink, given as class attributes of these names.
 
-    ``every_change``: it wants each row of a key in a batch, not the last one alone (a topic does, a
-    table does not). ``alone``: its target is files of this machine, which one process writes at a
-    time, so that all shards go through one process. ``batch_rows``: how many changes of a shard it
-    is given at once, at most, where its declaration does not say: more where each call is dear.
+    ``every_change``: the sink needs each row of a key in a batch, not only the last (a
+    topic does, a table does not). ``alone``: the target is files of this machine, which
+    one process writes at a time. So all shards go through one process. ``batch_rows``:
+    most changes of a shard in one batch, unless the declaration sets it. Choose more
+    where each call is expensive.
     """
 
     every_change: bool = False
@@ -26,7 +27,7 @@ class Traits(NamedTuple):
 
 
 def traits_of(sink: Sink) -> Traits:
-    """Return what a sink says of itself."""
+    """Return the traits of a sink."""
     said = {name: getattr(sink, name) for name in Traits._fields if hasattr(sink, name)}
     return Traits(**said)
 
@@ -34,30 +35,32 @@ def traits_of(sink: Sink) -> Traits:
 class Sink(Protocol):
     """One target of one table.
 
-    Every method raises ``Unavailable`` where the target can't be reached or is too busy: the same
-    call is made again after a pause. Anything else it raises stops the connector until the next
-    restart with back-off. Batches of several shards may be applied at the same time.
+    Every method raises ``Unavailable`` if the target can't be reached or is too busy. The
+    runtime then repeats the call after a pause. Any other exception stops the connector,
+    which restarts with back-off. Batches of several shards may be applied at the same
+    time.
     """
 
     async def open(self, table: TableShape) -> None:
-        """Make what is missing at the target. It may be there already, also half made."""
+        """Create what is missing at the target. It may exist already, or exist in part."""
         ...
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Apply a batch; return, when the target has made it durable, the rows it refuses.
+        """Apply a batch and return the rows that the sink refuses, once the others are
+        durable.
 
-        The same batch, or one older than what the target has, may come at any time (after a crash,
-        a rewind, from a process that was paused): it changes nothing.
+        The same batch or an older one may arrive at any time: after a crash, a rewind, or
+        from a process that was paused. It must change nothing.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
         ...
 
 
 class HeldRow(NamedTuple):
-    """A row as the target has it. Columns without a value are left out."""
+    """A row as the target stores it. Columns without a value are left out."""
 
     key_bytes: bytes
     stamp: int
@@ -67,18 +70,21 @@ class HeldRow(NamedTuple):
 class Comparable(Protocol):
     """A sink whose rows can be read back.
 
-    One that only one process may hold has ``open_to_read`` too, in place of ``open`` where it is
-    to be compared and not written.
+    A sink that only one process may open has ``open_to_read`` too. It takes the place of
+    ``open`` if the sink is compared and not written.
     """
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return what ``held`` gives for a row of these columns, after the target's conversions."""
+        """Return what ``held`` returns for a row of these columns, after the target's
+        conversions.
+        """
         ...
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return up to ``limit`` living rows from ``begin`` on, before ``end``, in keys' order.
+        """Return up to ``limit`` living rows from ``begin`` on, before ``end``, in key
+        order.
 
-        An empty end is unbounded. They are what every applied batch left, no less.
+        An empty end is unbounded. The rows include the effect of every applied batch.
         """
         ...
 
@@ -90,5 +96,5 @@ class ConvertsRows(Protocol):
     async def expected_rows(
         self, rows: Mapping[bytes, Mapping[str, Scalar]]
     ) -> Mapping[bytes, Mapping[str, Scalar]]:
-        """Return what ``held`` gives for these rows, by key: asked of the target itself."""
+        """Return what ``held`` returns for these rows, by key. The target itself computes it."""
         ...

@@ -1,4 +1,4 @@
-"""How many rows of a source's table are read at once: by how wide those before them were."""
+"""How many rows of a source's table to read at once, by the size of earlier rows."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Hashable
 __all__ = ["CHUNK_BYTES", "ChunkSizes"]
 
 CHUNK_BYTES = 8 * 1024 * 1024
-"""What is read at once has this and one row at most."""
+"""A chunk has at most this many bytes and one row more."""
 
 FIRST_ROWS = 512
-"""How wide a table's rows are is known after the first chunk."""
+"""Rows of a table's first chunk, before the size of its rows is known."""
 
 
 class ChunkSizes:
-    """The sizes of chunks of any number of tables; ``rows_max`` is what one has at most."""
+    """The sizes of chunks of any number of tables. ``rows_max`` bounds a chunk."""
 
     def __init__(self, rows_max: int) -> None:
         self._rows_max = rows_max
         self._row_bytes: dict[Hashable, int] = {}
 
     def rows(self, table: Hashable) -> int:
-        """Return how many rows of a table are to be read at once."""
+        """Return how many rows of a table to read at once."""
         known = self._row_bytes.get(table)
         return max(1, min(self._rows_max, CHUNK_BYTES // known if known else FIRST_ROWS))
 
     def note(self, table: Hashable, rows: int, size: int) -> None:
-        """Note how many bytes so many rows of a table were."""
+        """Record the size in bytes of a number of rows."""
         if rows:
             self._row_bytes[table] = size // rows + 1

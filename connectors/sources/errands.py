@@ -1,4 +1,4 @@
-"""Single rows that somebody wants a running source to copy again: asked for, done in their turn."""
+"""Single rows that a running source is asked to copy again, each in its turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Errand", "Errands", "follows_nothing"]
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """The row of ``key`` in rowtide's table ``table``, to be given to ``write``."""
+    """A request to copy the row of ``key`` in rowtide's table ``table``, by calling ``write``."""
 
     table: str
     key: Sequence[Scalar]
@@ -24,13 +24,13 @@ class Errand:
     done: asyncio.Future[None]
 
     def key_of(self, names: Sequence[str]) -> Key | None:
-        """Return the key in columns of these names; None where they are not as many."""
+        """Return the key with these column names, None if their number differs."""
         same = len(names) == len(self.key)
         return tuple(zip(names, self.key, strict=True)) if same else None
 
 
 class Errands:
-    """Of one life of a source; ``wake`` lets it look at them."""
+    """The requests of one life of a source. ``wake`` makes it look for them."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -40,7 +40,7 @@ class Errands:
     async def ask(
         self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
     ) -> None:
-        """Return once it is done. Raises ``Rejected``, and ``Unavailable`` at the end."""
+        """Request a copy and wait for it. Raises ``Rejected``, and ``Unavailable`` at the end."""
         if self._ended:
             raise follows_nothing()
         errand = Errand(table, key, write, asyncio.get_running_loop().create_future())
@@ -50,30 +50,30 @@ class Errands:
 
     @property
     def first(self) -> Errand | None:
-        """Return what is to be done next."""
+        """The next request, None if there is none."""
         return self._waiting[0] if self._waiting else None
 
     def refuse(self) -> None:
-        """Tell who asked that no such row is followed."""
+        """Fail the first request: the source follows no such row."""
         self.done(invalid(f"No table of the source becomes {self._waiting[0].table} now."))
 
     def done(self, failure: StoreError | None = None) -> None:
-        """Tell who asked that the first is done, or why it never will be."""
+        """Complete the first request, or fail it with ``failure``."""
         errand = self._waiting.popleft()
         if errand.done.done():
-            return  # Who asked has gone.
+            return  # The requester was cancelled.
         if failure is None:
             errand.done.set_result(None)
         else:
             errand.done.set_exception(failure)
 
     def end(self) -> None:
-        """Do nothing any more."""
+        """Fail all requests, also later ones."""
         self._ended = True
         while self._waiting:
             self.done(follows_nothing())
 
 
 def follows_nothing() -> Unavailable:
-    """Return what whoever asks a source is told while it doesn't follow its server."""
-    return Unavailable("The source follows nothing now.")
+    """Return the error of requests made while the source does not follow its server."""
+    return Unavailable("The source does not follow its server now.")

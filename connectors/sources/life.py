@@ -1,7 +1,8 @@
-"""A source of a server and its lives: one begins over fresh connections, and ends with a failure.
+"""A source of a server and its lives. A life starts with new connections and ends with a
+failure.
 
-What comes from outside meanwhile, a stop, a look at the lag, a row to be copied again, is for the
-life that there is.
+Requests from outside go to the current life: a stop, a measurement of the lag, a row to
+copy again.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ Asked = TypeVar("Asked", contravariant=True)
 
 
 class Life(Protocol[Asked]):
-    """From a checkpoint on, over connections that are open, until ``stop`` or a failure."""
+    """One run from a checkpoint over open connections, until ``stop`` or a failure."""
 
     errands: Errands
 
     def stop(self) -> None:
-        """Let it end soon."""
+        """Make it end soon."""
         ...
 
     async def behind(self, server: Asked) -> Behind:
-        """Return how far rowtide is behind; ``server`` is a session that nobody else uses."""
+        """Return how far rowtide is behind. ``server`` is a session for this call only."""
         ...
 
 
@@ -46,22 +47,22 @@ class ServerSource(ABC, Generic[Server]):
 
     @abstractmethod
     def translated(self) -> AbstractContextManager[None]:
-        """Raise what a failure of the server means for a source."""
+        """Map errors of the server to errors of a source."""
 
     def began(self, life: Life[Server], gauge: Server) -> None:
-        """Ask a life from now on; ``gauge`` is the session for its lag."""
+        """Send requests to a life from now on. ``gauge`` is the session for its lag."""
         self._life, self._gauge = life, gauge
         if self.stopping:
             life.stop()
 
     def ended(self) -> None:
-        """Ask nobody any more; whoever still waits for the life is told."""
+        """Send requests to no life. Fail those that still wait."""
         if self._life is not None:
             self._life.errands.end()
         self._life = None
 
     def stop(self) -> None:
-        """Let ``run`` end at the next place from which nothing is repeated."""
+        """Make ``run`` end at the next position from which nothing is repeated."""
         self.stopping = True
         if self._life is not None:
             self._life.stop()

@@ -1,4 +1,4 @@
-"""What a thread reads, on its way into the event loop: bounded, and with the thread's failure."""
+"""A bounded pipe from a reading thread to the event loop. It also passes the thread's failure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ __all__ = ["Pipe", "PipeClosed"]
 T = TypeVar("T")
 
 JOIN_S = 15.0
-"""How long ``join`` waits for the thread, which has been told to end."""
+"""How long ``join`` waits for the thread, which is ending."""
 WAITING_S = 5.0
-"""How often a thread that waits for room does what keeps its connection alive."""
+"""How often a thread that waits for room keeps its connection alive."""
 
 
 class PipeClosed(Exception):
-    """Nobody reads any more."""
+    """The pipe has no reader any more."""
 
 
 class Pipe(Generic[T]):
-    """Lists of things from one thread to the loop that made it; ``weight`` of them at most.
+    """Lists of items from one thread to the loop that made the pipe, up to
+    ``weight_max``.
 
-    A list that is heavier alone goes through alone.
+    A list that is heavier passes alone.
     """
 
     def __init__(self, weigh: Callable[[list[T]], int], *, weight_max: int) -> None:
@@ -41,14 +42,14 @@ class Pipe(Generic[T]):
         self._thread: threading.Thread | None = None
 
     def start(self, read: Callable[[], None], name: str) -> None:
-        """Run ``read``, which puts, in a thread."""
+        """Run ``read`` in a thread. It calls ``put``."""
 
         def run() -> None:
             try:
                 read()
             except PipeClosed:
                 pass
-            except Exception as error:  # noqa: BLE001 - told to whoever takes from the pipe
+            except Exception as error:  # noqa: BLE001 - ``take`` raises it
                 self._failure = error
             finally:
                 self._wake()
@@ -57,7 +58,7 @@ class Pipe(Generic[T]):
         self._thread.start()
 
     async def take(self, timeout_s: float) -> list[T]:
-        """Return what is here; nothing after a time-out. Raises what ended the thread."""
+        """Return all items, or none after a time-out. Raises what ended the thread."""
         if not self._lists:
             self._ready.clear()
             if not self._lists and self._failure is None:
@@ -81,22 +82,22 @@ class Pipe(Generic[T]):
         return not self._lists
 
     def wake(self) -> None:
-        """Let ``take`` return, with nothing if there is nothing."""
+        """Make ``take`` return, even without items."""
         self._ready.set()
 
     def close(self) -> None:
-        """Take nothing any more. The thread ends when it next has something."""
+        """Accept no more items. The thread ends at its next ``put``."""
         with self._room:
             self._closed = True
             self._room.notify()
 
     def join(self) -> None:
-        """Wait for the thread; blocks."""
+        """Wait for the thread. Blocks."""
         if self._thread is not None:
             self._thread.join(JOIN_S)
 
     def put(self, things: list[T], while_waiting: Callable[[], None] | None = None) -> None:
-        """Add things once there is room; from the thread. Raises PipeClosed."""
+        """Add items once there is room. Called by the thread. Raises PipeClosed."""
         weight = self._weigh(things)
         while not self._added(things, weight):
             if while_waiting is not None:

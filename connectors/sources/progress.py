@@ -1,7 +1,9 @@
-"""How far a source has copied its tables, as its checkpoint keeps it: JSON with a number of form.
+"""How far a source has copied its tables, as its checkpoint stores it: JSON with a form
+number.
 
-It names what is durable in rowtide, no more. Positions of every kind begin with the epoch, in four
-bytes: those of a higher one are above all before, also above those of another kind.
+It names only what is durable in rowtide. Positions of every kind begin with the epoch, in
+four bytes. So positions of a later epoch are above all earlier ones, also those of
+another kind of source.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ _FORM = 1
 class TableProgress:
     """How far one table is.
 
-    ``columns`` are what rests of each column: while they stay, so do the rows' values. ``cursor``
-    is where the last chunk ended, None before the first. ``copied``: the copy is done. ``sweep``:
-    rowtide may have rows that the source has no more; they are looked for, too.
+    ``columns`` has the identity of each column. While these stay the same, so do the
+    rows' values. ``cursor`` is where the last chunk ended, None before the first.
+    ``copied``: the copy is done. ``sweep``: rowtide may have rows that the source lacks,
+    and they must be searched.
     """
 
     columns: list[list[str]] = field(default_factory=list)
@@ -46,11 +49,11 @@ class TableProgress:
 
     @property
     def begun(self) -> bool:
-        """True if rowtide has some of its rows, if there are any."""
+        """True if rowtide may have some rows of the table."""
         return self.copied or self.cursor is not None
 
     def restart(self, *, sweep: bool) -> None:
-        """Copy the table again from the beginning."""
+        """Copy the table again from the start."""
         self.cursor, self.copied = None, False
         self.sweep = self.sweep or sweep
 
@@ -60,9 +63,11 @@ Table = TypeVar("Table", bound=TableProgress)
 
 @dataclass(slots=True)
 class SourceProgress(ABC, Generic[Table]):
-    """What a source keeps of all its tables; each adds where it is in its server's log.
+    """What a source stores of all its tables. Each kind adds its position in the server's
+    log.
 
-    ``epoch`` and ``run`` stand in the positions of its rows. ``kind`` is the kind of source.
+    ``epoch`` and ``run`` are parts of the positions of its rows. ``kind`` is the kind of
+    source.
     """
 
     kind: ClassVar[str]
@@ -73,10 +78,10 @@ class SourceProgress(ABC, Generic[Table]):
 
     @classmethod
     def parsed(cls, text: bytes) -> Self:
-        """Return what ``encoded`` made bytes of; a new one for no bytes.
+        """Return the checkpoint of bytes from ``encoded``, a new one for no bytes.
 
-        Of another kind of source: a new one of its epoch, to begin the next one. Raises
-        SettingsRefused for what is no checkpoint of ours.
+        For another kind of source return a new checkpoint with its epoch, for the next
+        epoch. Raises SettingsRefused for bytes that are no checkpoint of ours.
         """
         if not text:
             return cls()
@@ -88,11 +93,11 @@ class SourceProgress(ABC, Generic[Table]):
     @classmethod
     @abstractmethod
     def of(cls, found: dict[str, Any]) -> Self:
-        """Return the checkpoint that ``parts`` gave these of."""
+        """Return the checkpoint of values from ``parts``."""
 
     @abstractmethod
     def parts(self) -> Mapping[str, Any]:
-        """Return what JSON can have of the checkpoint."""
+        """Return the checkpoint as values for JSON."""
 
     def encoded(self) -> bytes:
         """Return the checkpoint as bytes."""
@@ -100,7 +105,7 @@ class SourceProgress(ABC, Generic[Table]):
         return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
 
     def restart(self, tables: Iterable[str], *, sweep: bool) -> None:
-        """Copy these tables, which are known, again from the beginning."""
+        """Copy these known tables again from the start."""
         for name in tables:
             self.tables[name].restart(sweep=sweep)
 
@@ -108,10 +113,10 @@ class SourceProgress(ABC, Generic[Table]):
     def begun_again(
         cls, text: bytes, tables: Collection[str] = (), *, target: Callable[[str], str]
     ) -> bytes:
-        """Return the checkpoint from which tables of this one are copied again and swept.
+        """Return the checkpoint that makes a source copy and sweep tables again.
 
-        ``tables`` are full names, or those in rowtide as ``target`` makes them of full names;
-        without any all tables are copied. Raises ``Rejected`` for a table that is not known.
+        ``tables`` are full names, or names in rowtide as ``target`` makes them. Without
+        any all tables are copied. Raises ``Rejected`` for a table that is not known.
         """
         kept = cls.parsed(text)
         named = [_find_table(table, kept.tables, target) for table in tables]
@@ -122,7 +127,7 @@ class SourceProgress(ABC, Generic[Table]):
 
 
 def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
-    """Return the full name of a table that is called so here or in rowtide."""
+    """Return the full name of a table, given that name or the one in rowtide."""
     names = sorted(known)
     if table in names:
         return table
@@ -137,7 +142,7 @@ def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) 
 
 
 def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
-    """Return the first table that is not wholly there."""
+    """Return the first table that is not completely copied."""
     for name, table in progress.items():
         if name in tables and not table.whole:
             return name
@@ -159,7 +164,7 @@ def kept_values(
 ) -> bool:
     """True if old rows keep their values with these columns.
 
-    ``filled`` says whether such rows may have a value in a column that was added.
+    ``filled`` returns whether old rows may have a value in an added column.
     """
     present = {tuple(column.identity): column for column in columns}
     known = [tuple(identity) for identity in former]
@@ -173,8 +178,8 @@ def _parsed(text: bytes) -> dict[str, Any]:
         form = found.pop("form")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsRefused(
-            f"A source of another kind had this connector's name, and where it was can't be read: "
-            f"give the connector another name. It kept {text[:100]!r}."
+            f"A source of another kind had this connector's name. Its checkpoint can't be read: "
+            f"give the connector another name. The checkpoint is {text[:100]!r}."
         ) from error
     if form != _FORM:
         raise ValueError(f"The checkpoint was written by another version: {text!r}")

@@ -1,4 +1,4 @@
-"""One table of a source's server as ``verify`` compares it: page after page, and by keys."""
+"""One table of a source's server, read by ``verify``: page after page, and by keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Found", "ServerSide"]
 Columns = Mapping[str, Scalar]
 
 Found = Sequence[tuple[Key, Mapping[str, Scalar | None]]]
-"""Rows of a server: None stands for NULL, which is no column in rowtide."""
+"""Rows of a server. None is NULL, which is no column in rowtide."""
 
 
 class SideSession(Protocol):
@@ -33,10 +33,11 @@ Table = TypeVar("Table", bound=Followed)
 
 
 class ServerSide(ABC, Generic[Server, Table]):
-    """See ``SourceSide``. Its ``server`` is closed with it.
+    """A ``SourceSide`` of one table. It closes its ``server``.
 
-    ``followed`` returns the server's tables by name; making a side blocks in it. Raises
-    SettingsRefused. ``translated`` raises what a failure of the server means for a source.
+    ``followed`` returns the server's tables by name. The constructor calls it and blocks.
+    Raises SettingsRefused. ``translated`` maps errors of the server to errors of a
+    source.
     """
 
     def __init__(
@@ -57,18 +58,18 @@ class ServerSide(ABC, Generic[Server, Table]):
 
     @abstractmethod
     def key_names(self) -> Sequence[str]:
-        """Return the columns of the table's key, in rowtide's order."""
+        """Return the columns of the table's key in rowtide's order."""
 
     @abstractmethod
     def page(self, cursor: list[str] | None) -> tuple[Found, list[str] | None]:
-        """Return rows behind a cursor, and the next one, None at the end; blocks."""
+        """Return rows after a cursor and the next cursor, None at the end. Blocks."""
 
     @abstractmethod
     def found(self, keys: Sequence[Key]) -> Found:
-        """Return the rows of some keys, more if the server takes some for equal; blocks."""
+        """Return the rows of some keys, and more if the server treats keys as equal. Blocks."""
 
     async def rows(self) -> AsyncIterator[tuple[bytes, Columns]]:
-        """Give all rows, see ``SourceSide.rows``."""
+        """Yield all rows, see ``SourceSide.rows``."""
         cursor: list[str] | None = None
         while True:
             with self._translated():
@@ -79,7 +80,7 @@ class ServerSide(ABC, Generic[Server, Table]):
                 return
 
     async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Columns]:
-        """Return rows of keys, see ``SourceSide.look_up``."""
+        """Return rows by key, see ``SourceSide.look_up``."""
         names = self.key_names()
         wanted = [
             tuple(zip(names, map(variant.decode, key_order.decode(key)), strict=True))
@@ -88,11 +89,12 @@ class ServerSide(ABC, Generic[Server, Table]):
         with self._translated():
             rows = await asyncio.to_thread(self.found, wanted)
         found = dict(_compared(*row) for row in rows)
-        # A server to which 'a' and 'A' are one, or 1.0 and 1.00, finds the one for the other.
+        # A server that treats 'a' and 'A', or 1.0 and 1.00, as equal returns rows of
+        # both.
         return {key: found[key] for key in keys if key in found}
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._server.close()
 
 

@@ -1,4 +1,4 @@
-"""What the runtime asks of a source, and what it gives to one."""
+"""What the runtime needs of a source, and what it gives to one."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 
 
 class RowRefused(Rejected):
-    """``row`` can't be written, however often it is tried.
+    """``row`` can't be written, even if it is retried.
 
-    Those before it are durable; those behind it may be or not. A source leaves it out, or mends it,
-    and writes the others once more.
+    The rows before it are durable. The rows after it may be durable or not. A source
+    leaves the row out or changes it, and writes the others again.
     """
 
     def __init__(self, row: SourceRow, error: StoreError) -> None:
@@ -42,41 +42,43 @@ class RowRefused(Rejected):
 class SourceTarget(Protocol):
     """Where a source writes: the tables of an instance.
 
-    Every method raises ``StoreError``; after ``OutcomeUnknown`` and ``Unavailable`` the same call
-    may be made again, because shards skip what they have.
+    Every method raises ``StoreError``. After ``OutcomeUnknown`` and ``Unavailable`` the
+    same call may be repeated, because shards skip what they have.
     """
 
     async def ensure_table(self, table: TableShape) -> None:
-        """Make a table with a stream where it is missing. Raises ``Rejected`` for another key."""
+        """Create a table with a stream if it is missing. Raises ``Rejected`` for another key."""
         ...
 
     def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        """Return the same rows, of one table, with what ``write`` can do ahead of its call done.
+        """Return the same rows, of one table, prepared so that ``write`` is faster.
 
-        Nothing is written, and they need not be. For any thread, while others are written.
+        This writes nothing, and rows need not be prepared. May be called in any thread,
+        also during a write.
         """
         ...
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
-        """Make the changes, in order; return when every one is durable. Raises ``RowRefused``."""
+        """Write the rows in order. Return when all are durable. Raises ``RowRefused``."""
         ...
 
     async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
-        """Return up to ``limit`` keys of a table's rows, those that follow ``after``, in order.
+        """Return up to ``limit`` keys of a table's rows that follow ``after``, in order.
 
-        A source that has missed changes finds out by them what is there no more.
+        A source that missed changes uses them to find rows that it no longer has.
         """
         ...
 
     async def checkpoint(self) -> bytes:
-        """Return what was last kept by ``keep``; empty where nothing was."""
+        """Return the last checkpoint stored by ``keep``, empty if there is none."""
         ...
 
     async def keep(self, checkpoint: bytes) -> None:
-        """Keep, with what a source needs to go on from there, how far everything is written.
+        """Store a checkpoint: up to where everything is written, and what a restart
+        needs.
 
-        It is a source's own text. Only one process may be the source at a time: raises ``Rejected``
-        where another has taken over.
+        Its form is the source's own. Raises ``Rejected`` if another process has taken
+        over: only one may be the source.
         """
         ...
 
@@ -85,27 +87,29 @@ class Source(Protocol):
     """A system whose changes become rows of tables."""
 
     async def run(self, target: SourceTarget) -> None:
-        """Copy what is there, follow what changes, until cancelled or ``stop``.
+        """Copy existing rows and follow changes, until cancelled or ``stop``.
 
-        Raises ``Unavailable`` where the source can't be reached: it is run again after a pause.
+        Raises ``Unavailable`` if the source can't be reached. It is run again after a
+        pause.
         """
         ...
 
     def stop(self) -> None:
-        """Let ``run`` end at the next place from which nothing is repeated."""
+        """Make ``run`` end at the next position from which nothing is repeated."""
         ...
 
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """A source that can be made to copy its tables once more."""
+    """A source that can copy its tables again."""
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
-        """Return the checkpoint of a source that kept this one and is to copy tables again.
+        """Return a checkpoint from which the source copies tables again.
 
-        ``tables`` are names at the source or in rowtide; without any it copies all tables. Raises
-        ``Rejected`` for a table that the source does not know. Positions must go on rising: shards
-        skip what is not above what they have.
+        ``checkpoint`` is the stored one. ``tables`` are names at the source or in
+        rowtide; without any all tables are copied. Raises ``Rejected`` for a table that
+        the source does not know. Positions must still rise, because shards skip what is
+        not above theirs.
         """
         ...
 
@@ -114,9 +118,10 @@ class Repeatable(Protocol):
 class Behind:
     """How far a source is behind its server.
 
-    ``seconds``: what was committed before that is written, or will be by a copy; None where nobody
-    can tell yet. ``bytes`` are of the server's log, whatever they are about. ``copying`` is how
-    many tables are still to be copied, or compared with what rowtide has of them.
+    Everything committed longer than ``seconds`` ago is written, or a copy will write it.
+    None if this is not known yet. ``bytes`` of the server's log are not read yet, of any
+    table. ``copying`` is how many tables are still to be copied, or compared with
+    rowtide's rows.
     """
 
     seconds: float | None
@@ -126,23 +131,23 @@ class Behind:
 
 @runtime_checkable
 class Measurable(Protocol):
-    """A source that can tell how far it is behind."""
+    """A source that can measure how far it is behind."""
 
     async def behind(self) -> Behind | None:
-        """Ask the server, while ``run`` runs; None where it isn't connected."""
+        """Ask the server while ``run`` runs. None if the source is not connected."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """How one table of a source stands.
+    """The state of one table of a source.
 
     ``table`` is its full name at the source, ``target`` its name in rowtide. ``state`` is
-    ``copying``, ``following`` or ``failed``. ``rows_copied`` counts the rows of a copy that runs,
-    and ``rows_estimate`` is how many the server believes there are, None where it does not know.
-    ``reason`` says why a table failed, and ``remedy`` what an operator can do about it. Both are
-    empty for a table that did not fail, except the ``reason`` of a copy that waits. The source
-    follows its other tables meanwhile.
+    ``copying``, ``following`` or ``failed``. ``rows_copied`` counts the rows of a running
+    copy. ``rows_estimate`` is the server's estimate of all rows, None if it has none.
+    ``reason`` says why a table failed, and ``remedy`` what an operator can do. Both are
+    empty for a table that did not fail, except the ``reason`` of a copy that waits. The
+    source follows its other tables meanwhile.
     """
 
     table: str
@@ -165,7 +170,7 @@ class TableReporting(Protocol):
 
 @runtime_checkable
 class NamesTables(Protocol):
-    """A source that knows what its server's tables are called in rowtide."""
+    """A source that knows the names of its server's tables in rowtide."""
 
     def target_of(self, table: str) -> str | None:
         """Return the name in rowtide of a table by its full name; None if it is not followed."""
@@ -179,48 +184,49 @@ class CopiesRows(Protocol):
     async def copy_again(
         self, table: str, key: Sequence[Scalar], write: Callable[[SourceRow], Awaitable[None]]
     ) -> None:
-        """Give ``write`` the row of a key as it is at the source; its deletion where there is none.
+        """Call ``write`` with the current row of a key, or with its deletion if there is
+        none.
 
-        ``key`` are the values of rowtide's columns.
-
-        In its turn: what the source has done up to then is written before, all else after. Raises
-        ``Rejected`` for a table that is not followed, ``Unavailable`` while nothing is.
+        ``key`` has the values of rowtide's columns. The call comes in its turn: earlier
+        work of the source is written before it, and later work after it. Raises
+        ``Rejected`` for a table that is not followed, ``Unavailable`` while the source
+        does not run.
         """
         ...
 
 
 @runtime_checkable
 class LeavesTraces(Protocol):
-    """A source that makes something at its server, which stays there when nobody runs it."""
+    """A source that creates objects at its server which stay when it no longer runs."""
 
     def traces(self) -> Sequence[str]:
-        """Return what there may be, in words for people: how to find it and be rid of it."""
+        """Return possible objects as texts for people: how to find and remove them."""
         ...
 
     async def erase(self) -> Sequence[str]:
-        """Remove it; return what is left, in the same words. Raises ``Unavailable``."""
+        """Remove the objects. Return texts on what is left. Raises ``Unavailable``."""
         ...
 
 
 class SourceSide(Protocol):
-    """One table of a source as ``verify`` reads it: (encoded key, columns as rowtide has them)."""
+    """One table of a source as ``verify`` reads it: (encoded key, columns as in rowtide)."""
 
     def rows(self) -> AsyncIterator[tuple[bytes, Mapping[str, Scalar]]]:
-        """Give all rows, in any order, each as it is at some time of the reading."""
+        """Yield all rows in any order, each as it is at some time during the read."""
         ...
 
     async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Mapping[str, Scalar]]:
-        """Return the rows of some keys as they are now; those that are not there are left out."""
+        """Return the current rows of some keys. Missing ones are left out."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         ...
 
 
 class ComparableSource(Protocol):
-    """A source whose rows can be read beside it."""
+    """A source whose rows ``verify`` can read."""
 
     async def side(self, table: str) -> SourceSide:
-        """Return what becomes of rowtide's table ``table``. Raises ``SettingsRefused``."""
+        """Return the source's side of rowtide's table ``table``. Raises ``SettingsRefused``."""
         ...

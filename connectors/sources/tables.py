@@ -1,4 +1,4 @@
-"""Tables of a source's server, and the names that they get in rowtide."""
+"""Tables of a source's server, and their names in rowtide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Followed(Protocol):
-    """A table of a server, and the name that it gets in rowtide."""
+    """A table of a server with its name in rowtide."""
 
     @property
     def full_name(self) -> str: ...
@@ -33,16 +33,16 @@ T = TypeVar("T", bound=Followed)
 def check_named(
     fields: Fields, wants: Callable[[str], bool], settings: Iterable[str] = ("names",)
 ) -> None:
-    """Refuse ``settings`` by table where no such table is followed, and names that none may have.
+    """Refuse ``settings`` of tables that are not followed, and invalid names.
 
-    ``wants`` says of a table's full name whether it is followed.
+    ``wants`` returns whether a table's full name is followed.
     """
     for setting in settings:
         by_table = fields.inner(setting)
         for table in by_table.names():
             if not wants(table):
                 raise SettingsRefused(
-                    f"{by_table.where} has {table!r}, and no such table is followed."
+                    f"{by_table.where} has {table!r}, but the source follows no such table."
                 )
             if setting == "names":
                 _check_name(by_table.text(table), f"{by_table.where}.{table}")
@@ -58,7 +58,7 @@ def _check_name(name: str, where: str) -> None:
 
 
 def clashes(tables: Iterable[Followed]) -> list[str]:
-    """Return a sentence for each table that would get another one's name in rowtide."""
+    """Return a sentence for each table that would have the name of another in rowtide."""
     by_target: dict[str, str] = {}
     faults = []
     for table in tables:
@@ -72,10 +72,10 @@ def clashes(tables: Iterable[Followed]) -> list[str]:
 
 
 def warn_of_patterns(patterns: Iterable[str], tables: Collection[Followed]) -> None:
-    """Warn of each pattern that no table fits: one may be made later, or it is misspelt."""
+    """Warn of patterns that match no table: it may be created later, or be misspelt."""
     for pattern in patterns:
         if not any(fnmatchcase(table.full_name, pattern) for table in tables):
-            logger.warning("no table at the source fits %s", pattern)
+            logger.warning("no table at the source matches %s", pattern)
 
 
 def table_of(tables: Iterable[T], target: str) -> T:

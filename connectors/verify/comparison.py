@@ -1,14 +1,14 @@
-"""Whether a target has the rows of a table, while both change.
+"""Compares a target with the rows of a table while both change.
 
-The table is read page by page; a page is exact at a commit stamp A. When the target has everything
-up to A and a row of it is as of A or before, it must be the table's row. A row that the target has
-as of a later stamp has changed since, and is looked at again; so is one that the target lacks,
-because it may have been deleted since. What keeps changing for every round is told as unsettled,
-what keeps being absent as missing.
+The table is read page by page, and a page is exact at a commit stamp A. Once the target
+has everything up to A, a row of it with a stamp of A or lower must be the table's row. A
+row with a later stamp has changed since and is compared again. So is a row that the
+target lacks, because it may have been deleted since. A row that changes in every round is
+reported as unsettled, and one that stays absent as missing.
 
 Rows are compared as the target would hold them (``Comparable.expected``, or
-``ConvertsRows.expected_rows`` where only the target can tell), by a checksum per range
-first, then key by key.
+``ConvertsRows.expected_rows`` if only the target knows). First a checksum per range is
+compared, then key by key.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ __all__ = [
 
 PAGE_ROWS = 1000
 ROUNDS = 5
-"""How often a range is looked at again before what is not equal there counts."""
+"""How often a range is compared again before its differences count."""
 
 BEFORE_NEXT_ROUND_S = 0.2
 PAGES_AT_ONCE = 16
-"""Pages that are held in memory while the target catches up with them."""
+"""Pages that are in memory while the target catches up with them."""
 
 Columns = Mapping[str, Scalar]
 
 
 class ReferencePage(NamedTuple):
-    """What a table has in ``covers`` as of ``stamp``. ``place`` is for ``Reference.reached``."""
+    """A table's rows in ``covers`` as of ``stamp``. ``place`` is for ``Reference.reached``."""
 
     rows: Mapping[bytes, Columns]
     covers: Range
@@ -71,19 +71,21 @@ class Reference(Protocol):
     """The table that the target is compared with."""
 
     async def page(self, within: Range, *, limit: int) -> ReferencePage:
-        """Return a page that begins where ``within`` does and ends at its end or before."""
+        """Return a page that begins where ``within`` does, and ends at its end or before."""
         ...
 
     async def reached(self, places: Iterable[object]) -> None:
-        """Return when the target has everything of these pages. Raises ``Unavailable``, late."""
+        """Wait until the target has everything of these pages. Raises ``Unavailable`` if
+        it takes too long.
+        """
         ...
 
 
 class Difference(NamedTuple):
-    """A row that is not as it should be; ``columns`` names those that differ.
+    """A row that differs. ``columns`` names its different columns.
 
-    ``missing``: the target lacks it; ``surplus``: the table does; ``unsettled``: it changed each
-    time that it was looked at.
+    ``missing``: the target lacks it. ``surplus``: the table lacks it. ``unsettled``: it
+    changed in each round.
     """
 
     kind: Literal["missing", "surplus", "different", "unsettled"]
@@ -92,7 +94,7 @@ class Difference(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One range as it was compared last: rows and checksums of table and target."""
+    """The last comparison of one range: rows and checksums of table and target."""
 
     covers: Range
     rows: int
@@ -103,7 +105,7 @@ class Compared(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What came of it. ``differences`` are in the keys' order, ``ranges`` as well."""
+    """The result of a comparison. ``differences`` and ``ranges`` are in key order."""
 
     ranges: list[Compared] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
@@ -115,17 +117,17 @@ class Verdict:
 
     @property
     def rows(self) -> int:
-        """Return how many rows the table has."""
+        """How many rows the table has."""
         return sum(compared.rows for compared in self.ranges)
 
     @property
     def rows_held(self) -> int:
-        """Return how many rows the target has."""
+        """How many rows the target has."""
         return sum(compared.rows_held for compared in self.ranges)
 
 
 class _Looked(NamedTuple):
-    """A page that was compared, and what was not equal in it."""
+    """A compared page and its differences."""
 
     compared: Compared
     differences: list[Difference]
@@ -138,7 +140,7 @@ async def compare(
     told: Callable[[Verdict], None] = lambda verdict: None,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Verdict:
-    """Compare all rows. ``told`` is given what there is after each page, to show progress."""
+    """Compare all rows. ``told`` is called with the verdict after each page, to show progress."""
     verdict = Verdict()
     doubtful: list[Range] = []
     async for looked in _pages(reference, target, [(b"", b"")], wait=False):
@@ -155,7 +157,7 @@ async def compare(
         last = round_number == ROUNDS - 1
         still: list[Range] = []
         async for looked in _pages(reference, target, doubtful, wait=True):
-            # Once more where a column was widened between two parts of the look.
+            # Compare again: a column may have been widened during the comparison.
             if last or not looked.differences or (round_number and _certain(looked.differences)):
                 verdict.ranges.append(looked.compared)
                 verdict.differences += looked.differences
@@ -169,14 +171,14 @@ async def compare(
 
 
 def _certain(differences: Sequence[Difference]) -> bool:
-    """True if looking at a range again cannot change the result."""
+    """True if another comparison of the range cannot change the result."""
     return all(difference.kind in ("surplus", "different") for difference in differences)
 
 
 async def _pages(
     reference: Reference, target: Comparable, ranges: Iterable[Range], *, wait: bool
 ) -> AsyncIterator[_Looked]:
-    """Compare ranges; with ``wait`` the target is to have what the table had."""
+    """Compare ranges. With ``wait`` first wait until the target has the table's pages."""
     pages: list[ReferencePage] = []
     for within in ranges:
         left: Range | None = within
@@ -199,7 +201,8 @@ async def _looked(
     if wait:
         await reference.reached([page.place for page in pages])
     for page in pages:
-        # In this order: what is expected depends on the columns that the target has by then.
+        # Keep this order: what is expected depends on the columns that the target has by
+        # then.
         held = {row.key_bytes: row for row in await _held(target, page.covers)}
         expected = await _expected(target, page.rows)
         sums = checksum(expected.items()), checksum((k, row.columns) for k, row in held.items())
@@ -222,7 +225,7 @@ async def _held(target: Comparable, covers: Range) -> list[HeldRow]:
         found += page
         if len(page) < PAGE_ROWS:
             return found
-        begin = page[-1].key_bytes + b"\x00"  # The least that is above it.
+        begin = page[-1].key_bytes + b"\x00"  # The lowest key above it.
 
 
 def _differences(
@@ -267,7 +270,7 @@ def row_checksum(key: bytes, columns: Columns) -> int:
 
 
 def row_bytes(columns: Columns) -> bytes:
-    """Return a row's columns as bytes that are equal exactly when type and value of each are."""
+    """Return bytes that are equal exactly if type and value of each column are."""
     parts: list[bytes] = []
     for name in sorted(columns):
         encoded = name.encode()
@@ -276,5 +279,5 @@ def row_bytes(columns: Columns) -> bytes:
 
 
 def _encoded(value: Scalar) -> bytes:
-    """Return a value as bytes. What is no number has many bit patterns, and targets keep one."""
+    """Return a value as bytes. NaN has many bit patterns, and targets keep only one."""
     return variant.encode(math.nan if value != value else value)

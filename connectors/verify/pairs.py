@@ -1,6 +1,8 @@
-"""What ``rowtide verify`` is asked to compare: a table and a sink, or a source and a table.
+"""The pairs that ``rowtide verify`` compares: a table and a sink, or a source and a
+table.
 
-The connector between the two is declared, so what it makes of rows, and how far it is, is known.
+The connector between the two is declared. So its changes of rows and its position are
+known.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ async def verify_sink(
     wait_s: float,
     told: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Verdict:
-    """Compare a connector's table with what its sink holds. Raises ``StoreError``.
+    """Compare a connector's table with the rows of its sink. Raises ``StoreError``.
 
-    ``wait_s`` is for how long the connector may take to bring what the table has now.
+    ``wait_s`` is how long the connector may take to catch up with the table as it is now.
     """
     transforms = declaration.transforms
     source = ApiSource(place.endpoint, declaration.table, columns=transforms.wanted)
@@ -62,8 +64,11 @@ async def verify_sink(
 
 
 def preparing(transforms: Transforms) -> Prepare:
-    """Return what tells what a connector makes of a row; it raises ``Rejected`` for what can't be
-    compared: another key, several rows, and what the connector parks."""
+    """Return the function that makes of a row what the connector makes of it.
+
+    It raises ``Rejected`` for rows that can't be compared: with another key, with several
+    rows, or parked ones.
+    """
     function = transforms.load()
 
     def prepared(row: SinkRow) -> SinkRow | None:
@@ -71,7 +76,9 @@ def preparing(transforms: Transforms) -> Prepare:
             made = list(transforms.made(row, function))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            raise invalid(f"Of the row {dict(row.key)} the connector makes none: {why}") from error
+            raise invalid(
+                f"The connector's function fails on the row {dict(row.key)}: {why}"
+            ) from error
         if len(made) > 1:
             raise invalid(
                 f"{transforms.function} makes several rows of one: they can't be compared"

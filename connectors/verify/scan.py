@@ -1,10 +1,11 @@
-"""Whether two systems have the same rows, where neither can be read in the order of the keys.
+"""Compares the rows of two systems if neither can be read in key order.
 
-Both are read whole, in any order, while they change. Keys fall into buckets by their hash, and each
-bucket has a sum of its rows' checksums. Buckets whose sums differ are read again, this time key by
-key, and what differs there is looked up until it is equal: a row that the source shows and the
-table does not show yet is on its way. What still differs at the end of the rounds is told: as
-unsettled where the source's row went on changing. Memory: the sums, and the keys in doubt.
+Both are read completely, in any order, while they change. Keys fall into buckets by hash,
+and each bucket has a sum of its rows' checksums. Buckets with different sums are read
+again, key by key. Differing keys are then looked up until they are equal, because a
+change of the source may still be on its way to the table. What still differs after all
+rounds is reported, as unsettled if the source's row kept changing. Memory: the sums, and
+the keys in doubt.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class Side(Protocol):
     """A system's rows of one table: (encoded key, columns)."""
 
     def rows(self) -> AsyncIterator[Row]:
-        """Give all rows, each as it is at some time of the reading."""
+        """Yield all rows, each as it is at some time during the read."""
         ...
 
     async def look_up(self, keys: Sequence[bytes]) -> Rows:
-        """Return the rows of some keys as they are now; those that are not there are left out."""
+        """Return the current rows of some keys. Missing ones are left out."""
         ...
 
 
 class _Sums:
-    """How many rows, and the sum of their checksums, by bucket."""
+    """The number of rows and the sum of their checksums, by bucket."""
 
     def __init__(self) -> None:
         self.counts = [0] * BUCKETS
@@ -61,7 +62,7 @@ class _Sums:
             self.sums[bucket] += row_checksum(key, columns)
 
     def compared(self, other: _Sums, without: Collection[int]) -> Compared:
-        """Return both sides' totals over the buckets that are equal."""
+        """Return both sides' totals over the equal buckets."""
         chosen = [number for number in range(BUCKETS) if number not in without]
         counts = (sum(sums.counts[n] for n in chosen) for sums in (self, other))
         totals = (sum(sums.sums[n] for n in chosen) % 2**64 for sums in (self, other))
@@ -75,7 +76,7 @@ async def compare_scans(
     rounds: int = ROUNDS,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Verdict:
-    """Compare all rows of ``target`` with those of ``source``, which is right by definition."""
+    """Compare all rows of ``target`` with those of ``source``, which is the reference."""
     sums, target_sums = _Sums(), _Sums()
     await sums.read(source)
     await target_sums.read(target)
@@ -97,7 +98,7 @@ async def compare_scans(
 
 
 async def _in_buckets(side: Side, buckets: Collection[int]) -> dict[bytes, int]:
-    """Return the checksum of each row that falls into some buckets."""
+    """Return the checksum of each row in some buckets."""
     return {
         key: row_checksum(key, columns)
         async for key, columns in side.rows()
@@ -113,10 +114,10 @@ async def _settle(
     rounds: int,
     pause: Callable[[float], Awaitable[None]],
 ) -> None:
-    """Look keys up until they are equal; add to the verdict what is, and what never was."""
+    """Look keys up until they are equal. Add equal and still different ones to the verdict."""
     before: Rows = {}
     for number in range(rounds):
-        # The target first: what it has then must be in the source, or be on its way out.
+        # Read the target first: what it has must be in the source, or be on its way out.
         held = await _looked_up(target, in_doubt)
         rows = await _looked_up(source, in_doubt)
         settled = [key for key in in_doubt if _same(rows.get(key), held.get(key))]

@@ -1,7 +1,7 @@
-"""A table as ``verify`` compares a sink with it, and how far the sink's connector is.
+"""A table for comparison with a sink, and how far the sink's connector is.
 
-A page comes with the place where its shard's log ended after it was read. A connector that has
-read the log up to there has given its sink whatever the page shows.
+Each page has the place where its shard's log ended after it was read. A connector that
+has read the log up to there has given its sink everything that the page shows.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ END_US = 2**63 - 1
 """A time after every change: the end of a log as it is now."""
 
 Prepare = Callable[[SinkRow], SinkRow | None]
-"""What the connector makes of a row before its sink gets it; None: the sink does not."""
+"""What the connector makes of a row before its sink gets it. None: the sink gets nothing."""
 
 
 class ShardEnd(NamedTuple):
-    """Where a shard's log ended."""
+    """The end of a shard's log."""
 
     shard_id: str
     offset: int
 
 
 class TablePages:
-    """The rows of the table that ``source`` is of, as the connector of ``leases`` passes them on.
+    """The rows of ``source``'s table, as the connector of ``leases`` passes them on.
 
-    ``wait_s`` is for how long the connector may take to get to a place.
+    ``wait_s`` is how long the connector may take to reach a place.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TablePages:
         self._clock = clock
 
     async def open(self) -> None:
-        """Wait until the connector has everything that there is now."""
+        """Wait until the connector has passed on everything that the table has now."""
         await self._leases.open(await self._source.table_name())
         shards = await self._rows.shards()
         await self.reached([await self._place(shard.shard_id) for shard in shards])
@@ -86,7 +86,7 @@ class TablePages:
                 return
             if self._clock() > until_s:
                 raise Unavailable(
-                    f"Consumer {self._leases.consumer} has not come so far in {self._wait_s:g} s: "
+                    f"Consumer {self._leases.consumer} has not caught up in {self._wait_s:g} s: "
                     f"{'; '.join(behind)}"
                 )
             await asyncio.sleep(LOOK_S)
@@ -105,7 +105,7 @@ def _row(change: Change) -> SinkRow:
 
 
 def _behind(wanted: Mapping[str, int], leases: Mapping[str, ReaderLease]) -> list[str]:
-    """Return for each shard that is not read up to its place how far it is."""
+    """Return a text for each shard that is not read up to its place."""
     found: list[str] = []
     for shard_id, offset in wanted.items():
         lease = leases.get(shard_id)

@@ -1,4 +1,4 @@
-"""The rows of a table by ranges of keys, whatever becomes of its shards meanwhile."""
+"""Reads the rows of a table by ranges of keys, even if its shards change meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["TableRows", "TableSide", "TableSlice"]
 PAGE_ROWS = 1000
 RETRY_S = 0.1
 TRIES_MAX = 100
-"""After so many a shard that is not available is told."""
+"""After so many attempts an unavailable shard is reported."""
 
 
 class TableSlice(NamedTuple):
@@ -36,26 +36,26 @@ class TableSlice(NamedTuple):
 
 
 class TableRows:
-    """Reads the table that ``source`` is of."""
+    """Reads the table of ``source``."""
 
     def __init__(self, source: ChangeSource) -> None:
         self._source = source
         self._shards: list[SourceShard] = []
 
     async def shards(self) -> list[SourceShard]:
-        """Return the shards that hold rows now: those that are nobody's parents."""
+        """Return the shards that hold rows now: those without children."""
         shards = await self._source.shards()
         parents = {parent for shard in shards for parent in shard.parents}
         self._shards = [shard for shard in shards if shard.shard_id not in parents]
         return self._shards
 
     async def slice(self, within: Range, *, limit: int) -> TableSlice:
-        """Return rows of one shard from where ``within`` begins."""
+        """Return rows of one shard from the start of ``within``."""
         for tries in count():
             try:
                 return await self._slice(within, limit)
             except StoreError as error:
-                # It was split, merged or moved, or is just now.
+                # The shard was split, merged or moved, or is just now.
                 ended = isinstance(error, Rejected) and error.code == "OTSObjectNotExist"
                 if tries == TRIES_MAX or not (ended or isinstance(error, Unavailable)):
                     raise
@@ -79,14 +79,14 @@ class TableRows:
 
 
 class TableSide:
-    """A table as ``compare_scans`` reads it."""
+    """A table for ``compare_scans``."""
 
     def __init__(self, source: ApiSource) -> None:
         self._source = source
         self._rows = TableRows(source)
 
     async def rows(self) -> AsyncIterator[tuple[bytes, Columns]]:
-        """Give all rows, see ``Side.rows``."""
+        """Yield all rows, see ``Side.rows``."""
         begin = b""
         while True:
             found = await self._rows.slice((begin, b""), limit=PAGE_ROWS)
@@ -97,7 +97,7 @@ class TableSide:
                 return
 
     async def look_up(self, keys: Sequence[bytes]) -> Mapping[bytes, Columns]:
-        """Return rows, see ``Side.look_up``: 100 keys at most."""
+        """Return rows, see ``Side.look_up``. At most 100 keys."""
         stream = await self._source.stream()
         wanted = pb.TableInBatchGetRowRequest(table_name=stream.table.name, max_versions=1)
         for encoded in keys:

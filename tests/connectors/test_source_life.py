@@ -56,7 +56,7 @@ async def test_a_source_answers_while_it_follows_its_server() -> None:
     assert await source.behind() == HERE
     source.ended()
     assert await source.behind() is None
-    with pytest.raises(Unavailable, match="follows nothing now"):
+    with pytest.raises(Unavailable, match="does not follow its server now"):
         await source.copy_again("a", [1], ignore)
 
 
@@ -82,5 +82,5 @@ async def test_whoever_asks_a_life_that_fails_before_it_looks_is_told() -> None:
 
 async def _refused(source: Followed) -> None:
     async with asyncio.timeout(10):
-        with pytest.raises(Unavailable, match="follows nothing now"):
+        with pytest.raises(Unavailable, match="does not follow its server now"):
             await source.copy_again("a", [1], ignore)

@@ -3,12 +3,13 @@
     block   = count of columns, count of rows, column ...
     column  = name, type, values
     name, type, String = length, bytes
-    Nullable(T) = a byte for each row, 1 where there is none, then T for each row all the same
+    Nullable(T) = a byte for each row, 1 if it is NULL, then a T for each row, NULL or not
+
     counts and lengths are unsigned LEB128; numbers are little-endian
 
-Every version reads and writes it, it costs no parsing by rows, and carries any bytes and doubles.
-The types are those that the sink makes, no others. Decimals, dates and times are integers here
-(``stored_types.py``).
+Every version reads and writes it. It needs no parsing by rows and carries any bytes and
+doubles. Only the types that the sink makes are supported. Decimals, dates and times are
+integers here (``stored_types.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PACKED = {"Int64": "q", "UInt64": "Q", "Float64": "d", "UInt8": "B"}
 
 
 class NativeColumn(NamedTuple):
-    """A column. Texts are bytes here, as they are in ClickHouse; booleans are UInt8."""
+    """A column. Texts are bytes, as in ClickHouse. Booleans are UInt8."""
 
     name: str
     type: str
@@ -39,7 +40,7 @@ Block = Sequence[NativeColumn]
 
 
 def encoded(block: Block) -> bytes:
-    """Return a block's bytes. Strings may be given as texts too."""
+    """Return a block's bytes. Strings may be given as ``str`` too."""
     rows = len(block[0].values)
     parts = [_length(len(block)), _length(rows)]
     for column in block:
@@ -55,7 +56,7 @@ def encoded(block: Block) -> bytes:
 
 
 def decoded(answer: bytes) -> dict[str, list[Scalar | None]]:
-    """Return the values of an answer's columns by name, its blocks one after another."""
+    """Return the values of a response's columns by name, block after block."""
     columns: dict[str, list[Scalar | None]] = {}
     reader = _Reader(answer)
     while reader.at < len(answer):
@@ -108,7 +109,9 @@ class _Reader:
     def _take(self, count: int) -> bytes:
         taken = self._answer[self.at : self.at + count]
         if len(taken) < count:
-            raise ValueError(f"a Native answer of {len(self._answer)} bytes breaks off")
+            raise ValueError(
+                f"a response of {len(self._answer)} bytes in Native format is incomplete"
+            )
         self.at += count
         return taken
 

@@ -1,4 +1,4 @@
-"""Queries to a ClickHouse server over HTTP, and what its refusals mean."""
+"""Queries to a ClickHouse server over HTTP, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rowtide.core.values.variant import Scalar
 
 __all__ = ["ClickHouseServer", "ClickhouseRefused"]
 
-# Codes of src/Common/ErrorCodes.cpp that say: later. They never change their meaning.
+# Codes of src/Common/ErrorCodes.cpp after which a retry may succeed. A code never changes
+# its meaning.
 _LATER = {
     159: "TIMEOUT_EXCEEDED",
     160: "TOO_SLOW",
@@ -39,13 +40,13 @@ _LATER = {
     473: "DEADLOCK_AVOIDED",
     999: "KEEPER_EXCEPTION",
 }
-# A server behind a balancer, or one that is shutting down.
+# From a load balancer, or from a server that is shutting down.
 _LATER_STATUS = {502, 503, 504}
 _CODE = re.compile(r"Code: (\d+)")
 
 
 class ClickhouseRefused(Exception):
-    """The server will not do it; ``code`` is its own, 0 where it gave none."""
+    """The server rejected a query. ``code`` is the server's error code, 0 if it gave none."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -53,7 +54,7 @@ class ClickhouseRefused(Exception):
 
 
 class ClickHouseServer:
-    """One server, or what stands before several, at ``url``; made within a running loop."""
+    """One server, or a load balancer, at ``url``. Create it within a running loop."""
 
     def __init__(self, url: str, database: str, *, user: str, password: str, time_s: float) -> None:
         self._url = url
@@ -67,15 +68,15 @@ class ClickHouseServer:
         await self._session.close()
 
     async def run(self, query: str, *, settings: Mapping[str, str] | None = None) -> bytes:
-        """Run a query; return its answer. Raises Unavailable and ClickhouseRefused."""
+        """Run a query and return its response. Raises Unavailable and ClickhouseRefused."""
         return await self._post({**self._parameters, **(settings or {})}, query.encode())
 
     async def rows(self, query: str) -> dict[str, list[Scalar | None]]:
-        """Return the columns that a query gives."""
+        """Return the columns of a query."""
         return decoded(await self.run(f"{query} FORMAT Native"))
 
     async def insert(self, query: str, block: bytes) -> None:
-        """Insert a block in Native format; it is durable as far as the server makes it so."""
+        """Insert a block in Native format. It is as durable as the server makes it."""
         await self._post({**self._parameters, "query": f"{query} FORMAT Native"}, block)
 
     async def _post(self, parameters: Mapping[str, str], body: bytes) -> bytes:

@@ -1,13 +1,14 @@
 """A table's rows in ClickHouse.
 
-Behind the view with the table's name stands NAME__rows, a ReplacingMergeTree by stamp: each insert
-adds, and of the rows of a key the one with the highest stamp counts, deleted ones being marked. So
-an insert that is repeated, late, or of unknown outcome changes nothing.
+Behind the view with the table's name is NAME__rows, a ReplacingMergeTree by stamp.
+Inserts only add rows. Of the rows of a key the one with the highest stamp counts, and
+deleted rows are marked. So an insert that is repeated, late, or of unknown outcome
+changes nothing.
 
-NAME__covers has the floors (``connectors/floors.py``). No transaction joins the two tables, so the
-order makes it safe, whoever stands still for however long: a floor is written before the rows
-below it are looked for; rows are written before floors are asked for. Of two processes one sees
-the other.
+NAME__covers has the floors (``connectors/floors.py``). No transaction joins the two
+tables, so the order of steps must be safe even if a process pauses for long. A process
+writes a floor before it searches rows below it, and writes rows before it reads floors.
+So of two processes at least one sees what the other wrote.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from rowtide.core.values.variant import Scalar
 __all__ = ["ClickhouseSettings", "ClickhouseSink", "make_sink"]
 
 _OWN = (statements.KEY, statements.STAMP, statements.DELETED)
-# Another process was faster: the same table, view or column is there, or is gone.
+# Another process created or dropped the same table, view or column first.
 _TAKEN = {15, 44, 57, 60}
 ATTEMPTS = 10
 _FSYNC_SINCE = (20, 11)
@@ -63,7 +64,7 @@ _FSYNC_SINCE = (20, 11)
 
 @dataclass(frozen=True, slots=True)
 class ClickhouseSettings:
-    """Where the rows go. An empty ``view`` is called like the table."""
+    """Where the rows go. An empty ``view`` takes the table's name."""
 
     url: str
     database: str = "default"
@@ -71,16 +72,16 @@ class ClickhouseSettings:
     password: str = field(default="", repr=False)
     view: str = ""
     time_s: int = 60
-    """For one query. An insert that takes longer is made again."""
+    """Timeout of one query. An insert that takes longer is repeated."""
     columns_max: int = 1000
-    """Rows that bring more are refused: each column is files of its own in every part."""
+    """Rows that need more are refused: each column has its own files in every part."""
     columns: DeclaredTypes = field(default_factory=dict)
-    """In which attributes are written; others as what they are."""
+    """Declared types of attributes. Other attributes keep the type of each value."""
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> ClickhouseSink:
     """Return the sink that settings describe."""
-    del surroundings  # It keeps nothing on this machine.
+    del surroundings  # It stores nothing on this machine.
     names = {"database": fields.text("database", "default"), "view": fields.text("view", "")}
     for setting, name in names.items():
         if not re.fullmatch(r"\w*", name):
@@ -116,7 +117,7 @@ class ClickhouseSink:
         self._server: ClickHouseServer | None = None
 
     async def open(self, table: TableShape) -> None:
-        """Make database, tables and view where they are missing."""
+        """Create database, tables and view if they are missing."""
         await self.close()
         settings = self._settings
         refuse_key_columns(settings.columns, table)
@@ -142,15 +143,15 @@ class ClickhouseSink:
         await self._show()
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Insert a batch, with those that wait beside it."""
+        """Insert a batch together with other waiting batches."""
         return await self._gathering.apply(batch)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return the columns as they are, with declared types in one form of each value."""
+        """Return the columns, with values of declared types in their normal form."""
         return normal_columns(self._settings.columns, columns)
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return living rows in order."""
+        """Return living rows in key order."""
         await self._read_columns()
         layout = self._layout
         found = await self._asked().rows(
@@ -167,15 +168,16 @@ class ClickhouseSink:
         for at, (key, stamp) in enumerate(every):
             assert isinstance(key, bytes), "a String column"
             assert isinstance(stamp, int), "an UInt64 column"
-            # An attribute may have several columns; a row has a value in one of them at most.
+            # An attribute may have several columns. A row has a value in at most one of
+            # them.
             values = {n: value for n, held in columns if (value := held[at]) is not None}
-            # Values from before the setting are those of other kinds, and in any form.
+            # Values older than the setting may have other kinds and any form.
             normal = normal_columns(self._settings.columns, values)
             rows.append(HeldRow(key, stamp, normal))
         return rows
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         server, self._server = self._server, None
         if server is not None:
             await server.close()
@@ -194,8 +196,8 @@ class ClickhouseSink:
             if rows:
                 await self._insert(rows, cells)
         except BaseException:
-            # It may have inserted all the same; so may a process that stood still, and is cancelled
-            # for it. What it is told is that, whether the server is there for the look or not.
+            # The insert may have happened after all, also if this process was paused and
+            # cancelled. Raise its error, whether the check of the floors succeeds or not.
             with suppress(Unavailable, ClickhouseRefused):
                 await self._look_for_floors(rows, new)
             raise
@@ -206,11 +208,11 @@ class ClickhouseSink:
         return refused
 
     async def _look_for_floors(self, rows: Sequence[SinkRow], new: Sequence[Floor]) -> None:
-        """Mark those of the rows just inserted that another process's floors say are old."""
+        """Mark rows just inserted as deleted if floors of another process say that they are old."""
         if not await self._read_floors(new):
             return
-        # Just below the floor, for the page may have a row of this key, which is as of the floor.
-        # Where that is the row's own stamp, the later insert counts.
+        # Use a stamp just below the floor: the page may have a row of this key with the
+        # floor's stamp. If it is the row's own stamp, the later insert counts.
         ended = [
             SinkRow(row.key, row.key_bytes, self._floors.at(row.key_bytes) - 1, None, "delete")
             for row in rows
@@ -248,7 +250,7 @@ class ClickhouseSink:
         await self._asked().insert(f"INSERT INTO {table} ({columns})", encoded(block))
 
     async def _read_floors(self, own: Sequence[Floor] = ()) -> bool:
-        """Read the floors if others have added some. True if so. ``own`` were added just now."""
+        """Read the floors if other processes added some. True if so. ``own`` were just added."""
         covers = statements.covers(self._view)
         counted = await self._asked().rows(f"SELECT count() AS count FROM {covers}")
         count = int(counted["count"][0] or 0)
@@ -259,12 +261,12 @@ class ClickhouseSink:
         found = await self._asked().rows(f"SELECT begin, until, stamp FROM {covers}")
         every = zip(*(found.get(name, []) for name in ("begin", "until", "stamp")), strict=True)
         self._floors = Floors([Floor(*floor) for floor in every])
-        # What was added between the two queries is read once more.
+        # Floors added between the two queries are read again next time.
         self._floors_count = count
         return True
 
     async def _read_columns(self) -> None:
-        """Take the columns that there are, in the server's order, and what is noted of them."""
+        """Read the existing columns in the server's order, with their notes."""
         notes = _texts(await self._asked().rows(statements.noted(self._view)))
         there = _texts(await self._asked().rows(statements.columns(self._view)))["name"]
         layout = self._new_layout()
@@ -279,7 +281,7 @@ class ClickhouseSink:
         self._layout = layout
 
     async def _know_table(self) -> None:
-        """Note the key; refuse tables that are behind another table's view."""
+        """Check or store the key. Refuse tables that belong to another table's view."""
         notes = _texts(await self._asked().rows(statements.noted(self._view)))
         every = zip(
             notes.get("place", ()), notes.get("kind", ()), notes.get("name", ()), strict=True
@@ -312,7 +314,7 @@ class ClickhouseSink:
             await self._add_columns(cells)
             await self._show()
             if self._missing(cells):
-                raise Unavailable(f"{self._view}: columns that were just added are not there.")
+                raise Unavailable(f"{self._view}: columns that were just added are missing.")
         elif mixed and presentation.inexact(cells, mixed) - self._large:
             await self._show(presentation.inexact(cells, mixed))
 
@@ -323,11 +325,11 @@ class ClickhouseSink:
         added = [self._layout.add(seen) for seen in self._missing(cells)]
         await self._note([(column.place, column.kind, column.name) for column in added])
         for column in added:
-            with _suppressed(_TAKEN):  # Another process was faster with the same.
+            with _suppressed(_TAKEN):  # Another process added it first.
                 await self._asked().run(statements.add_column(self._view, column))
 
     async def _show(self, larger: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        """Make the view anew, until it has every column there is."""
+        """Replace the view until it has every existing column."""
         for _ in range(ATTEMPTS):
             await self._read_columns()
             layout = self._layout
@@ -345,10 +347,12 @@ class ClickhouseSink:
             await self._read_columns()
             if list(layout) == list(self._layout):
                 return
-        raise Unavailable(f"{self._view}: other processes make its view all the time.")
+        raise Unavailable(
+            f"{self._view}: other processes replaced the view {ATTEMPTS} times meanwhile."
+        )
 
     async def _replace_view(self, layout: Layout) -> None:
-        """Exchange the view; nobody who asks meanwhile finds none, in versions without REPLACE."""
+        """Exchange the view by a rename, for versions without REPLACE. It is never missing."""
         mark = secrets.token_hex(4)
         new, old = f"{self._view}__new_{mark}", f"{self._view}__old_{mark}"
         attributes = presentation.shown(layout, self._large)
@@ -365,7 +369,7 @@ class ClickhouseSink:
         await server.run(f"DROP TABLE IF EXISTS {quoted(old)}")
 
     async def _make_database(self) -> None:
-        # A query that names a database which is missing is refused, so this one names another.
+        # A query in a missing database fails, so this one runs in another.
         elsewhere = {"database": "system"}
         name = self._settings.database
         found = await self._asked().run(
@@ -377,18 +381,18 @@ class ClickhouseSink:
             )
 
     async def _check_types(self) -> None:
-        """Refuse declared types that the server does not have, before anything is made of them."""
+        """Refuse declared types that the server lacks, before any column is made."""
         for name, declared in self._settings.columns.items():
             try:
                 await self._asked().run(statements.knows_type(declared))
             except ClickhouseRefused as error:
                 raise SettingsRefused(
-                    f"`columns` declares {server_type(declared)} for {name!r}, and the server "
+                    f"`columns` declares {server_type(declared)} for {name!r}, but the server "
                     f"does not have it: {error}"
                 ) from error
 
     async def _table_settings(self) -> str:
-        """Return the settings that make an insert durable, where the server knows them."""
+        """Return settings that make an insert durable, if the server supports them."""
         text = (await self._asked().run("SELECT version()")).decode()
         version = tuple(int(part) for part in text.strip().split(".")[:2])
         return " SETTINGS fsync_after_insert = 1" if version >= _FSYNC_SINCE else ""
@@ -400,7 +404,7 @@ class ClickhouseSink:
 
 @contextmanager
 def _suppressed(codes: Set[int]) -> Iterator[None]:
-    """Take refusals with one of these codes for success."""
+    """Treat errors with one of these codes as success."""
     try:
         yield
     except ClickhouseRefused as error:

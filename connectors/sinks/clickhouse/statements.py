@@ -1,11 +1,11 @@
-"""The SQL that the ClickHouse sink says, as every version since 18.16 reads it. Pure text.
+"""The SQL of the ClickHouse sink, valid in every version since 18.16. Pure text.
 
-Bytes are written as ``unhex('...')`` and names consist of letters, digits and underscores, so that
-nothing depends on how a version escapes what stands between quotes.
+Bytes are written as ``unhex('...')``, and names consist of letters, digits and
+underscores. So nothing depends on how a version escapes quoted text.
 
-Of two processes that meet an attribute at the same time neither can be the first, for there are no
-transactions. So the columns of NAME__rows are called by attribute and kind alone (``NAMING``), and
-what each holds is noted in NAME__columns, the same by whoever notes it. People see the view.
+There are no transactions, so two processes may meet a new attribute at the same time.
+Therefore the columns of NAME__rows are named by attribute and kind alone (``NAMING``).
+NAME__columns stores what each holds, the same from any process. People use the view.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TYPES: Mapping[Kind, str] = {
     "binary": "Nullable(String)",
 }
 _KEY_KINDS = {schema.INTEGER: "integer", schema.STRING: "text", schema.BINARY: "binary"}
-# A column's file is called like the column, other bytes than letters' and digits' as %XX.
+# A column's file has the column's name. Bytes other than letters and digits are %XX.
 _FILE_NAME_MAX = 160
 
 
@@ -68,12 +68,12 @@ def quoted(name: str) -> str:
 
 
 def fit(name: str) -> str:
-    """Return a name with nothing to escape in it. A point would begin a nested structure."""
+    """Return a name without characters to escape. A point would begin a nested structure."""
     return re.sub(r"\W", "_", name)
 
 
 def NAMING(name: str, kind: str) -> Iterator[str]:
-    """Give the one name that a column can have: no two attributes or kinds have the same."""
+    """Yield the one possible name of a column. Names differ by attribute and kind."""
     plain = fit(name)
     if plain != name or len(quote(plain)) > _FILE_NAME_MAX:
         while len(quote(plain)) > _FILE_NAME_MAX:
@@ -83,9 +83,9 @@ def NAMING(name: str, kind: str) -> Iterator[str]:
 
 
 def labels(layout: Layout, table: TableShape, attributes: Iterable[Shown]) -> list[str]:
-    """Return what people see columns called: keys, then attributes, each name once.
+    """Return the column names of the view: keys, then attributes, each name once.
 
-    None of them is called like a column behind the view: in ClickHouse a query's own names hide
+    No name is that of a column behind the view: in ClickHouse a query's own names hide
     those of the table, also in its conditions.
     """
     taken = {KEY, STAMP, DELETED, *layout.keys, *(column.place for column in layout)}
@@ -113,12 +113,12 @@ def key_type(kind: int) -> str:
 
 
 def notes(view: str) -> str:
-    """Return the table that notes what each column behind a view holds."""
+    """Return the table that stores what each column behind a view holds."""
     return quoted(f"{view}__columns")
 
 
 def key_notes(layout: Layout, table: TableShape) -> list[tuple[str, str, str]]:
-    """Return what is noted of each key column: what it is called, its kind, its name."""
+    """Return the notes of each key column: column, kind, name."""
     return [
         (place, f"key {_KEY_KINDS[column.type]}", column.name)
         for place, column in zip(layout.keys, table.key, strict=True)
@@ -126,7 +126,7 @@ def key_notes(layout: Layout, table: TableShape) -> list[tuple[str, str, str]]:
 
 
 def create(view: str, layout: Layout, table: TableShape, *, settings: str) -> list[str]:
-    """Return what makes the tables of one of ours, where they are missing."""
+    """Return statements that create the tables of a view if they are missing."""
     keys = ", ".join(
         f"{quoted(place)} {key_type(column.type)}"
         for place, column in zip(layout.keys, table.key, strict=True)
@@ -144,7 +144,7 @@ def create(view: str, layout: Layout, table: TableShape, *, settings: str) -> li
 
 
 def columns(view: str) -> str:
-    """Return what tells of the columns there are, in their order."""
+    """Return the query for the existing columns, in order."""
     return (
         "SELECT name FROM system.columns"
         f" WHERE database = currentDatabase() AND table = '{view}__rows'"
@@ -152,7 +152,7 @@ def columns(view: str) -> str:
 
 
 def noted(view: str) -> str:
-    """Return what tells what columns hold."""
+    """Return the query for what columns hold."""
     return f"SELECT DISTINCT place, kind, name FROM {notes(view)} ORDER BY place, kind, name"
 
 
@@ -163,17 +163,17 @@ def column_type(kind: Kind) -> str:
 
 
 def knows_type(declared: LogicalType) -> str:
-    """Return what a server refuses that does not have a type."""
+    """Return a query that fails on a server that lacks a type."""
     return f"SELECT toTypeName(CAST(NULL AS {column_type(declared.kind)}))"
 
 
 def add_column(view: str, column: TargetColumn) -> str:
-    """Return what adds a column of an attribute."""
+    """Return the statement that adds a column of an attribute."""
     return f"ALTER TABLE {rows(view)} ADD COLUMN {quoted(column.place)} {column_type(column.kind)}"
 
 
 def end_rows(view: str, layout: Layout, table: TableShape, floor: Floor) -> str:
-    """Return what marks the living rows below a floor as deleted."""
+    """Return the statement that marks the living rows below a floor as deleted."""
     keys = ", ".join([KEY, *map(quoted, layout.keys)])
     within = _within(layout, table, floor.begin, floor.end)
     return (
@@ -186,7 +186,7 @@ def end_rows(view: str, layout: Layout, table: TableShape, floor: Floor) -> str:
 def held(
     view: str, layout: Layout, table: TableShape, begin: bytes, end: bytes, *, limit: int
 ) -> str:
-    """Return what reads living rows in order."""
+    """Return the query for living rows in key order."""
     wanted = ", ".join([KEY, STAMP, *(quoted(column.place) for column in layout)])
     return (
         f"SELECT {wanted} FROM {rows(view)} FINAL WHERE {_within(layout, table, begin, end)}"
@@ -195,7 +195,7 @@ def held(
 
 
 def large(view: str, column: TargetColumn) -> str:
-    """Return what counts one integer that is no double, where there is one."""
+    """Return a query that counts 1 if some integer has no exact double."""
     place = quoted(column.place)
     return (
         f"SELECT count() AS found FROM (SELECT 1 FROM {rows(view)}"
@@ -204,7 +204,7 @@ def large(view: str, column: TargetColumn) -> str:
 
 
 def view(name: str, of: str, layout: Layout, table: TableShape, attributes: Sequence[Shown]) -> str:
-    """Return what makes a view, called ``name``, of the living rows of the table ``of``."""
+    """Return the statement that creates the view ``name`` of the living rows of ``of``."""
     values = [*map(quoted, layout.keys), *map(_shown, attributes)]
     seen_as = map(quoted, labels(layout, table, attributes))
     wanted = ", ".join(f"{value} AS {label}" for value, label in zip(values, seen_as, strict=True))
@@ -214,7 +214,7 @@ def view(name: str, of: str, layout: Layout, table: TableShape, attributes: Sequ
 
 
 def _within(layout: Layout, table: TableShape, begin: bytes, end: bytes) -> str:
-    """Return the condition for a range of keys, with what the table's order can make use of."""
+    """Return the condition for a range of keys, also in terms of the table's sort order."""
     first, kind = quoted(layout.keys[0]), table.key[0].type
     parts = [f"{KEY} >= {_bytes(begin)}"]
     parts += [f"{first} >= {bound}" for bound in _first_column(begin, kind)]
@@ -225,11 +225,11 @@ def _within(layout: Layout, table: TableShape, begin: bytes, end: bytes) -> str:
 
 
 def _first_column(bound: bytes, kind: int) -> Sequence[str]:
-    """Return the first column of an encoded key as a literal, if it has one of its type."""
+    """Return the first column of an encoded key as a literal if it has the column's type."""
     try:
         value = variant.decode(key_order.decode(bound)[0])
     except (ValueError, IndexError, Rejected):
-        return []  # A border of shards need not be a key.
+        return []  # A border between shards need not be a key.
     if isinstance(value, int):
         return [f"toInt64('{value}')"] if kind == schema.INTEGER else []
     assert isinstance(value, str | bytes), "a key's column"

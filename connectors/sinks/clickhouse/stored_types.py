@@ -1,8 +1,7 @@
-"""Values as they stand in the server's columns; those of declared types are integers there.
+"""Values as the server's columns store them. Declared types are integers there.
 
-Decimal(p, s)            the number without its point
-Date, Date32             days since 1970-01-01
-DateTime, DateTime64(n)  seconds since 1970, or so many digits of them; shown in UTC
+Decimal(p, s)            the number without its point Date, Date32             days since
+1970-01-01 DateTime, DateTime64(n)  seconds since 1970, or n digits of them; shown in UTC
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WORDS: Mapping[str, str] = {
     "datetime": "datetime32",
     "datetime64": "datetime64",
 }
-"""The server's words in lower case, and ours."""
+"""The server's type names in lower case, and ours."""
 
 _NAMES = {"date16": "Date", "date32": "Date32", "datetime32": "DateTime('UTC')"}
 _DAYS_BEFORE_1970 = date(1970, 1, 1).toordinal()
@@ -43,7 +42,7 @@ _WIDTHS = (("Date32", 4), ("DateTime64", 8), ("DateTime", 4), ("Date", 2))
 
 
 def server_type(declared: LogicalType) -> str:
-    """Return the type's name, as the server writes it."""
+    """Return the type's name as the server writes it."""
     if declared.word == "decimal":
         return f"Decimal({declared.precision}, {declared.scale})"
     if declared.word == "datetime64":
@@ -52,9 +51,9 @@ def server_type(declared: LogicalType) -> str:
 
 
 def width(kind: str) -> tuple[int, bool] | None:
-    """Return how many bytes a value of a server's type has, and whether it has a sign.
+    """Return the size of a value in bytes and whether it is signed, by the server's type.
 
-    None for other types than those here.
+    Return None for types other than those above.
     """
     decimal = _DECIMAL.match(kind)
     if decimal is not None:
@@ -67,7 +66,7 @@ def width(kind: str) -> tuple[int, bool] | None:
 
 
 def stored_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
-    """Return an attribute's values as they are written."""
+    """Return an attribute's values as they are written to the server."""
     declared = seen[1]
     return [
         _integer(declared, value)
@@ -78,14 +77,14 @@ def stored_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
 
 
 def held_value(column: TargetColumn, stored: Scalar | None) -> Scalar | None:
-    """Return the value of rowtide that was written as ``stored``."""
+    """Return rowtide's value of a ``stored`` value."""
     if stored is None:
         return None
     if column.kind == "boolean":
         return bool(stored)
     declared = type_of_kind(column.kind)
     if declared is not None:
-        assert isinstance(stored, int), "types of ours are integers"
+        assert isinstance(stored, int), "declared types are integers"
         return plain_value(_value(declared, stored))
     return stored.decode() if column.kind == "text" and isinstance(stored, bytes) else stored
 
@@ -108,5 +107,5 @@ def _value(declared: LogicalType, integer: int) -> LogicalValue:
 
 
 def _tick(declared: LogicalType) -> timedelta:
-    """Return how long the least step of a type is."""
+    """Return the smallest step of a type."""
     return timedelta(microseconds=10 ** (FRACTION_MAX - declared.scale))

@@ -1,4 +1,4 @@
-"""Rows as Arrow tables and back: the one form in which DuckDB, Delta and Parquet take them."""
+"""Rows as Arrow tables and back, for DuckDB, Delta and Parquet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def key_types(table: TableShape) -> list[Any]:
 
 
 def arrow_rows(rows: Sequence[SinkRow], cells: Cells, layout: Layout, table: TableShape) -> Any:
-    """Return rows as a table: our own columns, the key's, and each attribute that they have."""
+    """Return rows as a table: our own columns, those of the key, and the attributes."""
     columns: dict[str, Any] = {
         KEY: pa.array([row.key_bytes for row in rows], pa.binary()),
         STAMP: pa.array([row.stamp for row in rows], pa.int64()),
@@ -66,7 +66,7 @@ def arrow_rows(rows: Sequence[SinkRow], cells: Cells, layout: Layout, table: Tab
 
 
 def held_rows(found: Any, layout: Layout) -> list[HeldRow]:
-    """Return what was read from a target as rows, in the order in which they stand."""
+    """Return the rows read from a target, in their order."""
     places = set(found.column_names)
     columns = [
         (column.name, found[column.place].to_pylist())

@@ -1,6 +1,6 @@
-"""A sink whose target is a library that blocks: its calls are made in one thread.
+"""A sink whose target is a blocking library: all calls are made in one thread.
 
-What a kind of sink adds is how the rows are kept (``BlockingRows``), and what is due after commits.
+A kind of sink adds how rows are stored (``BlockingRows``), and what to do after commits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class BlockingRows(Protocol):
-    """One table's rows at one place. Every method belongs to one thread, and may be repeated."""
+    """One table's rows at one place. All methods run in one thread and may be repeated."""
 
     def open(self) -> None: ...
 
@@ -39,10 +39,10 @@ class BlockingRows(Protocol):
 
 
 class BlockingSink:
-    """The sink of the rows that ``make`` gives for a table.
+    """The sink of the rows that ``make`` returns for a table.
 
-    ``after`` is called in the thread after each commit, before it is told to those who wait.
-    ``types`` are those that ``make``'s rows convert attributes to.
+    ``after`` runs in the thread after each commit, before the callers get the result.
+    ``types`` are the declared types to which ``make``'s rows convert attributes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BlockingSink:
         self._thread: ThreadPoolExecutor | None = None
 
     async def open(self, table: TableShape) -> None:
-        """Make what is missing at the target."""
+        """Create what is missing at the target."""
         await self.close()
         refuse_key_columns(self._types, table)
         rows = self._rows = self._make(table)
@@ -69,22 +69,22 @@ class BlockingSink:
         await self._in_thread(rows.open)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Commit a batch, with those that wait beside it."""
+        """Commit a batch together with other waiting batches."""
         return await self._gathering.apply(batch)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return the columns as they are, with declared types in one form of each value."""
+        """Return the columns, with values of declared types in their normal form."""
         return normal_columns(self._types, columns)
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return living rows in order."""
+        """Return living rows in key order."""
         rows = self._opened()
         found = await self._in_thread(lambda: rows.held(begin, end, limit))
-        # Values from before the setting are those of other kinds, and in any form.
+        # Values older than the setting may have other kinds and any form.
         return [row._replace(columns=normal_columns(self._types, row.columns)) for row in found]
 
     async def close(self) -> None:
-        """Finish what is being committed, and let go of the target."""
+        """Finish the running commit and release the target."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
@@ -107,7 +107,7 @@ class BlockingSink:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _submit(self, call: Callable[[], None]) -> None:
-        """Call something in the thread, unless it is closed; nobody waits for it."""
+        """Call something in the thread without waiting, unless the thread is closed."""
         if self._thread is not None:
             self._thread.submit(call)
 

@@ -1,8 +1,8 @@
-"""Batches that wait together are committed together.
+"""Batches that wait at the same time are committed together.
 
-Targets such as these take a thousand rows in little more time than one, and suffer from many small
-commits. While one commit is on its way the batches of other shards gather; the first of them takes
-all along. ``apply`` returns when the commit that held its batch has returned.
+These targets take a thousand rows in little more time than one, and many small commits
+slow them down. While one commit runs, batches of other shards gather. The first of them
+commits all. ``apply`` returns when the commit with its batch has returned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rowtide.connectors.sinks.columnar.settling import refusals_of
 __all__ = ["Commit", "Gathering", "Pace"]
 
 Commit = Callable[[Sequence[SinkBatch]], Awaitable[Sequence[Refused]]]
-"""Makes batches durable; returns the rows that the target will never take."""
+"""Makes batches durable and returns the rows that the target will never accept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Ticket:
 
 
 class Gathering:
-    """One line of commits; whoever comes to its head commits for all who wait."""
+    """A queue of commits. The caller at its head commits for all that wait."""
 
     def __init__(self, commit: Commit, pace: Pace = Pace()) -> None:
         self._commit = commit
@@ -57,7 +57,8 @@ class Gathering:
                     await self._until_due()
                     await self._commit_all()
         finally:
-            # Its caller gave up, or the commit failed: it hears so itself, and comes again.
+            # The caller was cancelled or its commit failed. It gets the error and
+            # retries.
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
                 self._look()
@@ -72,7 +73,7 @@ class Gathering:
                 async with asyncio.timeout(left_s):
                     await self._enough.wait()
             except TimeoutError:
-                pass  # Few have come; they have waited long enough.
+                pass  # Too few rows came, but they have waited long enough.
 
     async def _commit_all(self) -> None:
         tickets = list(self._waiting)

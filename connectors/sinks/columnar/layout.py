@@ -1,16 +1,17 @@
-"""Which column of a table elsewhere holds which attribute.
+"""The columns of a table at a target, and the attribute of each.
 
-Attributes come as they come: any name, and a value of another kind in every row. A column elsewhere
-has one name and one type for good. So an attribute has a column for each kind of value that it was
-ever seen with. No column is ever rewritten, and what is read back is exactly what was written; how
-people see an attribute of several kinds is another matter (``presentation.py``). Values are
-converted only where the settings declare an attribute's type, and without loss
-(``declared_types.py``). Such an attribute has a column of that type, beside those of other kinds.
+In rowtide an attribute may have any name, and a value of another kind in every row. A
+column at a target has one name and one type for good. So an attribute has a column for
+each kind of value that it ever had. No column is rewritten, and values are read back
+exactly as written. ``presentation.py`` decides how people see an attribute of several
+kinds. Values are converted only if the settings declare a type, and then without loss
+(``declared_types.py``). Such an attribute has a column of that type beside those of other
+kinds.
 
-A target says what its columns may be called (``Naming``). ``first_come`` is for those that can note
-a new column in the same step: the first kind takes the attribute's name, a later one is called
-NAME__KIND. Most engines compare names without case: of ``Total`` and ``total`` the second is called
-by its kind too.
+A target defines possible column names (``Naming``). ``first_come`` is for targets that
+can store a new column's meaning in the same step. The first kind takes the attribute's
+name, and a later one is NAME__KIND. Most engines ignore letter case: of ``Total`` and
+``total`` the second has its kind in its name too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
 ]
 
 Kind = str
-"""One of ``KINDS``, or that of a declared type, such as "decimal_10_2"."""
+"""One of ``KINDS``, or the kind of a declared type, such as "decimal_10_2"."""
 KINDS: Mapping[type, Kind] = {
     int: "integer",
     float: "double",
@@ -57,15 +58,15 @@ KINDS: Mapping[type, Kind] = {
 }
 
 Seen = tuple[str, type | LogicalType]
-"""An attribute and the type of a value that it was seen with, or the type declared for it."""
+"""An attribute and the type of a value of it, or its declared type."""
 Value = Scalar | LogicalValue | None
 Cells = dict[Seen, list[Value]]
-"""Values by attribute and type, one for each row; None where a row has none of that type."""
+"""Values by attribute and type, one per row. None if a row has none of that type."""
 
 NO_TYPES: DeclaredTypes = MappingProxyType({})
 
 Naming = Callable[[str, str], Iterator[str]]
-"""Gives what a column may be called, best first, for a name and a kind ("key" for the key's)."""
+"""Yields possible column names, best first, for a name and a kind ("key" for key columns)."""
 
 
 class TargetColumn(NamedTuple):
@@ -77,10 +78,10 @@ class TargetColumn(NamedTuple):
 
 
 class Layout:
-    """The columns of one table at its target: ``keys`` in the key's order, then attributes.
+    """The columns of one table at its target: ``keys`` in key order, then attributes.
 
-    ``own`` are the columns that are ours; ``fold`` makes names equal that are one name at the
-    target. The same table gives the same names for its keys every time.
+    ``own`` are rowtide's own columns. ``fold`` maps names to one value if they are the
+    same name at the target. The same table always gets the same key names.
     """
 
     def __init__(
@@ -104,16 +105,16 @@ class Layout:
         return len(self._columns)
 
     def find(self, seen: Seen) -> TargetColumn | None:
-        """Return the column for values of a type of an attribute, None where there is none yet."""
+        """Return the column for values of a type of an attribute, None if it does not exist yet."""
         return self._columns.get(seen)
 
     def hold(self, column: TargetColumn) -> None:
-        """Take note of a column that the target has."""
+        """Register a column that the target has."""
         self._taken.add(self._fold(column.place))
         self._columns[column.name, _type_of(column.kind)] = column
 
     def add(self, seen: Seen) -> TargetColumn:
-        """Name a column for values of a type of an attribute, and hold it."""
+        """Name a column for values of a type of an attribute, and register it."""
         name, kind = seen[0], kind_of(seen)
         column = TargetColumn(name, kind, self._take(name, kind))
         self._columns[seen] = column
@@ -131,7 +132,7 @@ _TYPES: Mapping[Kind, type] = {kind: python for python, kind in KINDS.items()}
 
 
 def kind_of(seen: Seen) -> Kind:
-    """Return the kind of the column that holds such values."""
+    """Return the kind of the column for such values."""
     kind = seen[1]
     return kind.kind if isinstance(kind, LogicalType) else KINDS[kind]
 
@@ -142,7 +143,7 @@ def is_kind(kind: str) -> bool:
 
 
 def cells_of(rows: Sequence[SinkRow], types: DeclaredTypes = NO_TYPES) -> Cells:
-    """Return the values of rows by attribute and type; those of a declared type fit it."""
+    """Return the values of rows by attribute and type. Values of declared types must fit."""
     cells: Cells = {}
     for place, row in enumerate(rows):
         if row.columns:
@@ -159,10 +160,10 @@ def cells_of(rows: Sequence[SinkRow], types: DeclaredTypes = NO_TYPES) -> Cells:
 def writable_rows(
     rows: Sequence[SinkRow], layout: Layout, columns_max: int, types: DeclaredTypes = NO_TYPES
 ) -> tuple[Sequence[SinkRow], Cells, list[Refused]]:
-    """Return the rows that the target can take, with their cells; refuse the others.
+    """Return the rows that the target can take, with their cells. Refuse the others.
 
-    Refused are values that do not fit their declared type, and rows that would need more columns
-    than ``columns_max``.
+    Refused are rows with values that do not fit their declared type, and rows that would
+    need more columns than ``columns_max``.
     """
     unfit = [(row, unfit_reason(row.columns or {}, types)) for row in rows] if types else []
     refused = [Refused(row, reason) for row, reason in unfit if reason]
@@ -176,7 +177,7 @@ def writable_rows(
     too_many = {place for seen in surplus for place in _places(cells[seen])}
     reason = (
         f"The table would need more than {columns_max} columns at the target (columns_max): "
-        f"it has {len(layout)}, and this row brings others, such as {surplus[0][0]!r}."
+        f"it has {len(layout)}, and this row needs others, such as {surplus[0][0]!r}."
     )
     kept = [row for place, row in enumerate(rows) if place not in too_many]
     refused += [Refused(rows[place], reason) for place in sorted(too_many)]
@@ -194,7 +195,7 @@ def _places(values: Sequence[Value]) -> Iterator[int]:
 
 
 def first_come(fit: Callable[[str], str]) -> Naming:
-    """Return the naming after the attribute; ``fit`` makes of its name one the target takes."""
+    """Return a naming by attribute. ``fit`` makes a name acceptable to the target."""
 
     def candidates(name: str, kind: str) -> Iterator[str]:
         plain = fit(name)

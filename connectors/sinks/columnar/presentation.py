@@ -1,9 +1,9 @@
-"""How people see an attribute: one column each, whatever kinds of values it was seen with.
+"""How people see an attribute: one column, whatever kinds of values it has.
 
-An attribute of one kind is that column. Integers and doubles together are doubles, as long as
-every integer is one exactly; with a larger one among them, and in every other mixture, values
-are texts: no view shows a number that is not the one that was written. The columns behind a view
-keep every value as it came.
+An attribute of one kind is shown as it is. Integers and doubles together are shown as
+doubles if every integer is exact as a double. Otherwise, and in every other mixture,
+values are texts. So no view shows a number other than the one that was written. The
+columns behind a view keep every value as it was.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rowtide.connectors.sinks.columnar.layout import Cells, Layout, TargetColumn
 __all__ = ["EXACT_MAX", "Form", "Shown", "inexact", "mixed_numbers", "shown"]
 
 EXACT_MAX = 2**53
-"""Integers up to here, of either sign, are doubles exactly."""
+"""Integers up to here, of either sign, are exact as doubles."""
 
 Form = Literal["plain", "double", "text"]
 _NUMBERS = {"integer", "double"}
 
 
 class Shown(NamedTuple):
-    """An attribute in a view: the first value there is of its ``columns``."""
+    """An attribute in a view: the first value among its ``columns`` that is not NULL."""
 
     name: str
     form: Form
@@ -31,7 +31,7 @@ class Shown(NamedTuple):
 
 
 def shown(layout: Layout, large: Set[str]) -> list[Shown]:
-    """Return the attributes as they are shown; ``large`` names those with inexact integers."""
+    """Return how attributes are shown. ``large`` names those with inexact integers."""
     return [
         Shown(columns[0].name, _form(columns, columns[0].name in large), columns)
         for columns in _by_name(layout)
@@ -39,7 +39,7 @@ def shown(layout: Layout, large: Set[str]) -> list[Shown]:
 
 
 def mixed_numbers(layout: Layout) -> list[TargetColumn]:
-    """Return the integers' column of each attribute that has integers and doubles only."""
+    """Return the integer column of each attribute that has integers and doubles only."""
     return [
         column
         for columns in _by_name(layout)
@@ -50,7 +50,7 @@ def mixed_numbers(layout: Layout) -> list[TargetColumn]:
 
 
 def inexact(cells: Cells, names: Iterable[str]) -> set[str]:
-    """Return which of the attributes have an integer among the cells that is no double exactly."""
+    """Return the attributes that have an integer among the cells that no double equals."""
     found = set()
     for name in names:
         for value in cells.get((name, int), ()):

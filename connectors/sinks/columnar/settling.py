@@ -1,4 +1,4 @@
-"""Of batches to what a target is told: the newest row of each key, and what snapshots have said."""
+"""From batches to rows to write: the newest row of each key, and the floors of snapshots."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["floors_of", "refusals_of", "settled", "told"]
 
 
 def floors_of(batches: Iterable[SinkBatch]) -> list[Floor]:
-    """Return what the batches say of ranges."""
+    """Return the floors of the batches' ranges."""
     return [Floor(*batch.covers, batch.stamp) for batch in batches if batch.covers is not None]
 
 
 def told(batches: Iterable[SinkBatch]) -> list[SinkRow]:
-    """Return every row. One of a snapshot's page is as of the page's stamp, at least."""
+    """Return every row. A row of a snapshot's page has at least the page's stamp."""
     return [
         replace(row, stamp=batch.stamp)
         if batch.covers is not None and row.stamp < batch.stamp
@@ -28,7 +28,7 @@ def told(batches: Iterable[SinkBatch]) -> list[SinkRow]:
 
 
 def settled(batches: Iterable[SinkBatch], floors: Floors) -> list[SinkRow]:
-    """Return the newest row of each key, those left out that floors say are old."""
+    """Return the newest row of each key, without rows that are old by the floors."""
     newest: dict[bytes, SinkRow] = {}
     for row in told(batches):
         held = newest.get(row.key_bytes)

@@ -1,12 +1,13 @@
-"""One table's rows in a DuckDB file: everything here blocks, and belongs to one thread.
+"""One table's rows in a DuckDB file. All of it blocks and belongs to one thread.
 
-Behind the view with the table's name stands NAME__rows: a row for each key ever seen, deleted ones
+Behind the view with the table's name is NAME__rows: a row for each key, with deleted rows
 marked, so that a late update cannot bring one back. NAME__covers has the floors
-(``connectors/floors.py``). A batch is one transaction of both; new columns come before it.
+(``connectors/floors.py``). A batch is one transaction of both. New columns are added
+before it.
 
-DuckDB lets one process hold a file. ``close`` may be called at any time: the next call opens it
-again. Whoever wants to read meanwhile asks a copy (``copy``), which has the living rows alone, as a
-plain table.
+Only one process can open a DuckDB file. ``close`` may be called at any time: the next
+call opens the file again. Other readers use a copy (``copy``). It has only the living
+rows, as a plain table.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ __all__ = ["Database"]
 _OWN = (KEY, STAMP, DELETED)
 _STAGED = "_rowtide_batch"
 _BUSY = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.TransactionException)
-"""The file is held elsewhere, the disk or memory is full, another connection was faster."""
+"""Another process has the file, the disk or memory is full, or another connection was faster."""
 _BROKEN = (duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException)
-"""The file must be opened anew; what was committed is in it."""
+"""The file must be opened again. It has what was committed."""
 _KEY_KINDS = {schema.INTEGER: "key integer", schema.STRING: "key text", schema.BINARY: "key binary"}
 
 
 class Database:
-    """The rows of ``table`` in ``file``, shown as ``view``, with at most so many columns."""
+    """The rows of ``table`` in ``file``, shown as ``view``, with at most ``columns_max``
+    columns.
+    """
 
     def __init__(
         self,
@@ -73,21 +76,23 @@ class Database:
         self._layout = Layout(table, _OWN, statements.NAMING)
         self._floors = Floors()
         self._large: set[str] = set()
-        """Attributes of integers and doubles that have an integer which is no double."""
+        """Attributes of integers and doubles that have an integer which no double equals."""
 
     def open(self) -> None:
-        """Open the file, make what is missing. Raises Unavailable where another one holds it."""
+        """Open the file and create what is missing. Raises Unavailable if another process
+        has it.
+        """
         with self._opened():
             pass
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
-        """Apply batches in one transaction; when this returns it is on disk."""
+        """Apply batches in one transaction. When this returns, it is on disk."""
         with self._opened():
             new = floors_of(batches)
             floors = self._floors.raised(new) if new else self._floors
@@ -98,7 +103,7 @@ class Database:
         return refused
 
     def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
-        """Return living rows in order."""
+        """Return living rows in key order."""
         with self._opened():
             bounds = [begin, end] if end else [begin]
             query = statements.held(self._view, self._layout, bounded=bool(end))
@@ -110,7 +115,7 @@ class Database:
         ]
 
     def copy(self, target: Path) -> None:
-        """Write the living rows as a table to a file of its own, which is replaced as a whole."""
+        """Write the living rows as a table to another file, which is replaced as a whole."""
         staging = target.with_name(f".{target.name}.{secrets.token_hex(8)}.incoming")
         with self._opened():
             staging.unlink(missing_ok=True)
@@ -137,7 +142,7 @@ class Database:
                 self._read_rest()
 
     def _read_rest(self) -> None:
-        """Read what a writer needs to know besides, and show the columns there are."""
+        """Read what else a writer needs, and show the existing columns."""
         self._floors = Floors(self._stored_floors())
         self._large = set()
         for column in presentation.mixed_numbers(self._layout):
@@ -145,7 +150,7 @@ class Database:
         self._show()
 
     def _read_columns(self, layout: Layout) -> None:
-        """Take over the columns there are; refuse a file that has another table by this name."""
+        """Read the existing columns. Refuse a file with another table of this name."""
         rows = statements.names(self._view)[0]
         known = self._connection.execute(
             f"SELECT rows_table, name, kind, place FROM {statements.COLUMNS}"
@@ -194,10 +199,11 @@ class Database:
                 self._keep_floors(new, floors)
 
     def _widen(self, missing: Sequence[Seen]) -> None:
-        """Add columns where DuckDB's own log has nothing before them and nothing after.
+        """Add columns so that DuckDB's own log has nothing before and nothing after them.
 
-        A log with both rows and a new column is read wrongly after a kill: 2.0.0 loses a text that
-        was set where none was, releases before 1.5.6 end the process (duckdb/duckdb issue 25928).
+        A log with both rows and a new column is read wrongly after a kill. 2.0.0 loses a
+        text that was set on NULL, and releases before 1.5.6 end the process
+        (duckdb/duckdb issue 25928).
         """
         self._connection.execute("CHECKPOINT")
         with self._transaction():
@@ -217,7 +223,7 @@ class Database:
                 self._judge(column)
 
     def _judge(self, column: TargetColumn) -> None:
-        """See whether an attribute of integers and doubles has an integer that is no double."""
+        """Check whether an attribute of integers and doubles has an inexact integer."""
         rows, place = statements.names(self._view)[0], statements.quoted(column.place)
         limit = presentation.EXACT_MAX
         found = self._connection.execute(
@@ -258,7 +264,7 @@ class Database:
                     )
 
     def _stored_floors(self, *, below: Floor | None = None) -> list[Floor]:
-        """Return the floors there are, or those lower ones that overlap another."""
+        """Return the stored floors, or with ``below`` the lower ones that overlap it."""
         covers = statements.quoted(statements.names(self._view)[1])
         query = f"SELECT begin, until, stamp FROM {covers}"
         bounds: list[int | bytes] = []
@@ -278,7 +284,7 @@ class Database:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            # What is kept of columns in memory may be ahead of the file now: it is read anew.
+            # Columns in memory may be ahead of the file now, so they are read again.
             with suppress(duckdb.Error):
                 self._connection.execute("ROLLBACK")
             self.close()
@@ -286,7 +292,7 @@ class Database:
 
     @contextmanager
     def _opened(self) -> Iterator[None]:
-        """Hold the file open, also after a failure that closed it; translate what DuckDB raises."""
+        """Keep the file open in the block, and map DuckDB's errors. Open it if it is closed."""
         try:
             if self._connection is None:
                 self._connect()

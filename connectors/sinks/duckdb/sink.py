@@ -1,8 +1,9 @@
-"""A table's rows in a DuckDB file, for people who ask questions in SQL.
+"""A table's rows in a DuckDB file, for queries in SQL.
 
-DuckDB's calls block: they are made in one thread. While changes come the file is held, so that
-nobody else can open it, and let go when none has come for a moment. Every ``copy_every_s`` seconds
-in which something changed, the living rows are written to a second file, for people.
+DuckDB's calls block, so they are made in one thread. While changes arrive, the file is
+kept open and no other process can open it. It is closed when none has arrived for a
+moment. Every ``copy_every_s`` seconds with a change, the living rows are written to a
+second file, for people.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ __all__ = ["DuckdbSettings", "DuckdbSink", "make_sink"]
 
 _T = TypeVar("_T")
 COPY_SHARE = 10
-"""A copy that takes long is made less often: it may use one part in so many of the time."""
+"""Copies use at most this fraction of the time (1/N): a slow copy is made less often."""
 
 RELEASE_S = 1.0
-"""So long after the last change the file is let go: opening it costs some tens of milliseconds."""
+"""Pause after the last change before the file is closed. Opening it takes tens of milliseconds."""
 READ_S_MAX = 20.0
-"""How long a reader tries to get hold of the file between two changes of the writer."""
+"""How long a reader tries to open the file between two changes of the writer."""
 READ_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class DuckdbSettings:
-    """Where the rows go. An empty ``view`` is called like the table."""
+    """Where the rows go. An empty ``view`` takes the table's name."""
 
     file: Path
     copy_file: Path
@@ -48,9 +49,9 @@ class DuckdbSettings:
     copy_every_s: int = 60
     """0 makes no copies."""
     columns_max: int = 2000
-    """Rows that bring more are refused: a table of very many columns is slow in every query."""
+    """Rows that need more are refused: every query of a very wide table is slow."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """In which the view shows attributes; others as ``presentation`` says."""
+    """Types in which the view shows attributes. For others see ``presentation``."""
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> DuckdbSink:
@@ -70,7 +71,7 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> DuckdbSink:
 
 
 class DuckdbSink(BlockingSink):
-    """One table in one file. The file may have tables of other sinks of this process too."""
+    """One table in one file. Other sinks of this process may use the same file."""
 
     alone = True
 
@@ -85,23 +86,25 @@ class DuckdbSink(BlockingSink):
         self._copy_failure: Exception | None = None
 
     async def open_to_read(self, table: TableShape) -> None:
-        """Read what another process writes: the file is opened for each read, and let go after."""
+        """Read what another process writes. The file is opened for each read and then closed."""
         self._read_only = True
         await self.open(table)
 
     async def open(self, table: TableShape) -> None:
-        """Open the file, make what is missing. Raises Unavailable where another one holds it."""
+        """Open the file and create what is missing. Raises Unavailable if another process
+        has it.
+        """
         await self._patient(lambda: super(DuckdbSink, self).open(table))
         self._release_soon()
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return living rows in order."""
+        """Return living rows in key order."""
         found = await self._patient(lambda: super(DuckdbSink, self).held(begin, end, limit=limit))
         self._release_soon()
         return found
 
     async def close(self) -> None:
-        """Make the copy that is due, and let go of the file."""
+        """Make a copy that is due, and close the file."""
         copy, self._copy_timer = self._copy_timer, None
         release, self._release_timer = self._release_timer, None
         if release is not None:
@@ -127,7 +130,7 @@ class DuckdbSink(BlockingSink):
         return refused
 
     async def _patient(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Wait for the file where it is to be read only; a writer comes again by itself."""
+        """Wait for the file if it is only read. A writer is retried by the runtime."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (READ_S_MAX if self._read_only else 0)
         while True:
@@ -170,7 +173,7 @@ class DuckdbSink(BlockingSink):
         assert self._database is not None, "a commit comes first"
         try:
             self._copy()
-            # The file may have been let go before, and no later change would do it again.
+            # The file may have been closed before. No later change would close it again.
             self._database.close()
         except Exception as error:  # noqa: BLE001  Raised by the next batch.
             self._copy_failure = error

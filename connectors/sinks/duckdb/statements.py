@@ -1,4 +1,4 @@
-"""The SQL that the DuckDB sink says. Pure text; names are quoted here and nowhere else."""
+"""The SQL of the DuckDB sink. Pure text. Names are quoted only here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 COLUMNS = "_rowtide_columns"
-"""Which column holds what, of every table in the file."""
+"""The table of what each column holds, for every table in the file."""
 
 _TYPES: Mapping[Kind, str] = {
     "integer": "BIGINT",
@@ -48,11 +48,11 @@ def names(table: str) -> tuple[str, str]:
 
 
 NAMING = first_come(lambda name: name.replace("\0", "_"))
-"""Every other character may stand between quotes."""
+"""Every other character is allowed between quotes."""
 
 
 def create(view: str, layout: Layout, table: TableShape) -> list[str]:
-    """Return what makes the tables of one of ours, where they are missing."""
+    """Return statements that create the tables of a view if they are missing."""
     rows, covers = names(view)
     keys = "".join(
         f", {quoted(place)} {_KEY_TYPES[column.type]} NOT NULL"
@@ -69,15 +69,16 @@ def create(view: str, layout: Layout, table: TableShape) -> list[str]:
 
 
 def add_column(view: str, column: TargetColumn) -> str:
-    """Return what adds a column of an attribute."""
+    """Return the statement that adds a column of an attribute."""
     table = quoted(names(view)[0])
     return f"ALTER TABLE {table} ADD COLUMN {quoted(column.place)} {_TYPES[column.kind]}"
 
 
 def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str:
-    """Return what sets the staged rows, which have the columns ``places``, unless newer are held.
+    """Return the statement that writes the staged rows, with columns ``places``, unless
+    newer exist.
 
-    A row is whole: an attribute that it does not have has no value afterwards.
+    A row is whole: an attribute that it lacks is NULL afterwards.
     """
     table = quoted(names(view)[0])
     changing = [STAMP, DELETED, *(column.place for column in layout)]
@@ -94,7 +95,7 @@ def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str
 
 
 def end_rows(view: str, layout: Layout, *, bounded: bool) -> str:
-    """Return what marks rows below a stamp as deleted: parameters stamp, stamp, begin, end."""
+    """Return the statement that marks old rows as deleted: parameters stamp, stamp, begin, end."""
     nothing = "".join(f", {quoted(column.place)} = NULL" for column in layout)
     until = f" AND {KEY} < ?" if bounded else ""
     return (
@@ -104,7 +105,7 @@ def end_rows(view: str, layout: Layout, *, bounded: bool) -> str:
 
 
 def held(view: str, layout: Layout, *, bounded: bool) -> str:
-    """Return what reads living rows in order: parameters begin, then end where it is bounded."""
+    """Return the query for living rows in key order: parameters begin, and end if ``bounded``."""
     columns = ", ".join(quoted(place) for place in (KEY, STAMP, *(c.place for c in layout)))
     until = f" AND {KEY} < ?" if bounded else ""
     return (
@@ -114,7 +115,7 @@ def held(view: str, layout: Layout, *, bounded: bool) -> str:
 
 
 def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[str, str]) -> str:
-    """Return what makes the view of the living rows; ``types`` are those of some attributes."""
+    """Return the statement that creates the view of the living rows. ``types`` are by attribute."""
     shown = [_shown(attribute, types.get(attribute.name)) for attribute in attributes]
     columns = [*map(quoted, layout.keys), *shown]
     table = quoted(names(name)[0])
@@ -125,7 +126,7 @@ def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[
 
 
 def living(name: str, target: str) -> str:
-    """Return what copies the view, as it is now, into a table of the same name elsewhere."""
+    """Return the statement that copies the current view into a table of the same name."""
     return f"CREATE TABLE {target}.{quoted(name)} AS SELECT * FROM {quoted(name)}"
 
 
@@ -133,7 +134,7 @@ def _shown(attribute: Shown, of_type: str | None) -> str:
     name = quoted(attribute.columns[0].place)
     if attribute.form == "plain":
         return name if of_type is None else f"TRY_CAST({name} AS {of_type}) AS {name}"
-    # A mixture is cast from its digits, which are exact; a double may not be.
+    # A mixture is cast from its digits, which are exact. A double may be inexact.
     double = attribute.form == "double" and of_type is None
     values = ", ".join(map(_as_double if double else _as_text, attribute.columns))
     value = f"coalesce({values})"

@@ -1,6 +1,6 @@
 """Types in which a view shows attributes, as the settings declare them.
 
-The columns behind the view keep each value as it came; only what people see is cast.
+The columns behind the view keep each value as it was. Only the view casts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TYPE = re.compile(r"([A-Z]+)(?:\([0-9]{1,2}(?:, ?[0-9]{1,2})?\))?", re.IGNORECA
 
 
 def view_types(fields: Fields) -> dict[str, str]:
-    """Return types by attribute. Raises ``SettingsRefused`` for no type."""
+    """Return types by attribute. Raises ``SettingsRefused`` for a text that is no type."""
     found: dict[str, str] = {}
     for name in fields.names():
         text = fields.text(name)

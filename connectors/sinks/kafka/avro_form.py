@@ -1,16 +1,20 @@
-"""Keys and envelopes in Avro, in Confluent's wire format: a zero byte, the schema's id, the datum.
+"""Keys and envelopes in Avro, in Confluent's wire format: a zero byte, the schema's id,
+the datum.
 
-The schema lives in a registry under ``TOPIC-key`` and ``TOPIC-value``. Each column is a field that
-may be null, a union of every type that it has had, so no value changes on its way; a new column or
-type is a new version of the schema, which reads what all before it wrote. The registry's latest
-version is where the columns are known from after a restart, and in other processes.
+The schema is in a registry under ``TOPIC-key`` and ``TOPIC-value``. Each column is a
+nullable field: a union of every type that it has had, so no value changes on its way. A
+new column or type is a new version of the schema, which reads what all earlier versions
+wrote. After a restart, and in other processes, the columns are read from the registry's
+latest version.
 
-A union has one branch of each Avro type. A decimal is ``bytes`` there, a time and a timestamp are
-``long``: beside these a column can't have a binary value, an integer, or such a type with other
-digits. Settings that ask for both are refused, and so is a row whose value would need it.
+A union has one branch of each Avro type. A decimal is ``bytes`` there, and a time or
+timestamp is ``long``. So such a column can't also have a binary value, an integer, or
+such a type with other digits. Settings that ask for both are refused, and so is a row
+that would need both.
 
-Avro's names are letters, digits and underscores: any other character of a column's name is written
-``_uHHHH`` by its code points (UTF-16), and an underscore that would read as the begin of one too.
+Names in Avro are letters, digits and underscores. Any other character of a column's name
+is written ``_uHHHH`` by its code points (UTF-16). So is an underscore that would look
+like the start of one.
 """
 
 from __future__ import annotations
@@ -83,14 +87,14 @@ class AvroForm:
         self._fields: dict[str, str] = {}
         self._bases = {name: _base(made.kind) for name, made in columns.logical.items()}
         self._closed: dict[str, set[str]] = {}
-        """By column the kinds that its union can't have, for one of a logical type."""
+        """By column of a logical type: the kinds that its union can't have."""
 
     async def open(self) -> None:
-        """Learn the columns that are registered. Raises SettingsRefused for types that clash."""
+        """Read the registered columns. Raises SettingsRefused for types that conflict."""
         await self._merge_registered()
 
     def unfit(self, row: SinkRow) -> str:
-        """Return why a row can't be written, an empty text where it can."""
+        """Return why a row can't be written, an empty text if it can."""
         columns = row.columns or {}
         if reason := unfit_reason(columns, self.columns.logical):
             return reason
@@ -103,7 +107,7 @@ class AvroForm:
         return ""
 
     async def prepare(self, rows: Iterable[SinkRow]) -> None:
-        """Learn the columns of rows to come, and register what is new."""
+        """Learn the columns of the next rows, and register new ones."""
         async with self._registering:
             known = [(row.columns, self._fitting(row.before or {})) for row in rows]
             self.columns.learn([columns for both in known for columns in both])
@@ -122,7 +126,7 @@ class AvroForm:
         return self._value_writer.encoded(told)
 
     async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
-        """Return key and columns of a record; None: it was deleted."""
+        """Return key and columns of a record. Columns of None mean that it was deleted."""
         key_columns = _named(await self._decoded(key))
         after = (await self._decoded(value))["after"]
         if after is None:
@@ -131,12 +135,12 @@ class AvroForm:
         return key_columns, {n: v for n, v in found.items() if n not in key_columns}
 
     def expected(self, columns: RowColumns) -> RowColumns:
-        """Return columns as they are, with logical types in one form of each value."""
+        """Return columns with values of logical types in their normal form."""
         return normal_columns(self.columns.logical, columns)
 
     def _fitting(self, columns: RowColumns) -> RowColumns:
-        """Return the columns that can be written, of a row from before the change."""
-        if not self._closed:  # There is no logical type.
+        """Return the columns of an earlier row that can be written."""
+        if not self._closed:  # No column has a logical type.
             return columns
         found = fitting_columns(columns, self.columns.logical)
         return {
@@ -155,7 +159,7 @@ class AvroForm:
         }
 
     def _branch(self, name: str, value: Scalar) -> tuple[str, Scalar | LogicalValue]:
-        # Types are named, so that nothing is guessed: an integer also fits a double.
+        # Name the types, so that fastavro does not guess: an integer also fits a double.
         declared = self.columns.logical.get(name)
         if declared is None:
             return _BRANCH[type(value)], value
@@ -168,7 +172,7 @@ class AvroForm:
         self._close_branches()
 
     def _close_branches(self) -> None:
-        """Note which kinds the unions can't have. Raises SettingsRefused where one has both."""
+        """Note which kinds the unions can't have. Raises SettingsRefused if one has both."""
         closed: dict[str, set[str]] = {}
         for name, kinds in self.columns.types.items():
             for kind in kinds:
@@ -178,7 +182,7 @@ class AvroForm:
                 alike = [other for other in kinds if _base(other) == base]
                 if len(alike) > 1:
                     raise SettingsRefused(
-                        f"{self._subject}: the Avro field of {name!r} has the type {alike[0]}, and "
+                        f"{self._subject}: the Avro field of {name!r} has the type {alike[0]}, but "
                         f"`columns` asks for {alike[1]} beside it. Both are {base} in Avro, and a "
                         "union has one of each. Name another `topic`, or declare the type that "
                         "the field has."
@@ -231,7 +235,7 @@ class AvroForm:
 
 
 class _Writer:
-    """Writes data of one registered schema."""
+    """Writes values of one registered schema."""
 
     def __init__(self, schema_id: int, schema: dict[str, Any]) -> None:
         self._head = MAGIC + schema_id.to_bytes(ID_BYTES)
@@ -245,12 +249,12 @@ class _Writer:
 
 
 def avro_name(name: str) -> str:
-    """Return a name that Avro takes; two names never become one."""
+    """Return a name that is valid in Avro. Different names stay different."""
     return _FOREIGN.sub(lambda found: _escaped(found[0]), name)
 
 
 def column_name(field: str) -> str:
-    """Return the column that a field is named after."""
+    """Return the column of a field's name."""
 
     def plain(found: re.Match[str]) -> str:
         units = bytes.fromhex(found[0].replace("_u", ""))
@@ -280,7 +284,7 @@ def _branch_of(kind: str) -> str | dict[str, object]:
 
 
 def _base(kind: str) -> str:
-    """Return the Avro type in which values of a kind are."""
+    """Return the Avro type of values of a kind."""
     branch = _branch_of(kind)
     return branch if isinstance(branch, str) else str(branch["type"])
 
@@ -290,7 +294,7 @@ def _kind(branch: str | Mapping[str, Any]) -> str:
 
 
 def _known(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the columns that an envelope's schema has."""
+    """Return the columns of an envelope's schema."""
     try:
         [before] = [field for field in schema["fields"] if field["name"] == "before"]
         fields = before["type"][1]["fields"]

@@ -1,9 +1,9 @@
-"""Which columns a table has had so far, and the types of their values.
+"""The columns of a table so far, and the types of their values.
 
-rowtide's columns come as they come; a schema wants them named and typed. Columns and types are only
-ever added, never taken away, so a later schema reads what an earlier one wrote. Types stand in the
-order in which they were met. An attribute whose type the settings declare (``declared_types.py``)
-has the kind of that type, and its values teach nothing: they are converted to it.
+rowtide's columns vary by row, but a schema needs names and types. Columns and types are
+only added, never removed, so a later schema reads what an earlier one wrote. Types are in
+the order of their first use. If the settings declare the type of an attribute
+(``declared_types.py``), it has that kind and its values are converted to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["KEY_TYPES", "NOTHING", "TYPES", "Columns", "DeclaredColumns", "decla
 
 TYPES = ("boolean", "integer", "double", "string", "binary")
 WORDS = {word: word for word in ("decimal", "date", "time", "timestamp")}
-"""Of logical types, see ``declared_types.py``."""
+"""Words of logical types, see ``declared_types.py``."""
 KEY_TYPES = {schema.INTEGER: "integer", schema.STRING: "string", schema.BINARY: "binary"}
 _TYPE_OF: Mapping[type, str] = {
     bool: "boolean",
@@ -43,7 +43,7 @@ def type_of(value: Scalar) -> str:
 
 
 class DeclaredColumns(NamedTuple):
-    """The columns that settings declare: with a type of rowtide's values, or a logical one."""
+    """The columns that settings declare, with a plain type or a logical one."""
 
     plain: Mapping[str, str]
     logical: DeclaredTypes
@@ -73,7 +73,9 @@ def declared(fields: Fields) -> DeclaredColumns:
 
 
 class Columns:
-    """The attribute columns of one table. Raises SettingsRefused for a logical type of a key's."""
+    """The attribute columns of one table. Raises SettingsRefused for a logical type of a
+    key column.
+    """
 
     def __init__(self, table: TableShape, declared: DeclaredColumns = NOTHING) -> None:
         refuse_key_columns(declared.logical, table)
@@ -91,7 +93,7 @@ class Columns:
         rows: Iterable[Mapping[str, Scalar] | None],
         kind_of: Callable[[Scalar], str] = type_of,
     ) -> bool:
-        """Take over what rows show; return whether it is new."""
+        """Add the columns and types of rows. True if any is new."""
         types, before = self.types, self.version
         for columns in rows:
             for name, value in (columns or {}).items():
@@ -104,7 +106,7 @@ class Columns:
         return self.version != before
 
     def merge(self, known: Mapping[str, tuple[str, ...]]) -> None:
-        """Take over what another process has learned; its order of types stands first."""
+        """Add what another process has learned. Its order of types comes first."""
         for name, kinds in known.items():
             ours = self.types.get(name, ())
             both = (*kinds, *(kind for kind in ours if kind not in kinds))

@@ -1,10 +1,10 @@
-"""A row as Debezium's envelope says it: before, after, source, op, ts_ms.
+"""A row in Debezium's envelope: before, after, source, op, ts_ms.
 
-``op`` is ``r`` for a snapshot's row, ``d`` where there is no row any more, ``u`` for an update, and
-for a put ``u`` where the stream kept what was before it, else ``c``: whether there was a row is not
-known then. ``before`` are the original columns where the stream keeps them; a delete has at least
-the key, as Debezium's own of a table without old values. Values are rowtide's: a form turns them
-into bytes.
+``op`` is ``r`` for a snapshot's row, ``d`` for a deleted row and ``u`` for an update. For
+a put it is ``u`` if the stream kept the original row, otherwise ``c``: then it is unknown
+whether a row existed. ``before`` has the original columns if the stream keeps them. A
+delete has at least the key, like Debezium's own for a table without old values. Values
+are rowtide's; a form turns them into bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rowtide.core.values.variant import Scalar
 __all__ = ["NAME", "VERSION", "Names", "RowColumns", "after_of", "before_of", "envelope", "op_of"]
 
 NAME = "rowtide"
-"""What ``source.connector`` says."""
+"""Value of ``source.connector``."""
 VERSION = "1"
-"""Of what stands in ``source``."""
+"""Version of the fields of ``source``."""
 
 RowColumns = Mapping[str, Scalar]
 Source = dict[str, str | int | None]
@@ -29,7 +29,7 @@ Shaped = TypeVar("Shaped")
 
 
 class Names(NamedTuple):
-    """Debezium's words for where a row comes from: ``topic.prefix``, database and table."""
+    """Debezium's names for the origin of a row: ``topic.prefix``, database and table."""
 
     prefix: str
     instance: str
@@ -48,9 +48,9 @@ def envelope(
     shaped: Callable[[RowColumns | None], Shaped],
     fitting: Callable[[RowColumns], RowColumns] = lambda columns: columns,
 ) -> dict[str, Shaped | Source | str | int]:
-    """Return the envelope of a row; ``shaped`` gives the form that columns have in it.
+    """Return the envelope of a row. ``shaped`` converts columns to the form's.
 
-    ``fitting`` leaves out of ``before`` what the form can't write.
+    ``fitting`` removes from ``before`` what the form can't write.
     """
     before = before_of(row)
     return {
@@ -63,7 +63,7 @@ def envelope(
 
 
 def op_of(row: SinkRow) -> str:
-    """Return Debezium's letter for what was done."""
+    """Return Debezium's letter for the kind of change."""
     if row.columns is None or row.kind == DELETE:
         return "d"
     if row.kind == ROW:
@@ -81,12 +81,12 @@ def before_of(row: SinkRow) -> RowColumns | None:
 
 
 def after_of(row: SinkRow) -> RowColumns | None:
-    """Return the row after the change, None where there is none."""
+    """Return the row after the change, None if it was deleted."""
     return None if row.columns is None else {**dict(row.key), **row.columns}
 
 
 def _source(row: SinkRow, names: Names, shard: str) -> Source:
-    """Return where a row comes from."""
+    """Return the origin of a row."""
     return {
         "version": VERSION,
         "connector": NAME,

@@ -1,12 +1,14 @@
 """Keys and envelopes in JSON, as Kafka Connect's JsonConverter writes and reads them.
 
-Bytes are base64, and a double that JSON has no word for is the text NaN, Infinity or -Infinity.
-With schemas each message carries its own: every column known so far, of one type, null where the
-row lacks it. A column of several types is ``double`` for integers and doubles, as long as every
-integer is one exactly, and ``string`` otherwise: numbers and booleans as JSON has them, 7.0 as 7.
-A column of a declared logical type has that type, whatever it had before.
+Bytes are base64. A double that JSON lacks is the text NaN, Infinity or -Infinity. With
+schemas each message has its own schema: every column known so far, with one type, NULL if
+the row lacks it. A column of several types is ``double`` for integers and doubles if
+every integer is exact as a double. Otherwise it is ``string``, with numbers and booleans
+as in JSON, and 7.0 as 7. A column of a declared logical type has that type, whatever it
+had before.
 
-An envelope's text is put together from those of its parts: what ``envelope.py`` says of it holds.
+An envelope's text is joined from the texts of its parts. Its content follows
+``envelope.py``.
 """
 
 from __future__ import annotations
@@ -52,9 +54,9 @@ _CONNECT = {
     "binary": "bytes",
 }
 EXACT = 1 << 53
-"""Integers up to here are doubles exactly."""
+"""Integers up to here are exact as doubles."""
 GREAT = "great"
-"""Kept among a column's types: an integer that is no double exactly."""
+"""A type of a column: an integer that no double equals."""
 Json = str | int | float | bool | None
 
 
@@ -78,18 +80,18 @@ class JsonForm:
         self._schema = ""
         self._types: dict[str, str] = {}
         self._sources: dict[str, tuple[str, str]] = {}
-        """By shard what stands before ``ts_ms``, and between ``snapshot`` and ``sequence``."""
+        """By shard the text before ``ts_ms``, and between ``snapshot`` and ``sequence``."""
         self._key_schema = _dump(_record(f"{names.topic}.Key", columns.key, optional=()))
 
     async def open(self) -> None:
-        """Open nothing: what is known of columns stands in the marks."""
+        """Do nothing: the known columns are in the marks."""
 
     def unfit(self, row: SinkRow) -> str:
-        """Return why a row can't be written, an empty text where it can."""
+        """Return why a row can't be written, an empty text if it can."""
         return unfit_reason(row.columns or {}, self.columns.logical)
 
     async def prepare(self, rows: Iterable[SinkRow]) -> None:
-        """Learn the columns of rows to come."""
+        """Learn the columns of the next rows."""
         if self._schemas:
             self.columns.learn([c for row in rows for c in (row.columns, row.before)], _kind)
 
@@ -114,7 +116,7 @@ class JsonForm:
         return f'{{"schema":{self._schema},"payload":{payload}}}'.encode()
 
     async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
-        """Return key and columns of a record as ``expected`` gives them; None: it was deleted."""
+        """Return key and columns of a record, normalised. Columns of None: it was deleted."""
         key_payload, payload = json.loads(key), json.loads(value)
         schemas: Mapping[str, Mapping[str, object]] = {}
         if self._schemas:
@@ -135,7 +137,7 @@ class JsonForm:
         return key_columns, self.expected(found)
 
     def expected(self, columns: RowColumns) -> RowColumns:
-        """Return columns as they can be read back, by the types known now."""
+        """Return columns as they are read back, by the types known now."""
         if not self._schemas:
             return {name: _required(_plain(value)) for name, value in columns.items()}
         self._use_schema()
@@ -143,11 +145,11 @@ class JsonForm:
         return {name: _required(_as(normal[name], self._read_as(name))) for name in columns}
 
     def _read_as(self, name: str) -> str | None:
-        # The text of a logical value; one from before the setting is compared as a text too.
+        # Logical values are compared as texts, also those older than the setting.
         return "string" if name in self.columns.logical else self._types.get(name)
 
     def _source(self, row: SinkRow, shard: str) -> str:
-        """Return where a row comes from; only what varies by row is written anew."""
+        """Return the origin of a row. Only what varies by row is encoded again."""
         around = self._sources.get(shard)
         if around is None:
             names = self._names
@@ -212,7 +214,7 @@ def _field(name: str, kind: str, *, optional: bool) -> dict[str, object]:
 
 
 def _after_schemas(schema: Mapping[str, Any]) -> dict[str, Mapping[str, object]]:
-    """Return the schemas of a row's columns, by the schema of an envelope."""
+    """Return the schemas of a row's columns from the schema of an envelope."""
     [after] = [field for field in schema["fields"] if field["field"] == "after"]
     return {field["field"]: field for field in after["fields"]}
 
@@ -242,7 +244,7 @@ _SOURCE = _record("io.rowtide.connector.Source", _SOURCE_TYPES, optional=("seque
 
 
 def _kind(value: Scalar) -> str:
-    """Return a value's type as JSON can tell it."""
+    """Return the type of a value in JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return "string"
     if isinstance(value, int) and abs(value) > EXACT:
@@ -251,9 +253,9 @@ def _kind(value: Scalar) -> str:
 
 
 def _one(kinds: Sequence[str]) -> str:
-    """Return the one type for a column that has had these.
+    """Return the one type of a column that has had ``kinds``.
 
-    A logical type that is not declared any more counts as a string: it was made of texts.
+    A logical type that is no longer declared counts as a string: it was made of texts.
     """
     met = {kind if kind in _CONNECT or kind == GREAT else "string" for kind in kinds}
     if met <= {"integer", GREAT}:
@@ -284,14 +286,14 @@ def _not_finite(value: float) -> str:
 
 
 def _as(value: Json | bytes, kind: str | None) -> Json:
-    """Return a value as a column's type tells it."""
+    """Return a value in a column's type."""
     if value is None:
         return None
     plain = _plain(value)
     if kind == "double" and isinstance(plain, int):
         return float(plain)
     if kind == "string" and not isinstance(plain, str):
-        # A number looks the same whether it was an integer or a double in an earlier message.
+        # A number has one text, whether an earlier message had it as integer or double.
         if isinstance(plain, float) and plain.is_integer() and abs(plain) <= EXACT:
             return str(int(plain))
         return json.dumps(plain)
@@ -299,5 +301,5 @@ def _as(value: Json | bytes, kind: str | None) -> Json:
 
 
 def _required(value: Json) -> Scalar:
-    assert value is not None, "a column that is there has a value"
+    assert value is not None, "an existing column has a value"
     return value

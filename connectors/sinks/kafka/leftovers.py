@@ -1,8 +1,8 @@
-"""What a topic has from before a snapshot, and the snapshot has not: rows whose end nobody told.
+"""Rows that a topic has from before a snapshot and that no change deleted.
 
-A topic that was empty when its first snapshot began has none. Any other is read once as a shard's
-snapshot begins, or goes on in another process; the keys that live in it are in memory until the
-next one.
+A topic that was empty when its first snapshot began has none. Any other topic is read
+once when a shard's snapshot begins, or when it continues in another process. Its living
+keys are in memory until the next snapshot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Leftovers"]
 
 
 class Leftovers:
-    """The keys that one shard's pages are held against."""
+    """The keys of the topic, for comparison with one shard's pages."""
 
     def __init__(self, columns: Sequence[KeyColumn], rows: TopicRows) -> None:
         self._columns = columns
@@ -31,7 +31,7 @@ class Leftovers:
         self._keys: list[bytes] = []
 
     async def gone(self, page: SinkBatch) -> list[SinkRow]:
-        """Return as deleted what the topic has in a page's range, older than it, and it lacks."""
+        """Return deletes of the topic's older rows in a page's range that the page lacks."""
         assert page.covers is not None, "a page"
         begin, end = page.covers
         if self._at is None or begin < self._at:

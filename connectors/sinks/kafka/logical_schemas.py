@@ -1,4 +1,4 @@
-"""Logical types as Connect's schemas and Avro's have them.
+"""Logical types in the schemas of Connect and Avro.
 
     declared     Connect, JSON with schemas                  Avro
     decimal      org.apache.kafka.connect.data.Decimal       bytes, decimal
@@ -6,9 +6,9 @@
     time         io.debezium.time.MicroTime                  long, time-micros
     timestamp    io.debezium.time.MicroTimestamp             long, timestamp-micros
 
-An Avro type has Connect's name beside Avro's, for readers in Kafka Connect. A date is
-``org.apache.kafka.connect.data.Date`` there: Confluent's AvroConverter makes one of each Avro date,
-and refuses a schema in which it has another name. Both names stand for days since 1970-01-01.
+An Avro type also has Connect's name, for readers in Kafka Connect. A date is
+``org.apache.kafka.connect.data.Date`` there: Confluent's AvroConverter makes one of each
+Avro date, and refuses a schema with another name. Both names mean days since 1970-01-01.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DAY_FIRST = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_MIDNIGHT = datetime(1970, 1, 1)  # noqa: DTZ001  # A time of a day has no zone.
+_MIDNIGHT = datetime(1970, 1, 1)  # noqa: DTZ001  # noqa: DTZ001  # A time of a day has no zone.
 
 
 class _Names(NamedTuple):
-    """How one type is called. ``type`` and ``name`` are Connect's; the others Avro's."""
+    """The names of one type. ``type`` and ``name`` are Connect's; the others are Avro's."""
 
     type: str
     name: str
@@ -77,7 +77,7 @@ def connect_payload(value: LogicalValue) -> str | int:
 
 
 def connect_value(schema: Mapping[str, Any], payload: Any) -> Scalar:
-    """Return the plain value of a payload whose schema may be one of a logical type."""
+    """Return the plain value of a payload. Its schema may be of a logical type."""
     names = {names.name: word for word, names in _NAMES.items()}
     word = names.get(schema.get("name", ""))
     if word is None:
@@ -102,7 +102,7 @@ def avro_branch(declared: LogicalType) -> dict[str, object]:
 
 
 def avro_kind(branch: Mapping[str, Any]) -> str:
-    """Return the kind of a type (``LogicalType.kind``) by its branch. Raises ``KeyError``."""
+    """Return the kind of a type (``LogicalType.kind``) from its branch. Raises ``KeyError``."""
     word = _WORD_OF_AVRO[branch["logicalType"]]
     return LogicalType(word, branch.get("precision", 0), branch.get("scale", 0)).kind
 
@@ -123,7 +123,7 @@ def _logical_value(word: str, schema: Mapping[str, Any], payload: Any) -> Logica
 
 
 def _unscaled(value: Decimal) -> bytes:
-    """Return a decimal's digits as the shortest two's complement, as Java's BigInteger has it."""
+    """Return a decimal's digits as the shortest two's complement, like Java's BigInteger."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits))) * (-1 if sign else 1)
     bits = (~number if number < 0 else number).bit_length()
@@ -131,5 +131,5 @@ def _unscaled(value: Decimal) -> bytes:
 
 
 def _required(value: Scalar | None) -> Scalar:
-    assert value is not None, "a payload that is there has a value"
+    assert value is not None, "a payload that is not NULL has a value"
     return value

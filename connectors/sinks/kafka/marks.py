@@ -1,15 +1,15 @@
-"""How far each shard's changes stand in the topic: what makes a repetition no repetition.
+"""How far each shard is in the topic, so that repetitions can be dropped.
 
-A mark is written in the transaction of the rows that it stands for, to a compacted topic of its
-own, one record per shard. A change is told by its place in the shard's log, a page of a snapshot by
-its stamp and where it ends; what is not above the mark stands in the topic already. Rows without a
-place (-1, in no page) come out of their turn and are always new.
+A mark is written in the transaction of its rows, to a compacted topic of marks with one
+record per shard. A change is identified by its position in the shard's log, and a page of
+a snapshot by its stamp and its end. The topic already has what is not above the mark.
+Rows without a position (-1, outside a page) come out of turn and are always new.
 
-A row that the topic did not take is above no mark, and perhaps not parked yet either: the mark of
-its batch names it, so that it is refused again where the batch comes again.
+A refused row is not in the topic and may not be parked yet. The mark of its batch names
+it, so that it is refused again if the batch is repeated.
 
-The value is JSON: ``sequence``, ``page`` ([stamp, end in hex]), ``columns`` (name: types) and
-``refused`` (key in hex: sequence number).
+The value is JSON: ``sequence``, ``page`` ([stamp, end in hex]), ``columns`` (name: types)
+and ``refused`` (key in hex: sequence number).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rowtide.stream.log.kafka.fetch import FetchPartition
 __all__ = ["MARKS", "Mark", "read_marks"]
 
 MARKS = ".rowtide-marks"
-"""Ends the name of the topic that has a topic's marks."""
+"""Suffix of the name of the topic with the marks."""
 
 
 @dataclass(slots=True)
 class Mark:
     """How far one shard is. ``page`` is the last page's (stamp, end of its range).
 
-    ``refused`` has the keys of the last batch that were refused, each with its first such row.
+    ``refused`` has the refused keys of the last batch, each with its first refused row.
     """
 
     sequence: int = -1
@@ -51,11 +51,11 @@ class Mark:
         return [row for row in batch.rows if self._is_new(row)]
 
     def has(self, page: SinkBatch) -> bool:
-        """True if the topic has a page, except what was refused of it."""
+        """True if the topic has a page, except its refused rows."""
         if self.page is None or page.covers is None:
             return False
         held, end = self.page
-        # Pages of a shard go from low keys to high, and their stamps never fall.
+        # Pages of a shard ascend by key, and their stamps never fall.
         begin, stamp = page.covers[0], page.stamp
         return stamp < held or (stamp == held and (not end or begin < end))
 
@@ -65,10 +65,10 @@ class Mark:
         columns: Mapping[str, tuple[str, ...]],
         refused: Sequence[SinkRow] = (),
     ) -> Mark:
-        """Return the mark that goes with a batch, of which rows were refused."""
+        """Return the mark to write with a batch and its refused rows."""
         highest = max((row.sequence for row in batch.rows), default=-1)
         if batch.covers is None and highest < 0:
-            return Mark(self.sequence, self.page, columns, self.refused)  # Out of its turn.
+            return Mark(self.sequence, self.page, columns, self.refused)  # Out of turn.
         left: dict[bytes, int] = {}
         for row in refused:
             left.setdefault(row.key_bytes, row.sequence)
@@ -98,8 +98,8 @@ class Mark:
 async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
     """Return every shard's mark. Raises ``Unavailable``.
 
-    All that was written before the call is decided first: a transaction that another process
-    left open holds this up until it is taken over or times out.
+    Waits until all earlier writes are decided. A transaction that another process left
+    open delays this until it is fenced or times out.
     """
     end = await FetchPartition(brokers, topic, 0).decided_end()
     reader = KafkaChangelogReader(brokers, topic, 0)

@@ -1,4 +1,4 @@
-"""A schema registry over its HTTP interface, as Confluent's has it and Apicurio's at ccompat/v7."""
+"""A schema registry over HTTP, with the interface of Confluent's and of Apicurio's ccompat/v7."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TEXT_CHARACTERS_MAX = 500
 
 
 class Subject(NamedTuple):
-    """The latest schema under a subject."""
+    """The latest schema of a subject."""
 
     id: int
     schema: dict[str, Any]
 
 
 class RegistryClient:
-    """One registry. Every method raises ``Unavailable``, and ``Rejected`` for what it refuses."""
+    """One registry. Methods raise ``Unavailable``, and ``Rejected`` if the registry refuses."""
 
     def __init__(self, url: str, *, user: str, password: str, timeout_s: float) -> None:
         self._url = url.rstrip("/")
@@ -34,12 +34,12 @@ class RegistryClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def latest(self, subject: str) -> Subject | None:
-        """Return what was last registered under a subject; None: nothing."""
+        """Return the latest schema of a subject, None if it has none."""
         found = await self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         return None if found is None else Subject(found["id"], json.loads(found["schema"]))
 
     async def register(self, subject: str, schema: dict[str, Any]) -> int:
-        """Register a schema and return its id; one that is there keeps the id it has."""
+        """Register a schema and return its id. An existing schema keeps its id."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
         found = await self._ask("POST", path, {"schema": json.dumps(schema)})
         if found is None:

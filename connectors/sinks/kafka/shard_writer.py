@@ -1,9 +1,10 @@
-"""Writes one shard's rows to the topic, each batch in one transaction with the shard's mark.
+"""Writes one shard's rows to the topic, each batch in one transaction with the shard's
+mark.
 
-The transactional id is the topic's and the shard's: whoever writes for a shard first ends, at the
-broker, what a former process left open or still sends, and then reads how far the topic is. So a
-process that was paused, one that repeats a batch, and two at once leave each change in the topic
-once, in order. After any failure the id is taken again before the next write.
+The transactional id is made of topic and shard. Before it writes for a shard, a process
+fences what a former process left open or still sends, and then reads the mark. So each
+change is in the topic once and in order, even if a process was paused, repeats a batch,
+or two run at once. After any failure the id is fenced again before the next write.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Records = Mapping[Place, Sequence[Change]]
 
 
 class ShardWriter:
-    """One shard's way into the topic."""
+    """The transactions of one shard."""
 
     def __init__(self, brokers: Brokers, topic: str, shard: str, *, batch_bytes: int) -> None:
         self._brokers = brokers
@@ -39,14 +40,14 @@ class ShardWriter:
     async def new(
         self, batch: SinkBatch, learn: Callable[[Mapping[str, tuple[str, ...]]], None]
     ) -> Sequence[SinkRow]:
-        """Return what ``Mark.new`` does; ``learn`` is told of known columns."""
+        """Return the rows that are new, see ``Mark.new``. ``learn`` gets the known columns."""
         if not self._transactions.ready:
             await self._take()
             learn(self._mark.columns)
         return self._mark.new(batch)
 
     def has(self, page: SinkBatch) -> bool:
-        """Return what ``Mark.has`` does; ``new`` comes first."""
+        """True if the topic has a page, see ``Mark.has``. Call ``new`` first."""
         return self._mark.has(page)
 
     async def write(
@@ -56,14 +57,14 @@ class ShardWriter:
         columns: Mapping[str, tuple[str, ...]],
         refused: Sequence[SinkRow],
     ) -> None:
-        """Write a batch's records, and that they are there, or refused. Raises ``Unavailable``."""
+        """Write a batch's records and its mark with the refused rows. Raises ``Unavailable``."""
         mark = self._mark.after(batch, columns, refused)
         parts: dict[Place, Sequence[Change]] = dict(records)
         parts[self._marks, 0] = [mark.record(self._shard)]
         try:
             await self._transactions.write(parts)
         except (Fenced, OutcomeUnknown) as error:
-            # What became of it the mark tells, once the id is taken again.
+            # The outcome is unknown. The mark shows it after the id is fenced again.
             raise Unavailable(str(error)) from error
         self._mark = mark
 

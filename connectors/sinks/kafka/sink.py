@@ -1,8 +1,9 @@
 """A Kafka topic with every change of a table, in Debezium's envelope.
 
-A record's key is the primary key, so a row's records are in one partition, in order. A delete is an
-envelope with ``op`` d and, behind it, a tombstone. Each record carries its stamp in the header
-``rowtide.stamp``. How repetitions are told: ``marks.py``, ``shard_writer.py``.
+A record's key is the primary key, so a row's records are in one partition, in order. A
+delete is an envelope with ``op`` d, followed by a tombstone. Each record has its stamp in
+the header ``rowtide.stamp``. ``marks.py`` and ``shard_writer.py`` say how repetitions are
+dropped.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ __all__ = ["KafkaSink", "KafkaSinkSettings", "make_sink"]
 
 Form = Literal["json", "json-schemas", "avro"]
 RECORD_OVERHEAD = 1024
-"""More than what a record batch adds to its only record, headers included."""
+"""Upper bound of what a batch with one record adds to it, with headers."""
 BATCH_BYTES_MAX = 1 << 20
 RECORD_BYTES_NEW = 16 << 20
-"""``max.message.bytes`` of a topic that is made here; an existing one keeps its own."""
+"""``max.message.bytes`` of a topic that is created here. An existing topic keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSinkSettings:
-    """Where the topic is and what it looks like.
+    """The topic and its form.
 
-    ``partitions``, ``replicas`` (0: three, or as many as there are brokers) and ``compacted`` are
-    of a topic that is made; one that exists stays as it is.
+    ``partitions``, ``replicas`` (0: three, or as many as there are brokers) and
+    ``compacted`` apply to a new topic. An existing topic is left as it is.
     """
 
     kafka: KafkaConfig
@@ -66,12 +67,12 @@ class KafkaSinkSettings:
 
 
 class KafkaSink:
-    """One table's topic. Batches of several shards go at once, each in a transaction."""
+    """One table's topic. Batches of several shards are written at once, each in a transaction."""
 
     every_change = True
-    """A topic has each row of a key, not the last one of a batch alone."""
+    """A topic has each row of a key, not only the last of a batch."""
     batch_rows = 5000
-    """Of one shard a transaction waits for the end of the one before."""
+    """Transactions of one shard are sequential, so larger batches are faster."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
@@ -92,13 +93,13 @@ class KafkaSink:
         return self._opened
 
     async def open(self, table: TableShape) -> None:
-        """Make the topic, and the one for its marks, where they are missing."""
+        """Create the topic and the topic of its marks if they are missing."""
         settings = self._settings
         columns = Columns(table, settings.columns)
         names = Names(settings.prefix, settings.instance, table.name)
         self._topic = settings.topic or names.topic
         await self.close()
-        # Made here, because it reads the files of certificates.
+        # Created here because it reads certificate files.
         self._opened = KafkaCluster(settings.kafka)
         await self._cluster.start()
         await self._make_topics()
@@ -115,11 +116,11 @@ class KafkaSink:
         self._writers = {}
         self._leftovers = {}
         self._key_columns = table.key
-        # Nothing but what is written from now on can be in it.
+        # Then the topic has only what is written from now on.
         self._began_empty = not await read_marks(brokers, self._topic + MARKS)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Write a batch; return the rows that the topic can't take."""
+        """Write a batch. Return the rows that the topic can't take."""
         form = self._form
         assert form is not None, "opened before"
         writer = self._writer(batch.shard_id)
@@ -132,14 +133,14 @@ class KafkaSink:
             rows, unfit = _divided(rows, form.unfit)
             await form.prepare(rows)
             records, too_large = self._records(form, rows, batch.shard_id)
-            # Of a key the first comes first, as the mark wants it.
+            # The mark needs the first refused row of each key first.
             refused = sorted([*unfit, *too_large], key=lambda refusal: refusal.row.sequence)
             kept = form.columns.types if self._settings.form == "json-schemas" else {}
             await writer.write(batch, records, kept, [refusal.row for refusal in refused])
         return refused
 
     async def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         if self._opened is not None:
             await self._opened.stop()
         if self._settings.registry is not None:
@@ -151,7 +152,7 @@ class KafkaSink:
         return self._form.expected(columns)
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return what the topic's records amount to, see ``Comparable``."""
+        """Return the current rows by the topic's records, see ``Comparable``."""
         assert self._rows is not None, "opened before"
         assert self._form is not None, "opened before"
         marks = f"{self._topic}{MARKS}"
@@ -185,7 +186,7 @@ class KafkaSink:
         return writer
 
     async def _gone(self, page: SinkBatch) -> list[SinkRow]:
-        """Return as deleted what the topic has of a page's range and the table has not."""
+        """Return deletes of rows in a page's range that the topic has and the table lacks."""
         if self._began_empty:
             return []
         assert self._rows is not None, "opened before"
@@ -197,7 +198,7 @@ class KafkaSink:
     def _records(
         self, form: JsonForm | AvroForm, rows: Sequence[SinkRow], shard: str
     ) -> tuple[Mapping[Place, Sequence[Change]], list[Refused]]:
-        """Return rows as records by partition; those too large for one, and what follows these."""
+        """Return rows as records by partition. Refuse too large ones and what follows them."""
         records: dict[Place, list[Change]] = defaultdict(list)
         now_ms = int(time.time() * 1000)
 
@@ -219,16 +220,17 @@ class KafkaSink:
 def _divided(
     rows: Sequence[SinkRow], reason_of: Callable[[SinkRow], str]
 ) -> tuple[list[SinkRow], list[Refused]]:
-    """Return the rows without a reason against them; refuse others, and what is behind them.
+    """Return the accepted rows, and the refused rows with the later rows of their keys.
 
-    Of a key whose row is refused ``reason_of`` is called for no later row.
+    ``reason_of`` is not called for later rows of a refused key.
     """
     kept: list[SinkRow] = []
     refused: list[Refused] = []
     keys: dict[bytes, str] = {}
     for row in rows:
         if why := keys.get(row.key_bytes):
-            # Told later, what stands before it would be the last that the topic has.
+            # If this row were written, a retry of the refused one would follow it and
+            # look newer.
             refused.append(Refused(row, f"behind a refused row of its key: {why}"))
         elif why := reason_of(row):
             keys[row.key_bytes] = why

@@ -1,7 +1,7 @@
-"""The rows that a topic says there are: of each key the record of the highest stamp.
+"""The current rows by a topic's records: for each key the record with the highest stamp.
 
-Read from the beginning once, then on from where the last reading ended. All of the table is in
-memory: this is for comparing, not for serving.
+The topic is read from its start once, then on from where the last read ended. The whole
+table is in memory. This is for comparison, not for serving.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rowtide.stream.log.kafka.fetch import FetchPartition
 __all__ = ["STAMP", "TopicRows"]
 
 STAMP = "rowtide.stamp"
-"""The header that has a record's stamp, in decimal digits."""
+"""The header with a record's stamp, in decimal digits."""
 
 
 class _Form(Protocol):
@@ -30,7 +30,7 @@ class _Form(Protocol):
 
 
 class TopicRows:
-    """What a topic's records amount to."""
+    """The current rows of a topic."""
 
     def __init__(self, brokers: Brokers, topic: str, partitions: int, form: _Form) -> None:
         self._form = form
@@ -42,7 +42,7 @@ class TopicRows:
         self._rows: dict[bytes, tuple[int, RowColumns | None]] = {}
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return living rows of a range in keys' order."""
+        """Return living rows of a range in key order."""
         await self._catch_up()
         keys = sorted(key for key in self._rows if begin <= key and (not end or key < end))
         found: list[HeldRow] = []
@@ -53,7 +53,7 @@ class TopicRows:
         return found
 
     async def living(self) -> dict[bytes, int]:
-        """Return the stamps of the rows that there are."""
+        """Return the stamps of the living rows by key."""
         await self._catch_up()
         return {key: stamp for key, (stamp, columns) in self._rows.items() if columns is not None}
 
@@ -67,10 +67,10 @@ class TopicRows:
 
     async def _fold(self, entry: ChangelogEntry) -> None:
         if entry.value is None:
-            return  # A tombstone stands behind the record that says the same.
+            return  # The record before a tombstone already says that the row is deleted.
         stamp = next((int(value) for name, value in entry.headers if name == STAMP), None)
         if stamp is None:
-            return  # Not of rowtide's.
+            return  # Not written by rowtide.
         key, columns = await self._form.row_read(entry.key, entry.value)
         key_bytes = key_order.encode([variant.encode(value) for value in key.values()])
         held = self._rows.get(key_bytes)

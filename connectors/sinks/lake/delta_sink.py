@@ -1,8 +1,9 @@
 """A table's rows as a Delta table, in a folder or an object store.
 
-Delta's calls block: they are made in one thread. A commit is dear, and each leaves files: batches
-that come together are one commit, and few rows wait a moment for others. Every so many commits
-small files are joined, and files removed that no version of the last days needs.
+Delta's calls block, so they are made in one thread. A commit is expensive and leaves
+files. So batches that arrive together are one commit, and few rows wait a moment for
+others. From time to time small files are joined, and files that no recent version needs
+are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rowtide.connectors.sinks.lake.delta_table import DeltaRows
 __all__ = ["DeltaSettings", "DeltaSink", "make_sink"]
 
 ROWS_ENOUGH = 100
-"""So many waiting rows are committed at once; fewer wait for ``commit_every_ms``."""
+"""From this many waiting rows on, commit at once. Fewer wait for ``commit_every_ms``."""
 
 # Delta has no type for a time of the day.
 TYPES: Mapping[str, str] = {"decimal": "decimal", "date": "date", "timestamp": "timestamp"}
@@ -37,13 +38,13 @@ class DeltaSettings:
     """Options of the object store, such as keys and region."""
     commit_every_ms: int = 1000
     compact_every: int = 100
-    """Commits; 0 leaves it to somebody else."""
+    """Commits between compactions. 0 leaves them to another program."""
     keep_h: int = 168
-    """Files are kept so long after the last version that needs them: readers may be at it."""
+    """How long files are kept after the last version that needs them: readers may use them."""
     columns_max: int = 1000
-    """Rows that bring more are refused: each column is statistics in every entry of the log."""
+    """Rows that need more are refused: each column adds statistics to every entry of the log."""
     columns: DeclaredTypes = field(default_factory=dict)
-    """In which attributes are written; others as what they are."""
+    """Declared types of attributes. Other attributes keep the type of each value."""
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> DeltaSink:
@@ -66,11 +67,11 @@ class DeltaSink(BlockingSink):
     """One table at one place. Several processes may write it at the same time."""
 
     batch_rows = 5000
-    """A commit costs as much as some thousand rows in it."""
+    """A commit costs as much as thousands of rows in it."""
 
     def __init__(self, settings: DeltaSettings) -> None:
         self._settings = settings
-        # A folder is on this machine, and connectors run on several.
+        # A folder is local to this machine, and connectors run on several.
         self.alone = "://" not in settings.place
         self._delta: DeltaRows | None = None
         self._commits = 0

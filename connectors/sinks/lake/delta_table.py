@@ -1,9 +1,10 @@
-"""One table's rows as a Delta table: everything here blocks, and belongs to one thread.
+"""One table's rows as a Delta table. All of it blocks and belongs to one thread.
 
-A commit is one MERGE by key: a row replaces one of no higher stamp, and a deleted row stays as a
-marked one, so that a late update cannot bring it back. Delta checks each commit against all that
-happened since the table was read: of two processes that commit at the same time one fails, reads
-what the other one did, columns and floors too, and merges anew.
+A commit is one MERGE by key. A row replaces a row with no higher stamp, and a deleted row
+stays as a marked one, so that a late update cannot bring it back. Delta checks each
+commit against all changes since the table was read. If two processes commit at the same
+time, one fails. It then reads what the other did, including columns and floors, and
+merges again.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ _KEY_TYPES = {schema.INTEGER: "long", schema.STRING: "string", schema.BINARY: "b
 
 
 class DeltaRows:
-    """The rows of ``table`` in the Delta table at ``place``, with at most so many columns."""
+    """The rows of ``table`` in the Delta table at ``place``, with at most ``columns_max``
+    columns.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class DeltaRows:
         self._floors = Floors()
 
     def open(self) -> None:
-        """Make the table where it is missing. Raises SettingsRefused for another one's."""
+        """Create the table if it is missing. Raises SettingsRefused if it is another table."""
         with self._translated():
             own = [
                 deltalake.Field(KEY, "binary", nullable=False),
@@ -97,15 +100,15 @@ class DeltaRows:
             self._refresh()
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
-        """Merge batches into the table; when this returns they are in its log."""
+        """Merge batches into the table. When this returns, they are in its log."""
         with self._translated():
             for _ in range(ATTEMPTS):
                 with suppress(CommitFailedError):
                     return self._try_to_commit(batches)
-            raise Unavailable(f"{self.place}: others commit to it all the time.")
+            raise Unavailable(f"{self.place}: other processes committed first, {ATTEMPTS} times.")
 
     def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
-        """Return living rows in order."""
+        """Return living rows in key order."""
         with self._translated():
             self._refresh()
             places = [KEY, STAMP, *(column.place for column in self._layout)]
@@ -115,7 +118,7 @@ class DeltaRows:
         return held_rows(found, self._layout)
 
     def compact(self, *, keep_h: int) -> None:
-        """Join small files; remove those that no version of the last hours needs."""
+        """Join small files. Remove those that no version of the last hours needs."""
         with self._translated(), suppress(CommitFailedError):  # Another process does it.
             self._refresh()
             self._take_turn()
@@ -162,17 +165,18 @@ class DeltaRows:
             _sync(Path(self.place), range(before + 1, self._version + 1))
 
     def _take_turn(self) -> None:
-        """Write the row of which every compaction reads what the one before it wrote.
+        """Write the turn row, so that a concurrent compaction fails.
 
-        Of two compactions that began with the same files both are committed by delta-rs 1.6, and
-        each row stands twice: it takes what another one removed for moved. This row's file is
-        written anew by a MERGE, and that no compaction which began earlier gets past.
+        If two compactions begin with the same files, delta-rs 1.6 commits both and each
+        row exists twice: it takes files that the other removed for moved ones. A MERGE
+        rewrites the file of the turn row. A compaction that began earlier then conflicts
+        with it.
         """
         row = lake_rows.turn_row(self._delta.version() + 1)
         self._merge(lake_rows.widened(row, lake_rows.schema_of(self._layout, self._table)))
 
     def _ended(self, floor: Floor, rows: Sequence[SinkRow]) -> Any:
-        """Return the living rows below a floor as deleted ones."""
+        """Return deletes of the living rows below a floor."""
         old = f"{_within(floor.begin, floor.end)} AND NOT {DELETED} AND {STAMP} < {floor.stamp}"
         found = self._query([KEY, *self._layout.keys], old)
         named = {row.key_bytes for row in rows}
@@ -183,7 +187,7 @@ class DeltaRows:
         return found.append_column(DELETED, pa.array([True] * count, pa.bool_()))
 
     def _refresh(self) -> None:
-        """Take over what was committed since the last time."""
+        """Read what was committed since the last time."""
         self._delta.update_incremental()
         if self._delta.version() == self._version:
             return
@@ -205,8 +209,8 @@ class DeltaRows:
         self._version = self._delta.version()
 
     def _query(self, places: Sequence[str], condition: str) -> Any:
-        """Return columns of the rows, and floors, that a condition in SQL picks."""
-        # The columns are of our own naming, without quotes; DataFusion folds what is not quoted.
+        """Return columns of the rows and floors for which an SQL condition is true."""
+        # Our column names need no escaping. DataFusion folds names without quotes.
         wanted = ", ".join(f'"{place}"' for place in places)
         engine = deltalake.QueryBuilder().register("held", self._delta)
         found = pa.table(engine.execute(f"SELECT {wanted} FROM held WHERE {condition}"))
@@ -219,11 +223,12 @@ class DeltaRows:
             column = self._layout.add(seen)
             noted = {_NAME: column.name, _KIND: column.kind}
             fields.append(deltalake.Field(column.place, _type_of(column.kind), metadata=noted))
-        self._version = -1  # Until it is certain that the layout is that of the table.
+        self._version = -1  # Until the layout is certainly that of the table.
         self._delta.alter.add_columns(fields)
         if self._delta.version() != before + 1:
-            # Rows that others only add are no conflict; what is known of rows is from before them.
-            raise CommitFailedError(f"{self.place}: others committed to it meanwhile")
+            # Added rows are no conflict for Delta, but our knowledge of rows is older
+            # than they are.
+            raise CommitFailedError(f"{self.place}: another process committed meanwhile")
         self._version = before + 1
 
     def _key_fields(self) -> list[Any]:
@@ -245,7 +250,7 @@ class DeltaRows:
 
 
 def _type_of(kind: Kind) -> str:
-    """Return Delta's name of the type of a kind of values."""
+    """Return Delta's type name for a kind of values."""
     declared = type_of_kind(kind)
     if declared is None:
         return _TYPES[kind]
@@ -274,7 +279,7 @@ def _is_remote(place: str) -> bool:
 
 
 def _sync(folder: Path, versions: Sequence[int]) -> None:
-    """Bring commits to the disk: the library writes files, and leaves them to the kernel."""
+    """Sync commits to disk. The library only writes the files."""
     log = folder / "_delta_log"
     for version in versions:
         entry = log / f"{version:020}.json"
@@ -288,7 +293,7 @@ def _sync(folder: Path, versions: Sequence[int]) -> None:
 
 
 def _flush(path: Path) -> None:
-    with suppress(FileNotFoundError):  # Compacted by another process, and so no longer needed.
+    with suppress(FileNotFoundError):  # Another process compacted it, so it is no longer needed.
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""What Delta tables and Parquet files have in common: rows and floors in one table, as Arrow.
+"""What Delta tables and Parquet files share: rows and floors in one table, as Arrow.
 
-A floor (``connectors/floors.py``) is a row of its own kind: it has ``_rowtide_from`` and
-``_rowtide_until``, and no key column. It counts as deleted, so that whoever asks for what is not
-deleted never sees one.
+A floor (``connectors/floors.py``) is a row of its own kind. It has ``_rowtide_from`` and
+``_rowtide_until``, and no key column. It counts as deleted, so a query for rows that are
+not deleted never returns one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FROM, UNTIL = "_rowtide_from", "_rowtide_until"
 OWN = (KEY, STAMP, DELETED, FROM, UNTIL)
 
 NAMING = first_come(lambda name: re.sub(r"[ ,;{}()\n\t=\0.`\"\\]", "_", name))
-"""Spark refuses most of these in the names of a Delta table's columns."""
+"""Spark refuses most of these characters in column names of a Delta table."""
 
-# No encoded key begins with one of them.
+# No encoded key begins with one of these bytes.
 _TURN, _FLOOR_MARK = b"\xfd", b"\xfe"
 
 
 def schema_of(layout: Layout, table: TableShape) -> Any:
-    """Return the Arrow schema of everything a table has."""
+    """Return the Arrow schema of all columns of a table."""
     own = [
         (KEY, pa.binary()),
         (STAMP, pa.int64()),
@@ -58,7 +58,7 @@ def schema_of(layout: Layout, table: TableShape) -> Any:
 
 
 def widened(rows: Any, schema: Any) -> Any:
-    """Return rows with every column of a schema, in its order; without values where they lack."""
+    """Return rows with every column of a schema, in its order. Missing ones are NULL."""
     there = set(rows.column_names)
     return pa.table(
         [
@@ -70,7 +70,7 @@ def widened(rows: Any, schema: Any) -> Any:
 
 
 def floor_rows(floors: Sequence[Floor]) -> Any:
-    """Return floors as rows; the same floor's range has the same key each time."""
+    """Return floors as rows. The key depends only on the floor's range."""
     return pa.table(
         {
             KEY: pa.array([_floor_key(floor) for floor in floors], pa.binary()),
@@ -83,7 +83,7 @@ def floor_rows(floors: Sequence[Floor]) -> Any:
 
 
 def turn_row(number: int) -> Any:
-    """Return the row, one of a table, that says whose turn it is to compact it."""
+    """Return the only row that records whose turn it is to compact the table."""
     return pa.table(
         {
             KEY: pa.array([_TURN], pa.binary()),
@@ -100,7 +100,7 @@ def floors_of_rows(found: Any) -> Iterable[Floor]:
 
 
 def is_row() -> Any:
-    """Return the condition that tells rows from floors."""
+    """Return the condition that excludes floors."""
     return pc.field(UNTIL).is_null()
 
 

@@ -1,13 +1,14 @@
-"""A table's changes as Parquet files in a folder: all here blocks, and belongs to one thread.
+"""A table's changes as Parquet files in a folder. All of it blocks and belongs to one
+thread.
 
     columns/00000003.json                 what each column holds; the highest number counts
     date=2026-11-22/FIRST-LAST-DIGEST.parquet     rows by the day of their stamps (UTC)
-    newest.sql                            the rows as they are now, for DuckDB
+    newest.sql                            a query for the current rows, for DuckDB
 
-Files are only added, each by one rename, and never change. Which row of a key counts is decided by
-whoever reads: the one with the highest stamp, unless it is deleted or below a floor. So a file that
-is there twice, or late, changes nothing. A file's name is made of what it says, so that the same
-batch again is the same file.
+Files are only added, each by one rename, and never change. The reader decides which row
+of a key counts: the one with the highest stamp, unless it is deleted or below a floor. So
+a file that is late or exists twice changes nothing. A file's name is a digest of its
+content, so a repeated batch replaces the same file.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _MICROSECONDS = 1_000_000
 
 
 class ParquetFiles:
-    """The changes of ``table`` in ``folder``, with at most so many columns."""
+    """The changes of ``table`` in ``folder``, with at most ``columns_max`` columns."""
 
     def __init__(
         self,
@@ -68,10 +69,10 @@ class ParquetFiles:
         self._types = types
         self._layout = Layout(table, lake_rows.OWN, lake_rows.NAMING)
         self._number = 0
-        """Of the newest document of columns that was read."""
+        """Number of the newest document of columns that was read."""
 
     def open(self) -> None:
-        """Make the folder where it is missing. Raises SettingsRefused for another table's."""
+        """Create the folder if it is missing. Raises SettingsRefused if it is another table's."""
         with self._translated():
             (self.folder / "columns").mkdir(parents=True, exist_ok=True)
             self._read_columns()
@@ -80,7 +81,7 @@ class ParquetFiles:
             self._tell_newest()
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
-        """Write what batches say; when this returns it is on the disk."""
+        """Write batches. When this returns, they are on disk."""
         with self._translated():
             rows: Sequence[SinkRow] = told(batches)
             rows, cells, refused = writable_rows(rows, self._layout, self._columns_max, self._types)
@@ -99,7 +100,7 @@ class ParquetFiles:
         return refused
 
     def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
-        """Return living rows in order. All files are read for it."""
+        """Return living rows in key order. This reads all files."""
         with self._translated():
             self._read_columns()
             files = [str(path) for path in self.folder.glob("date=*/*.parquet")]
@@ -134,7 +135,7 @@ class ParquetFiles:
         _flush(self.folder)
 
     def _read_columns(self) -> None:
-        """Take over the columns that other processes have added."""
+        """Read the columns that other processes have added."""
         documents = sorted((self.folder / "columns").glob("*.json"))
         if not documents or int(documents[-1].stem) == self._number:
             return
@@ -147,7 +148,7 @@ class ParquetFiles:
         self._layout, self._number = layout, int(documents[-1].stem)
 
     def _add_columns(self, missing: Sequence[Seen]) -> None:
-        """Add columns by a document with the next number, which one process alone can make."""
+        """Add columns by a document with the next number, which only one process can create."""
         for _ in range(ATTEMPTS):
             layout = Layout(self._table, lake_rows.OWN, lake_rows.NAMING)
             for column in self._layout:
@@ -163,7 +164,7 @@ class ParquetFiles:
             else:
                 self._layout, self._number = layout, self._number + 1
                 return
-        raise Unavailable(f"{self.folder}: others add columns to it all the time.")
+        raise Unavailable(f"{self.folder}: other processes added columns first, {ATTEMPTS} times.")
 
     def _write_columns(self, number: int, document: Mapping[str, object]) -> None:
         folder = self.folder / "columns"
@@ -196,7 +197,7 @@ class ParquetFiles:
 
 
 def _newest(found: Any, floors: Floors) -> list[int]:
-    """Return the places of the living rows, in the order of their keys."""
+    """Return the indexes of the living rows, in key order."""
     newest: dict[bytes, tuple[int, int]] = {}
     for place, (key, stamp) in enumerate(
         zip(found[KEY].to_pylist(), found[STAMP].to_pylist(), strict=True)

@@ -1,8 +1,9 @@
-"""A table's changes as Parquet files: an export that only grows, for whatever reads Parquet.
+"""A table's changes as Parquet files: an export that only grows, for any reader of
+Parquet.
 
-Writing files blocks: it is done in one thread. Batches that come together become one file, and few
-rows wait a moment for others. What the files say, and how to read the rows as they are now:
-``parquet_files.py``.
+Writing files blocks, so it is done in one thread. Batches that arrive together become one
+file, and few rows wait a moment for others. ``parquet_files.py`` describes the files and
+how to read the current rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rowtide.connectors.sinks.lake.parquet_files import ParquetFiles
 __all__ = ["ParquetSettings", "ParquetSink", "make_sink"]
 
 ROWS_ENOUGH = 100
-"""So many waiting rows are written at once; fewer wait for ``file_every_ms``."""
+"""From this many waiting rows on, write at once. Fewer wait for ``file_every_ms``."""
 
 TYPES: Mapping[str, str] = {
     "decimal": "decimal",
@@ -39,9 +40,9 @@ class ParquetSettings:
     folder: Path
     file_every_ms: int = 1000
     columns_max: int = 1000
-    """Rows that bring more are refused: every file describes every column."""
+    """Rows that need more are refused: every file describes every column."""
     columns: DeclaredTypes = field(default_factory=dict)
-    """In which attributes are written; others as what they are."""
+    """Declared types of attributes. Other attributes keep the type of each value."""
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> ParquetSink:
@@ -60,7 +61,7 @@ class ParquetSink(BlockingSink):
     """One table in one folder. Several processes may write it at the same time."""
 
     alone = True
-    """The folder is on this machine, and connectors run on several."""
+    """The folder is local to this machine, and connectors run on several."""
     every_change = True
 
     def __init__(self, settings: ParquetSettings) -> None:

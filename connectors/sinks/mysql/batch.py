@@ -1,15 +1,17 @@
-"""One batch in one transaction: what it sets, what it ends, and what was too late.
+"""Writes one batch in one transaction: rows to set, rows to delete, and late rows to
+undo.
 
-Every statement is guarded by the stamp, so a batch may come again, late, or twice at once. Two
-transactions that meet on a key are told apart by the order of their steps:
+Every statement compares stamps, so a batch may be repeated, late, or written twice at
+once. The order of steps decides between two transactions that meet on a key:
 
-- whoever ends a row notes that first (deleted, covered) and removes the row then;
-- whoever sets a row sets it first, looks then, with locks, for a note that is newer, and takes the
-  row back where there is one.
+- One that deletes rows first notes that (deleted, covered) and then removes the rows.
+- One that sets rows sets them first. Then it searches, with locks, for a newer note, and
+  removes its row if there is one.
 
-So either the one that ends waits for the row, or the one that sets waits for the note; two that
-wait for each other are a deadlock, which the server breaks and the caller repeats. Rows that no
-such note is about are not locked: batches of different keys do not wait for each other.
+So either the deleting transaction waits for the row, or the setting one waits for the
+note. If both wait for each other, the server breaks the deadlock and the caller retries.
+Rows without such a note are not locked, so batches of different keys do not wait for each
+other.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from rowtide.connectors.sinks.mysql.values import key_literal, literal
 __all__ = ["BatchWriter", "newest"]
 
 STATEMENT_BYTES = 1 << 20
-"""A longer statement holds the server's memory for no gain in speed."""
+"""A longer statement takes more of the server's memory and is not faster."""
 PACKET_SPARE = 1024
 BY_KEY = "FORCE INDEX (PRIMARY)"
-"""Left to itself the server reads a small table whole, and waits for the rows of other batches."""
+"""Without this the server may scan a small table, and wait for the rows of other batches."""
 _S = quoted(STAMP)
 
 
 class BatchWriter:
-    """Writes a batch in a transaction that somebody else begins and ends.
+    """Writes a batch in a transaction that the caller begins and ends.
 
-    The table's layout holds every column that the rows have.
+    The table's layout must have every column of the rows.
     """
 
     def __init__(self, connection: MySqlConnection, table: TargetTable) -> None:
@@ -46,7 +48,7 @@ class BatchWriter:
         self.refused: list[Refused] = []
 
     async def write(self, batch: SinkBatch, rows: Sequence[SinkRow]) -> None:
-        """Write the newest row of each key, and what a page says by leaving out."""
+        """Write the newest row of each key, and delete what a page lacks."""
         gone = [row for row in rows if row.columns is None]
         there = [row for row in rows if row.columns is not None]
         if batch.covers is not None:
@@ -87,7 +89,7 @@ class BatchWriter:
             await self._remove(table.name, these)
 
     async def set_rows(self, rows: Sequence[SinkRow]) -> None:
-        """Set rows, but those that the table has as of a later stamp; no note is looked at."""
+        """Set rows unless the table has a later stamp. This does not check notes of deletes."""
         head, tail = self._upsert(rows)
         limit = self._connection.packet_bytes_max - PACKET_SPARE - len(head) - len(tail)
         told: list[tuple[SinkRow, bytes]] = []
@@ -110,12 +112,12 @@ class BatchWriter:
     async def _insert(
         self, head: bytes, told: Sequence[tuple[SinkRow, bytes]], tail: bytes
     ) -> None:
-        """Insert rows; where the server refuses one, find it by halves."""
+        """Insert rows. If the server refuses one, find it by halving."""
         statement = head + b",".join([values for _, values in told]) + tail
         try:
             await self._connection.run(statement)
         except ValueRefused as error:
-            # A statement that fails is undone whole, the transaction goes on.
+            # A failed statement is undone as a whole. The transaction goes on.
             if len(told) == 1:
                 self.refused.append(Refused(told[0][0], str(error)))
                 return
@@ -124,7 +126,7 @@ class BatchWriter:
             await self._insert(head, told[middle:], tail)
 
     def _upsert(self, rows: Sequence[SinkRow]) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the values of an insert."""
+        """Return the parts of an insert before and after its values."""
         columns = self._columns
         used = self._used(rows)
         names = [*(quoted(n) for n in self._key_names()), *(quoted(columns[n][0]) for n in used)]
@@ -134,7 +136,7 @@ class BatchWriter:
             column = quoted(columns[name][0])
             value = f"VALUES({column})" if name in used else "NULL"
             changes[at] += f"IF({newer}, {value}, {column})"
-        # The stamp last: what stands before it must see the one that was there.
+        # Assign the stamp last: the assignments before it must see the old one.
         changes.append(f"{_S} = GREATEST({_S}, VALUES({_S}))")
         head = f"INSERT INTO {self._table.name} ({','.join(names)},{_S}) VALUES "
         return head.encode(), f" ON DUPLICATE KEY UPDATE {', '.join(changes)}".encode()
@@ -144,7 +146,7 @@ class BatchWriter:
         return (*keys.primary, *keys.names) if keys.hashed else keys.names
 
     def _used(self, rows: Sequence[SinkRow]) -> dict[str, None]:
-        """Return the columns that a row of these has, in the table's order."""
+        """Return the columns that any of the rows has, in the table's order."""
         met: set[str] = set()
         for row in rows:
             met.update(row.columns or ())
@@ -155,7 +157,7 @@ class BatchWriter:
         used = [(name, columns[name][1]) for name in self._used(rows)]
         row_values, width = self._keys.row_values, self._table.width
         for row in rows:
-            assert row.columns is not None, "a row that is there"
+            assert row.columns is not None, "a row that exists"
             get = row.columns.get
             parts = row_values(row)
             parts += [literal(get(name), kind, width=width) for name, kind in used]
@@ -187,12 +189,12 @@ class BatchWriter:
                 await self._remove(table.deleted, " OR ".join(past))
 
     async def _has_notes(self, rows: Sequence[SinkRow]) -> bool:
-        """True if any key from the least to the greatest was deleted, uncommitted included."""
+        """True if a key between the least and the greatest may be deleted, also uncommitted."""
         keys, table = self._keys, self._table
         if keys.hashed:
-            return True  # From one hash to another there are everybody's keys.
+            return True  # Between two hashes are keys of other batches too.
         ordered = sorted(rows, key=lambda row: row.key_bytes)
-        # Behind the greatest key itself: a longer one begins with it.
+        # The range includes the greatest key. A longer key begins with it.
         condition = keys.within(ordered[0].key_bytes, ordered[-1].key_bytes + b"\xff")
         query = (
             f"SELECT 1 FROM {table.deleted} {BY_KEY} WHERE {condition} LIMIT 1 LOCK IN SHARE MODE"
@@ -225,17 +227,17 @@ class BatchWriter:
 
 
 def chunked(rows: Sequence[SinkRow]) -> Iterator[Sequence[SinkRow]]:
-    """Yield rows by as many as stand in one condition."""
+    """Yield rows in groups that fit into one condition."""
     for at in range(0, len(rows), KEYS_AT_ONCE):
         yield rows[at : at + KEYS_AT_ONCE]
 
 
 def newest(rows: Iterable[SinkRow]) -> list[SinkRow]:
-    """Return of each key the row of the highest stamp, in keys' order."""
+    """Return for each key the row with the highest stamp, in key order."""
     found: dict[bytes, SinkRow] = {}
     for row in rows:
         held = found.get(row.key_bytes)
         if held is None or held.stamp <= row.stamp:
             found[row.key_bytes] = row
-    # One order for all: two batches with the same keys then wait, and do not lock in a circle.
+    # All batches use this order, so two with the same keys wait and do not deadlock.
     return [found[key] for key in sorted(found)]

@@ -1,8 +1,8 @@
-"""Connections to the target, lent to one batch at a time, and what its errors mean.
+"""Connections to the target, lent to one batch at a time, and the meaning of its errors.
 
-A connection that was left by a failure or a cancellation is closed, never lent again: a
-transaction may be open on it. Each says for itself how it wants to be answered (strictly), so
-nothing depends on the server's settings.
+A connection is closed after a failure or cancellation and not lent again, because a
+transaction may be open on it. Each connection sets its own strict mode, so nothing
+depends on the server's settings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LOST = (OSError, EOFError, TimeoutError, pymysql.err.InterfaceError)
-"""What a connection raises that breaks off; asyncio's IncompleteReadError is an EOFError."""
+"""Errors of a broken connection. asyncio's IncompleteReadError is an EOFError."""
 
 BUSY = frozenset(
     {
@@ -38,7 +38,7 @@ BUSY = frozenset(
         *(1637, 1792, 1836, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024, 3169),
     }
 )
-"""Codes of a server that is full, locked, stopping, read-only or away."""
+"""Codes of a server that is full, locked, stopping, read-only or unreachable."""
 
 REFUSED = frozenset(
     {
@@ -47,25 +47,26 @@ REFUSED = frozenset(
         *(1748, 1761, 1762, 3140, 3156, 3819, 3903, 4025, 4078),
     }
 )
-"""Codes that are about a row's values: the same row is refused again."""
+"""Codes about a row's values: the same row would be refused again."""
 
 DEADLOCK = 1213
 SESSION = (
-    # Strict: what does not fit is an error, never cut. And backslashes are what they are here.
+    # Strict mode: a value that does not fit is an error and is never cut. A backslash is
+    # an escape.
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_notes = 0,"
     " time_zone = '+00:00', lock_wait_timeout = 60, innodb_lock_wait_timeout = 30,"
     " max_sort_length = 8192",
-    # Nothing here relies on gaps being locked, and locked gaps of neighbours are deadlocks.
+    # Nothing here needs gap locks, and those of neighbouring keys cause deadlocks.
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 
 
 class ValueRefused(Exception):
-    """The server won't take a value; the text is its own."""
+    """The server refused a value. The text is the server's."""
 
 
 class StatementRefused(Rejected):
-    """The server won't run a statement for another reason than a row's values."""
+    """The server refused a statement for a reason other than a row's values."""
 
     def __init__(self, number: int, text: str) -> None:
         super().__init__("OTSParameterInvalid", text)
@@ -73,12 +74,12 @@ class StatementRefused(Rejected):
 
 
 class Deadlock(Unavailable):
-    """The server broke a circle of waits here: the same transaction may go through at once."""
+    """The server broke a deadlock. The same transaction may succeed if it is retried at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the target is. ``statement_s`` bounds one batch, ``connections`` those at once."""
+    """The target server. ``statement_s`` bounds one batch, ``connections`` the batches at once."""
 
     host: str
     port: int
@@ -98,27 +99,27 @@ class MySqlConnection:
     def __init__(self, connection: Any, packet_bytes_max: int) -> None:
         self._connection = connection
         self.packet_bytes_max = packet_bytes_max
-        """Of one statement; the server drops a connection that sends more."""
+        """Most bytes of one statement. The server drops a connection that sends more."""
 
     @property
     def usable(self) -> bool:
         return not self._connection.closed
 
     async def run(self, statement: str | bytes) -> int:
-        """Run a statement and return the number of rows it touched."""
+        """Run a statement and return the number of affected rows."""
         with translated():
             async with self._connection.cursor(_Cursor) as cursor:
                 return int(await cursor.execute(statement))
 
     async def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
+        """Return the rows of a query."""
         with translated():
             async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
                 return list(await cursor.fetchall())
 
     async def described(self, query: str) -> tuple[tuple[str, int], ...]:
-        """Return the names and type codes of the columns that a query gives."""
+        """Return the names and type codes of a query's columns."""
         with translated():
             async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
@@ -126,12 +127,12 @@ class MySqlConnection:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Commit what is done within; a failure leaves nothing of it."""
+        """Commit what the block does. A failure leaves nothing of it."""
         await self.run("START TRANSACTION")
         try:
             yield
         except BaseException:
-            # The server forgets what was done when the connection ends.
+            # The server rolls back when the connection ends.
             self.close()
             raise
         await self.run("COMMIT")
@@ -142,9 +143,9 @@ class MySqlConnection:
 
 
 class _Cursor(aiomysql.Cursor):  # type: ignore[misc]
-    """Asks for no warnings: strictly answered, what is wrong with a value is an error.
+    """A cursor that reads no warnings: in strict mode a wrong value is an error.
 
-    MySQL warns of ``VALUES()`` in each statement, for which MariaDB has no other word.
+    MySQL warns of ``VALUES()`` in each statement, but MariaDB has no alternative to it.
     """
 
     async def _show_warnings(self, conn: object) -> None:
@@ -162,7 +163,7 @@ class MySqlConnections:
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[MySqlConnection]:
-        """Lend a connection. One that leaves by an exception is closed."""
+        """Lend a connection. After an exception it is closed."""
         async with self._free:
             connection = self._idle.pop() if self._idle else await self._open()
             try:
@@ -212,7 +213,7 @@ class MySqlConnections:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what a failure means to whoever gives the batches."""
+    """Map the driver's errors to errors of a sink."""
     try:
         yield
     except pymysql.err.MySQLError as error:

@@ -1,10 +1,10 @@
-"""A table's primary key in the target: its columns, a row's place in them, and ranges of keys.
+"""A table's primary key in the target: its columns, a row's values, and ranges of keys.
 
-``native``: the key's own columns are the PRIMARY KEY, so together they must fit InnoDB's 3072
-bytes: texts and bytes share what integers leave, and a row with a longer key is refused.
-``hashed``: the SHA-256 of the key in a column of its own is the PRIMARY KEY, and every key fits.
-Texts are compared by their code points, trailing blanks included, which is the order of rowtide's
-keys.
+``native``: the key's own columns are the PRIMARY KEY. Together they must fit into
+InnoDB's 3072 bytes. Texts and bytes share what integers leave, and a row with a longer
+key is refused. ``hashed``: the PRIMARY KEY is a column with the SHA-256 of the key, so
+every key fits. Texts are compared by code points, with trailing blanks. That is the order
+of rowtide's keys.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["HASH", "KEYS_AT_ONCE", "KeyLayout", "listed", "quoted"]
 
 HASH = "_rowtide_key"
 KEY_BYTES_MAX = 3072
-"""Of an InnoDB index, counted by the longest that every column may be."""
+"""Bytes of an InnoDB index, summed over the longest value of each column."""
 CHARACTER_BYTES = 4
 VALUE_BYTES_MAX = 1024
-"""Of one key column's value in rowtide."""
+"""Bytes of one key column's value in rowtide."""
 INTEGER_BYTES = 8
 PREFIX = 255
 KEYS_AT_ONCE = 500
-"""In one condition: MariaDB makes a join of a longer list."""
+"""Keys in one condition. MariaDB makes a join of a longer list."""
 
 
 class KeyLayout:
-    """How one table's keys stand in the target."""
+    """How the target stores one table's keys."""
 
     def __init__(self, columns: Sequence[KeyColumn], *, hashed: bool, collation: str) -> None:
         self.columns = tuple(columns)
@@ -46,16 +46,16 @@ class KeyLayout:
         self._share = VALUE_BYTES_MAX if hashed else share // max(1, len(wide))
 
     def definitions(self) -> list[str]:
-        """Return the columns as CREATE TABLE wants them."""
+        """Return the columns for CREATE TABLE."""
         named = [f"{quoted(HASH)} BINARY(32) NOT NULL"] if self.hashed else []
         return named + [f"{quoted(c.name)} {self._type(c)} NOT NULL" for c in self.columns]
 
     def primary_definitions(self) -> list[str]:
-        """Return the columns of the primary key alone."""
+        """Return the columns of the primary key only."""
         return self.definitions()[: len(self.primary)]
 
     def indexes(self) -> list[str]:
-        """Return the keys as CREATE TABLE wants them."""
+        """Return the keys for CREATE TABLE."""
         found = [f"PRIMARY KEY ({listed(self.primary)})"]
         if self.hashed:
             first = self.columns[0]
@@ -64,7 +64,7 @@ class KeyLayout:
         return found
 
     def too_long(self, row: SinkRow) -> str:
-        """Return why a row's key does not fit, or nothing."""
+        """Return why a row's key does not fit, an empty text if it fits."""
         for column, (_, value) in zip(self.columns, row.key, strict=True):
             if isinstance(value, str | bytes) and len(value) > self._length(column):
                 return (
@@ -74,12 +74,12 @@ class KeyLayout:
         return ""
 
     def row_values(self, row: SinkRow) -> list[str]:
-        """Return a row's values for ``definitions``, as SQL."""
+        """Return a row's values for ``definitions`` as SQL."""
         values = [key_literal(value) for _, value in row.key]
         return [self._hash(row.key_bytes), *values] if self.hashed else values
 
     def primary_values(self, row: SinkRow) -> list[str]:
-        """Return a row's values of the primary key, as SQL."""
+        """Return a row's values of the primary key as SQL."""
         if self.hashed:
             return [self._hash(row.key_bytes)]
         return [key_literal(value) for _, value in row.key]
@@ -103,17 +103,18 @@ class KeyLayout:
         return f"({low}) AND ({high})"
 
     def order(self) -> str:
-        """Return what to order by, so that rows come as their keys stand."""
+        """Return the ORDER BY list for key order."""
         if not self.hashed:
             return listed(self.names)
-        # Without an index the server sorts by values filled up with zeros, which may be equal then.
+        # Without an index the server pads values with zeros to sort them, and padded
+        # values may be equal.
         return ",".join(f"{quoted(name)},LENGTH({quoted(name)})" for name in self.names)
 
     def _at_least(self, bound: Sequence[bytes], at: int) -> str:
         if at == len(bound):
-            return "TRUE"  # Equal so far, and the key goes on.
+            return "TRUE"  # Equal so far, and the key is longer.
         if at == len(self.columns):
-            return "FALSE"  # The bound goes on: the key stands before it.
+            return "FALSE"  # The bound is longer, so the key is less.
         if bound[at] in (variant.V_INF_MIN, variant.V_INF_MAX):
             return "TRUE" if bound[at] == variant.V_INF_MIN else "FALSE"
         return self._compared(bound[at], at, ">", self._at_least(bound, at + 1))
@@ -131,14 +132,14 @@ class KeyLayout:
         name, value = quoted(self.names[at]), key_literal(variant.decode(bound))
         if behind in ("TRUE", "FALSE"):
             return f"{name} {sign}{'=' if behind == 'TRUE' else ''} {value}"
-        # The first part says nothing new; it is what the server finds its way by.
+        # The first part is redundant, but the server needs it to use the index.
         return f"{name} {sign}= {value} AND ({name} {sign} {value} OR ({behind}))"
 
     def _hash(self, key: bytes) -> str:
         return f"x'{hashlib.sha256(key).hexdigest()}'"
 
     def _length(self, column: KeyColumn) -> int:
-        """Return characters of a text, bytes of bytes."""
+        """Return the length limit: characters of a text, bytes of a binary."""
         if column.type == STRING and not self.hashed:
             return min(VALUE_BYTES_MAX, self._share // CHARACTER_BYTES)
         return min(VALUE_BYTES_MAX, self._share)
@@ -152,10 +153,10 @@ class KeyLayout:
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL."""
+    """Return a name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as SQL, with commas."""
+    """Return quoted names, separated by commas."""
     return ",".join(quoted(name) for name in names)

@@ -1,7 +1,7 @@
-"""MySQL or MariaDB with every row of a table: one row each, whole, as of its stamp.
+"""A table's rows in MySQL or MariaDB: one whole row each, as of its stamp.
 
-The target's tables: ``table.py``. How a batch gets in: ``batch.py``. Types:
-``values.py``. Keys: ``keys.py``.
+See ``table.py`` for the target's tables, ``batch.py`` for writing a batch, ``values.py``
+for types and ``keys.py`` for keys.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ HOUR_US = 3600 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class MySqlSinkSettings:
-    """The server, and what of the target may be chosen.
+    """The server, and choices about the target.
 
-    ``keep_deleted_h``: how long the stamps of what is deleted are kept. Below the time that a
-    stream keeps changes (168 h at most), an old change could bring a deleted row back.
+    ``keep_deleted_h``: how long the stamps of deleted rows are kept. If it is shorter
+    than the time that a stream keeps changes (168 h at most), an old change could bring a
+    deleted row back.
     """
 
     server: ServerSettings
@@ -54,15 +55,17 @@ class MySqlSinkSettings:
     hashed: bool = False
     keep_deleted_h: int = 192
     types: Mapping[str, str] = field(default_factory=dict)
-    """Types of columns, in the server's words, by rowtide's name: they are made so, and stay."""
+    """Types in the server's words, by rowtide's column name. A column with one is never altered."""
 
 
 class LayoutChanged(Unavailable):
-    """The table has other columns than were read: the same batch may go in at once."""
+    """The table has other columns than were read. A retry of the batch may succeed at once."""
 
 
 class MysqlSink:
-    """One table at the target. Batches of several shards go at once, each in a transaction."""
+    """One table at the target. Batches of several shards are applied at once, each in a
+    transaction.
+    """
 
     def __init__(self, settings: MySqlSinkSettings) -> None:
         self._settings = settings
@@ -76,7 +79,7 @@ class MysqlSink:
         return self._table
 
     async def open(self, table: TableShape) -> None:
-        """Make the tables where they are missing. Raises ``Rejected`` for one that is unfit."""
+        """Create the tables if they are missing. Raises ``Rejected`` for one that is unfit."""
         name = self._settings.table or table.name
         if len(name) > NAME_MAX:
             raise Rejected(
@@ -102,7 +105,7 @@ class MysqlSink:
         self._table = made
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Apply a batch in one transaction; return the rows that the server refuses."""
+        """Apply a batch in one transaction. Return the rows that the server refuses."""
         refused: list[Refused] = []
         rows = self._fitting(batch, refused)
         for attempt in range(1, ATTEMPTS + 1):
@@ -130,8 +133,9 @@ class MysqlSink:
     ) -> Mapping[bytes, Mapping[str, Scalar]]:
         """Return rows as they are read back, see ``ConvertsRows``.
 
-        What columns of foreign types make of values only the server knows: it is given them once
-        more, in a temporary table. A row that it refuses stays as it is.
+        Only the server knows how columns of types that are not ours convert values. So
+        the values are written to a temporary table. A row that the server refuses is
+        returned as it is.
         """
         expected = {key: self.expected(columns) for key, columns in rows.items()}
         table, foreign = self.table, self.table.foreign
@@ -191,7 +195,7 @@ class MysqlSink:
         return HeldRow(key_order.encode([variant.encode(v) for v in key]), stamp, values)
 
     def _fitting(self, batch: SinkBatch, refused: list[Refused]) -> list[SinkRow]:
-        """Return the newest row of each key, those of a page as of the page."""
+        """Return the newest row of each key. Rows of a page get at least the page's stamp."""
         rows = newest(batch.rows)
         if batch.covers is not None:
             stamp = batch.stamp
@@ -219,7 +223,7 @@ class MysqlSink:
     async def _widened(
         self, connection: MySqlConnection, rows: list[SinkRow]
     ) -> tuple[list[Refused], list[SinkRow]]:
-        """Make the columns hold the rows; return the rows that they can't, and the others."""
+        """Widen the columns for rows. Return the rows that do not fit, and the others."""
         wanted = self._wanted(rows)
         if not wanted:
             return [], rows
@@ -237,7 +241,7 @@ class MysqlSink:
         return refused, fit
 
     def _wanted(self, rows: Sequence[SinkRow]) -> dict[str, Kind]:
-        """Return the columns that are missing or too narrow, with what they must become."""
+        """Return the columns that are missing or too narrow, with the kinds that they need."""
         there = {name: kind for name, (_, kind) in self.table.layout.columns.items()}
         wanted: dict[str, Kind] = {}
         get = there.get
@@ -247,7 +251,7 @@ class MysqlSink:
                 kind = needed(has, value)
                 if kind != has:
                     there[name] = wanted[name] = kind
-        # A great integer may have come before the first double.
+        # A large integer may have come before the first double.
         doubles = [name for name, kind in wanted.items() if kind == Kind.DOUBLE]
         for name in doubles:
             values = (row.columns[name] for row in rows if row.columns and name in row.columns)
@@ -255,13 +259,13 @@ class MysqlSink:
         return wanted
 
     async def _sweep(self, connection: MySqlConnection, rows: Sequence[SinkRow]) -> None:
-        """Forget now and then what was deleted so long ago that nothing older can come."""
+        """From time to time remove notes so old that no earlier change can arrive."""
         self._applied += 1
         if self._applied % BATCHES_BETWEEN_SWEEPS or not rows:
             return
         before = max(row.stamp for row in rows) - self._settings.keep_deleted_h * HOUR_US
         for name in (self.table.deleted, self.table.covered):
-            # The batch is applied: what is not swept now is swept later.
+            # The batch is applied, so a later sweep can do this.
             with suppress(Unavailable):
                 await connection.run(
                     f"DELETE FROM {name} WHERE {quoted(STAMP)} < {before} LIMIT {SWEPT_AT_ONCE}"

@@ -1,12 +1,13 @@
-"""The tables at the target: rowtide's rows, and beside them what must not be forgotten.
+"""The tables at the target: rowtide's rows, and notes of deletes beside them.
 
-``TABLE`` has the living rows: the key, a column per name, the stamp. ``TABLE_rowtide_deleted`` has
-the stamps of deleted keys, ``TABLE_rowtide_covered`` the ranges that a snapshot's page told whole:
-a late row that is older than either stays out. A column whose name the server does not take has
-another, and the name in its comment. Every column that is not generated is rowtide's.
+``TABLE`` has the living rows: the key, a column per name, the stamp.
+``TABLE_rowtide_deleted`` has the stamps of deleted keys. ``TABLE_rowtide_covered`` has
+the ranges of snapshot pages. A late row that is older than either is dropped. If the
+server does not accept a column's name, the column has another one, with the name in its
+comment. Every column that is not generated is rowtide's.
 
-Columns are added and widened, never narrowed; whoever does it holds the table's advisory lock and
-has just read how the table is.
+Columns are added and widened, never narrowed. A process does that under the table's
+advisory lock, just after it read the table.
 """
 
 from __future__ import annotations
@@ -33,31 +34,31 @@ __all__ = ["BY_STAMP", "NAME_MAX", "STAMP", "MySqlLayout", "TargetTable"]
 
 STAMP = "_rowtide_stamp"
 BY_STAMP = "by_stamp"
-"""The siblings' index of the stamps."""
+"""The index of the stamps in both tables of notes."""
 NAME_MAX = 64
 NAMED = "rowtide:"
-"""Begins a comment that has a column's name, as JSON."""
+"""Prefix of a comment with a column's name as JSON."""
 LOCK_S = 60
 OPTIONS = "ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE="
 NOT_ALLOWED = frozenset({1044, 1142, 1227})
 NOT_SO_NAMED = frozenset({1059, 1060, 1166})
-"""The name is too long, taken (letter case and accents do not count), or no name."""
+"""The name is too long, taken (ignoring letter case and accents), or invalid."""
 
 
 @dataclass(slots=True)
 class MySqlLayout:
-    """A table's columns as it has them: by rowtide's name the server's name and the kind."""
+    """A table's columns: rowtide's name to the server's name and the kind."""
 
     columns: dict[str, tuple[str, Kind]] = field(default_factory=dict)
     seen: tuple[tuple[str, int], ...] = ()
-    """What the server describes the table as; another description is another layout."""
+    """The server's description of the table. It changes with the layout."""
 
 
 class TargetTable:
-    """One table with its two siblings.
+    """One table with its two tables of notes.
 
-    ``width`` is how many characters its server gives a double before it writes an exponent.
-    ``types`` are of columns that are made with them, and are never altered.
+    ``width`` is the most characters of a double without an exponent at this server.
+    ``types`` are of columns that are created with them and never altered.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class TargetTable:
 
     @property
     def foreign(self) -> Mapping[str, tuple[str, Kind]]:
-        """Return the columns whose types are not the sink's."""
+        """The columns whose types are not the sink's."""
         return {name: told for name, told in self.layout.columns.items() if told[1].foreign}
 
     @asynccontextmanager
     async def temporary_copy(self, connection: MySqlConnection) -> AsyncIterator[TargetTable]:
-        """Give an empty temporary table of the connection, with the key and ``foreign`` alone."""
+        """Yield an empty temporary table with only the key and the ``foreign`` columns."""
         made = copy.copy(self)
         made.layout = MySqlLayout(dict(self.foreign))
         made.name = quoted(f"rowtide_{secrets.token_hex(8)}")
@@ -97,15 +98,15 @@ class TargetTable:
                 raise
             raise Rejected(
                 "OTSNoPermissionAccess",
-                f"Only the server can tell what the columns {', '.join(self.foreign)} of the table "
-                f"{self._plain} make of a value, in a temporary table. Grant it: "
+                f"Only the server knows how the columns {', '.join(self.foreign)} of the table "
+                f"{self._plain} convert a value. The sink needs a temporary table for that. Run "
                 f"GRANT CREATE TEMPORARY TABLES ON {quoted(self._database)}.* TO the sink's user.",
             ) from error
         yield made
         await connection.run(f"DROP TEMPORARY TABLE {made.name}")
 
     async def make(self, connection: MySqlConnection) -> None:
-        """Make the tables where they are missing, and check those that are there."""
+        """Create missing tables, and check existing ones."""
         async with self._locked(connection):
             if not await self._exists(connection):
                 await self._create(connection)
@@ -115,11 +116,11 @@ class TargetTable:
             await self.read(connection)
 
     async def is_as_read(self, connection: MySqlConnection) -> bool:
-        """True if the table has the columns of ``layout``. In a transaction, that stays so."""
+        """True if the table has the columns of ``layout``. In a transaction this stays true."""
         return await connection.described(f"SELECT * FROM {self.name} LIMIT 0") == self.layout.seen
 
     async def read(self, connection: MySqlConnection) -> None:
-        """Read how the table is."""
+        """Read the table's columns."""
         found = MySqlLayout(seen=await connection.described(f"SELECT * FROM {self.name} LIMIT 0"))
         query = (
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLUMN_COMMENT FROM information_schema.COLUMNS"
@@ -137,7 +138,7 @@ class TargetTable:
     async def widen(
         self, connection: MySqlConnection, wanted: Mapping[str, Kind]
     ) -> dict[str, str]:
-        """Make columns hold what is wanted; return those that can't be, and why."""
+        """Make columns fit ``wanted``. Return those that can't, each with the reason."""
         lacking: dict[str, str] = {}
         async with self._locked(connection):
             await self.read(connection)
@@ -154,7 +155,7 @@ class TargetTable:
         return lacking
 
     async def _add(self, connection: MySqlConnection, name: str, kind: Kind) -> None:
-        """Add a column under its own name, or under another where the server has it not so."""
+        """Add a column with its own name, or with another if the server rejects the name."""
         other = f"{''.join(c for c in name if c.isascii() and c.isalnum())[:40]}_{digest(name)}"
         failure: StatementRefused | ValueRefused | None = None
         for column in (name, other) if fits(name) else (other,):
@@ -190,7 +191,7 @@ class TargetTable:
         return SQL_TYPE[kind]
 
     async def _create(self, connection: MySqlConnection) -> None:
-        # What is remembered of a table that is gone would keep rows out of the new one.
+        # Notes of a dropped table would keep rows out of the new one.
         await connection.run(f"DROP TABLE IF EXISTS {self.deleted}, {self.covered}")
         parts = [*self.keys.definitions(), f"{quoted(STAMP)} BIGINT NOT NULL", *self.keys.indexes()]
         await connection.run(self._created(self.name, parts))
@@ -218,7 +219,7 @@ class TargetTable:
         return f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}) {options}"
 
     async def _adopt(self, connection: MySqlConnection) -> None:
-        """Give a table that somebody made a column for stamps."""
+        """Add a column for stamps to a table that a user created."""
         described = await connection.described(f"SELECT * FROM {self.name} LIMIT 0")
         if STAMP not in {name for name, _ in described}:
             change = f"ADD COLUMN {quoted(STAMP)} BIGINT NOT NULL DEFAULT 0"
@@ -229,7 +230,7 @@ class TargetTable:
         return bool(await connection.rows(query))
 
     async def _check(self, connection: MySqlConnection) -> None:
-        """Refuse a table in which a row could take another's place."""
+        """Refuse a table in which one row could replace another."""
         where = self._is_this()
         [(engine,)] = await connection.rows(
             f"SELECT ENGINE FROM information_schema.TABLES WHERE {where}"
@@ -286,10 +287,10 @@ class TargetTable:
 
     @asynccontextmanager
     async def _locked(self, connection: MySqlConnection) -> AsyncIterator[None]:
-        """Hold the table's advisory lock; it ends with the connection at the latest."""
+        """Hold the table's advisory lock. It ends with the connection at the latest."""
         lock = f"'rowtide.{digest(f'{self._database}.{self._plain}')}'"
         if await connection.rows(f"SELECT GET_LOCK({lock}, {LOCK_S})") != [(1,)]:
-            raise Unavailable(f"another process changes the table {self._plain}")
+            raise Unavailable(f"another process is changing the table {self._plain}")
         yield
         await connection.rows(f"SELECT RELEASE_LOCK({lock})")
 
@@ -302,23 +303,23 @@ def named(column: str, comment: str) -> str:
 
 
 def commented(name: str) -> str:
-    """Return a name as it stands in a comment: JSON in ASCII, as SQL."""
+    """Return a name for a comment: ASCII JSON, escaped for SQL."""
     return json.dumps(name).replace("\\", "\\\\").replace("'", "\\'")
 
 
 def fits(name: str) -> bool:
-    """True if the server takes a name as it is: it has no characters beyond 16 bits."""
+    """True if the server accepts a name: it has no characters beyond 16 bits."""
     plain = all("\x00" < character <= "\uffff" for character in name)
     return plain and len(name) <= NAME_MAX and not name.endswith(" ")
 
 
 def digest(text: str) -> str:
-    """Return a short name for a long one."""
+    """Return a short digest of a long name."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def sibling(name: str, ending: str) -> str:
-    """Return the name of a table that belongs to another."""
+    """Return the name of a table of notes."""
     whole = name + ending
     if len(whole) <= NAME_MAX:
         return whole

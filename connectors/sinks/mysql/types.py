@@ -1,6 +1,6 @@
 """Types that a sink's settings declare for columns, in the words of the server.
 
-They are read so strictly that a misspelt one is refused before anything is made.
+A misspelt type is refused before any table is created.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _TYPE = re.compile(
 
 
 def declared_types(fields: Fields) -> dict[str, str]:
-    """Return types by the column's name in rowtide. Raises ``SettingsRefused`` for no type."""
+    """Return types by rowtide's column name. Raises ``SettingsRefused`` for a text that
+    is no type.
+    """
     found: dict[str, str] = {}
     for name in fields.names():
         text = fields.text(name)

@@ -1,15 +1,16 @@
-"""Values of rowtide in columns of MySQL: which type a column needs, and how a value is written.
+"""Values of rowtide in columns of MySQL: the type that a column needs, and values as SQL.
 
 A column's type is the narrowest that holds every value it has had, exactly:
 
     BOOLEAN < BIGINT < DOUBLE < LONGTEXT < LONGBLOB
 
-A boolean among integers is 0 or 1. A column of integers and doubles is a DOUBLE as long as every
-integer is one exactly, else text: no DECIMAL holds 1e300. Among texts, numbers are their decimal
-digits as the server itself writes them; among bytes, texts are their UTF-8. DOUBLE has no NaN and
-no infinity: they are texts. Columns of any other type were made by somebody else and stay as they
-are: values are given as they come, and the server takes or refuses them. Of a BIT column a text of
-digits is a number, as a source gives one that is too great for an integer.
+A boolean among integers is 0 or 1. A column of integers and doubles is a DOUBLE if every
+integer is exact as a double, otherwise a text: no DECIMAL holds 1e300. Among texts, a
+number is the digits that the server itself writes. Among bytes, a text is its UTF-8.
+DOUBLE has no NaN and no infinity, so they are texts. A column of any other type was
+created by a user and is not altered: the server accepts or refuses each value. For a BIT
+column a text of digits is a number. A source gives an integer of more than 64 bits in
+this form.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ __all__ = [
 ]
 
 EXACT = 1 << 53
-"""Integers up to here are doubles exactly."""
+"""Integers up to here are exact as doubles."""
 
 
 class Kind(IntEnum):
-    """A column's type, in the order in which they widen."""
+    """A column's type, in order of width."""
 
     BOOLEAN = 0
     INTEGER = 1
@@ -48,13 +49,13 @@ class Kind(IntEnum):
     TEXT = 3
     BLOB = 4
     FOREIGN = 5
-    """Any other type; so are those below, which are written or read in a way of their own."""
+    """Any other type. Those below are such types with a special way to write or read them."""
     BIT = 6
     FLOAT = 7
 
     @property
     def foreign(self) -> bool:
-        """Return True for a type that is never altered here."""
+        """True for a type that is never altered here."""
         return self >= Kind.FOREIGN
 
 
@@ -76,9 +77,9 @@ _KIND_OF_TYPE: dict[type, Kind] = {
 
 
 def kind_of(column_type: str) -> Kind:
-    """Return the kind of a column by the server's words for its type."""
+    """Return the kind of a column by the server's name of its type."""
     for kind, words in SQL_TYPE.items():
-        # MySQL tells a BIGINT without its width, MariaDB with it.
+        # MySQL reports a BIGINT without its width, MariaDB with it.
         if column_type.upper() in (words, f"{words}(20)"):
             return kind
     name = column_type.lower().partition("(")[0].partition(" ")[0]
@@ -86,9 +87,9 @@ def kind_of(column_type: str) -> Kind:
 
 
 def needed(kind: Kind | None, value: Scalar) -> Kind:
-    """Return the kind of column that holds a value, and all that one of ``kind`` (None: new) does.
+    """Return the kind of column for a value and for all values of ``kind`` (None: new).
 
-    Not known here: whether integers that are there already are doubles exactly.
+    It is not known here whether existing integers are exact as doubles.
     """
     wanted = _KIND_OF_TYPE[type(value)]
     if isinstance(value, float) and not math.isfinite(value):
@@ -105,7 +106,7 @@ def literal(value: Scalar | None, kind: Kind, *, width: int) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
-        # In quotes the server takes the digits' own codes for the bits.
+        # In quotes the server would take the digits' character codes as bits.
         digits = kind == Kind.BIT and value.isascii() and value.isdecimal()
         return value if digits else f"'{escape_string(value)}'"
     if isinstance(value, bytes):
@@ -115,15 +116,15 @@ def literal(value: Scalar | None, kind: Kind, *, width: int) -> str:
     if isinstance(value, float):
         if not math.isfinite(value):
             return f"'{_text(value, width)}'"
-        # With an exponent it is a double to the server, without one a decimal. MySQL would keep a
-        # minus zero, MariaDB would not; adding zero makes it zero.
+        # With an exponent it is a double to the server, without one a decimal. MySQL
+        # would keep a minus zero, MariaDB would not. Adding zero makes it zero.
         shown = repr(value + 0.0)
         return shown if "e" in shown else f"{shown}e0"
     return str(int(value))
 
 
 def key_literal(value: object) -> str:
-    """Return a value as SQL for a key's column, which is of the value's own kind."""
+    """Return a value as SQL for a key column of the value's own kind."""
     if isinstance(value, str):
         return f"'{escape_string(value)}'"
     if isinstance(value, bytes):
@@ -133,16 +134,16 @@ def key_literal(value: object) -> str:
 
 
 def exact_sql(column: str, kind: Kind) -> str:
-    """Return a column, which is quoted, as SQL that gives its values exactly."""
+    """Return SQL that reads a quoted column exactly."""
     if kind == Kind.FLOAT:
-        return f"{column} + 0e0"  # As it is, the server shows six digits.
+        return f"{column} + 0e0"  # By default the server shows six digits.
     return f"{column} + 0" if kind == Kind.BIT else column
 
 
 def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
-    """Return what is read back of a value from a column of a kind that is not foreign.
+    """Return a value as it is read back from a column of a kind that is not foreign.
 
-    What a foreign one has of it the server tells.
+    Only the server knows this for a foreign kind.
     """
     if kind == Kind.INTEGER and isinstance(value, bool):
         return int(value)
@@ -156,9 +157,10 @@ def as_held(value: Scalar, kind: Kind, *, width: int) -> Scalar:
 
 
 def from_server(value: object, kind: Kind) -> Scalar:
-    """Return a value as the client library reads it from a column of a kind.
+    """Return a value of rowtide for a value that the client library read.
 
-    Values that differ stay so: what is no value of rowtide, as a great integer, becomes a text.
+    Different values stay different: what rowtide lacks, such as a large integer, becomes
+    a text.
     """
     if kind == Kind.BOOLEAN:
         return bool(value)
@@ -170,11 +172,11 @@ def from_server(value: object, kind: Kind) -> Scalar:
 
 
 def _text(value: float, width: int) -> str:
-    """Return a number's digits as the server writes them when it makes it a text."""
+    """Return a number's digits as the server writes them when it converts it to text."""
     if not isinstance(value, float):
         return str(int(value))
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return double_text(value + 0.0, width)  # Adding zero makes a minus zero zero.
+    return double_text(value + 0.0, width)  # Adding zero turns minus zero into zero.

@@ -1,7 +1,8 @@
-"""Documents on their way into an index: many in one request, each for itself.
+"""Writes documents to an index, many in one request, each with a result of its own.
 
-A cluster answers for each document: taken; refused by its version, because it has a newer one; not
-now, it is too busy; or never, with a reason. Only those of "not now" are sent again, after a pause.
+The cluster's result for a document is one of four. It is written, or dropped because a
+newer version exists, or the cluster is too busy, or it is refused with a reason. Only
+documents of the third kind are sent again, after a pause.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from rowtide.core.values.errors import Unavailable
 __all__ = ["Bulk", "Item", "RefusedItem"]
 
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Before the next attempt; after the last one the cluster counts as unavailable."""
+"""Pauses before the next attempt. After the last one the cluster counts as unavailable."""
 
 DOCUMENTS_MAX = 1000
 _ANSWER = "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
 _BLOCKED = "cluster_block_exception"
-"""The cluster takes no writes, on a full disk for one."""
+"""The cluster accepts no writes, for example because a disk is full."""
 
 
 class Item(NamedTuple):
-    """A document to be put under an id, unless a higher version is there."""
+    """A document to be written under an id, unless a higher version exists."""
 
     id: str
     version: int
     document: str
 
     def lines(self) -> bytes:
-        """Return it as a bulk request has it. An id has no character that JSON escapes."""
+        """Return the lines of a bulk request. An id has no character that JSON escapes."""
         return (
             f'{{"index":{{"_id":"{self.id}","version":{self.version},"version_type":"external_gte"}}}}\n'
             f"{self.document}\n"
@@ -40,7 +41,7 @@ class Item(NamedTuple):
 
 
 class RefusedItem(NamedTuple):
-    """A document that the cluster will never take, by its place among those sent."""
+    """A document that the cluster will never accept, by its index among those sent."""
 
     place: int
     reason: str
@@ -52,7 +53,7 @@ class _Sending(NamedTuple):
 
 
 class Bulk:
-    """Sends documents to ``alias``, never to an index of that name made by the sending itself."""
+    """Sends documents to ``alias``. A request never creates an index of that name."""
 
     def __init__(self, cluster: OpenSearchCluster, alias: str, *, request_bytes: int) -> None:
         self._cluster = cluster
@@ -60,7 +61,7 @@ class Bulk:
         self._request_bytes = request_bytes
 
     async def put(self, items: Sequence[Item]) -> list[RefusedItem]:
-        """Put documents; return those that are refused for good. Raises ``Unavailable``."""
+        """Write documents. Return those that are refused for good. Raises ``Unavailable``."""
         refused: list[RefusedItem] = []
         sending = [_Sending(place, item.lines()) for place, item in enumerate(items)]
         for pause_s in (*PAUSES_S, None):
@@ -72,10 +73,12 @@ class Bulk:
             if pause_s is not None:
                 await asyncio.sleep(pause_s)
             sending = again
-        raise Unavailable(f"The cluster was too busy for {len(sending)} documents, time and again.")
+        raise Unavailable(
+            f"The cluster was too busy for {len(sending)} documents, in {len(PAUSES_S) + 1} tries."
+        )
 
     def _parts(self, sending: Sequence[_Sending]) -> Iterator[list[_Sending]]:
-        """Cut into requests that are no larger than wanted, unless one document is."""
+        """Yield requests of bounded size. One document may exceed the bound alone."""
         part: list[_Sending] = []
         size = 0
         for one in sending:
@@ -89,7 +92,7 @@ class Bulk:
             yield part
 
     async def _send(self, part: list[_Sending], refused: list[RefusedItem]) -> list[_Sending]:
-        """Send one request; return what is to be sent again, add what is refused."""
+        """Send one request. Return the documents to send again, and add refused ones."""
         body = b"".join(one.lines for one in part)
         try:
             answer = await self._cluster.send("POST", self._path, body, kind="application/x-ndjson")
@@ -110,15 +113,15 @@ class Bulk:
 
 
 def _again(one: _Sending, told: dict[str, Any], refused: list[RefusedItem]) -> bool:
-    """True if a document must be sent again; add it where it is refused."""
+    """True if a document must be sent again. Add it to ``refused`` if it is refused."""
     status = told["status"]
-    if status < 300 or status == 409:  # 409: it is there as of a later stamp.
+    if status < 300 or status == 409:  # 409: a later stamp exists.
         return False
     kind, reason = told["error"]["type"], told["error"]["reason"]
     if status == 429 or status >= 500 or kind == _BLOCKED:
         return True
     if status not in (400, 413):
-        # The index is gone, or writing it is forbidden: no document's own fault.
+        # The index is gone, or writing is forbidden. The document is not the cause.
         raise ClusterRefused(status, kind, reason)
     refused.append(RefusedItem(one.place, f"{kind}: {reason}"))
     return False

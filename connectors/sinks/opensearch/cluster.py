@@ -1,7 +1,8 @@
-"""Requests to a search cluster, OpenSearch or Elasticsearch, and what their failures mean.
+"""Requests to a search cluster, OpenSearch or Elasticsearch, and the meaning of its
+errors.
 
-Whatever has an unknown outcome counts as not done: every write of ours may be made again, because
-documents carry versions.
+An unknown outcome counts as not done. Documents carry versions, so every write can be
+repeated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REASON_CHARACTERS_MAX = 500
 
 
 class ClusterRefused(Exception):
-    """The cluster will not do it: ``status`` and ``kind`` are its own words."""
+    """The cluster rejected a request. ``status`` and ``kind`` are the cluster's."""
 
     def __init__(self, status: int, kind: str, reason: str) -> None:
         super().__init__(f"{kind or status}: {reason}")
@@ -33,12 +34,12 @@ class ClusterRefused(Exception):
 
 
 class TooLarge(Exception):
-    """A request was larger than the cluster takes."""
+    """A request was larger than the cluster accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Where the cluster is, and who asks. ``ca_file`` judges its certificate."""
+    """The cluster and the credentials. ``ca_file`` verifies its certificate."""
 
     url: str
     user: str = ""
@@ -48,7 +49,7 @@ class ClusterSettings:
     verify: bool = True
 
     def headers(self) -> dict[str, str]:
-        """Return what says who asks."""
+        """Return the authorisation header."""
         if self.api_key:
             return {"Authorization": f"ApiKey {self.api_key}"}
         if self.user:
@@ -57,7 +58,7 @@ class ClusterSettings:
         return {}
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return how the server is judged."""
+        """Return how the server's certificate is verified."""
         if not self.url.startswith("https://") or (self.verify and not self.ca_file):
             return True
         context = ssl.create_default_context(cafile=self.ca_file or None)
@@ -68,7 +69,7 @@ class ClusterSettings:
 
 
 class OpenSearchCluster:
-    """One cluster. Belongs to one event loop; close it when done."""
+    """One cluster. It belongs to one event loop. Close it when done."""
 
     def __init__(self, settings: ClusterSettings, *, connections: int) -> None:
         self._url = settings.url.rstrip("/")
@@ -83,7 +84,7 @@ class OpenSearchCluster:
         await self._session.close()
 
     async def get(self, path: str, *, absent: Any = None) -> Any:
-        """Return what is there; ``absent`` where the cluster says that nothing is."""
+        """Return a resource, or ``absent`` if the cluster reports 404."""
         try:
             return await self.call("GET", path)
         except ClusterRefused as error:
@@ -92,12 +93,12 @@ class OpenSearchCluster:
             raise
 
     async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request; return its answer. Raises ``Unavailable``, ``ClusterRefused``."""
+        """Send a request and return its response. Raises ``Unavailable``, ``ClusterRefused``."""
         text = None if body is None else json.dumps(body).encode()
         return await self.send(method, path, text, kind="application/json")
 
     async def send(self, method: str, path: str, body: bytes | None, *, kind: str) -> Any:
-        """Send a body as it is. Raises ``TooLarge`` besides."""
+        """Send a body as it is. Also raises ``TooLarge``."""
         headers = {"Content-Type": kind} if body is not None else {}
         try:
             async with self._session.request(
@@ -117,11 +118,11 @@ class OpenSearchCluster:
 
 
 def _reason(content: bytes) -> tuple[str, str]:
-    """Return kind and text of a failure as the cluster tells it."""
+    """Return kind and text of the cluster's error."""
     try:
         error = json.loads(content)["error"]
         kind, reason = str(error["type"]), str(error["reason"])
-        # A search says of itself no more than "all shards failed".
+        # The top error of a search is only "all shards failed".
         for cause in error.get("root_cause", [])[:1]:
             if cause["reason"] != reason:
                 reason += f": {cause['reason']}"

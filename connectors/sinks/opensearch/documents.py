@@ -1,13 +1,14 @@
-"""Rows as documents, and back: names, types, and what stands beside a row's columns.
+"""Rows as documents, and back: names, types, and fields beside a row's columns.
 
-A column's values may be of several types; a field has one. So a column has a plain field, named as
-itself, of the type that was most frequent when it was first seen, and values of another type stand
-in a field beside it, ``size@string``. Integers go into a plain field of doubles, where they are
-searched as such; the document keeps each digit. Nothing here talks to a cluster.
+A column's values may have several types, but a field has one. So a column has a plain
+field with its name, of the type that was most frequent when the column was new. Values of
+another type are in a field beside it, ``size@string``. Integers go into a plain field of
+doubles and are searched as such. The document keeps each digit. Nothing here calls a
+cluster.
 
-    _rowtide.key     the key's bytes in hexadecimal digits: sorted as the table's keys are
-    _rowtide.stamp   the commit stamp that the row is as of
-    _rowtide.gone    true: there is no such row; a filter of the alias hides it
+    _rowtide.key     the key's bytes in hexadecimal digits: they sort as the table's keys do
+    _rowtide.stamp   the commit stamp as of which the row is
+    _rowtide.gone    true: the row does not exist; a filter of the alias hides it
     @rest            texts of columns that have no field, because there are too many
 """
 
@@ -31,7 +32,7 @@ __all__ = ["META", "OWN_FIELDS", "FieldPlan", "id_of", "tombstone"]
 
 META = "_rowtide"
 REST = "@rest"
-"""No column's field is called so. A query of all fields leaves out those that begin with '_'."""
+"""No column's field has this name. A query of all fields omits those that begin with '_'."""
 
 OWN_FIELDS: Mapping[str, object] = {
     META: {
@@ -45,7 +46,8 @@ OWN_FIELDS: Mapping[str, object] = {
 }
 
 ID_BYTES_MAX = 512
-# A term has 32,766 bytes at most, a character up to four. Longer texts are found by their words.
+# A term has at most 32,766 bytes, and a character up to four. Longer texts are found by
+# their words.
 _TEXT = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 8191}}}
 _FIELDS: Mapping[str, Mapping[str, object]] = {
     "string": _TEXT,
@@ -63,17 +65,17 @@ _KINDS: Mapping[type, str] = {
     bool: "boolean",
     bytes: "binary",
 }
-# A point would make an object, '@' begins a type, '*' a pattern, and so on.
+# A point would make an object, '@' starts a type, '*' is a pattern, and so on.
 _UNSAFE = re.compile(r'[%.@*\\"<>|,?#\x00-\x20\x7f-\xa0]|^_')
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class FieldPlan:
-    """The fields of one index: which column and type of value stands in which.
+    """The fields of one index: the field of each column and type of value.
 
-    ``fields_max`` bounds how many there are; a column that comes later has none, and is kept in
-    the document all the same.
+    ``fields_max`` bounds the number of fields. A later column gets none, but the document
+    keeps it.
     """
 
     def __init__(self, fields_max: int) -> None:
@@ -85,7 +87,7 @@ class FieldPlan:
         self._full = False
 
     def load(self, properties: Mapping[str, Any]) -> None:
-        """Learn the fields that an index has."""
+        """Read the fields of an index."""
         self._plain, self._beside, self._chosen = {}, set(), {}
         for field, kind in properties.items():
             if field in OWN_FIELDS:
@@ -97,11 +99,11 @@ class FieldPlan:
                 self._plain[_column(field)] = _KIND_OF_FIELD.get(of, of)
 
     def fill(self) -> None:
-        """Give no more columns a field: the index takes none."""
+        """Give no further column a field: the index accepts no more."""
         self._full = True
 
     def lacking(self, rows: Iterable[SinkRow]) -> dict[str, Mapping[str, object]]:
-        """Return the fields that an index must be given before it takes rows."""
+        """Return the fields that an index needs for rows."""
         seen: dict[str, Counter[str]] = {}
         for row in rows:
             for name, value in _columns(row):
@@ -136,7 +138,7 @@ class FieldPlan:
         return _encode(fields)
 
     def row(self, document: Mapping[str, Any], key_names: frozenset[str]) -> HeldRow:
-        """Return the row of a document; ``key_names`` are left out."""
+        """Return the row of a document without the columns of ``key_names``."""
         columns: dict[str, Scalar] = {}
         for field, value in document.items():
             if field in OWN_FIELDS:
@@ -149,7 +151,7 @@ class FieldPlan:
         return HeldRow(bytes.fromhex(meta["key"]), meta["stamp"], columns)
 
     def _wanted(self, name: str, kinds: Counter[str]) -> dict[str, str]:
-        """Return the fields that a column's values need and that are not there."""
+        """Return the missing fields that a column's values need."""
         wanted: dict[str, str] = {}
         escaped = _escaped(name)
         plain = self._plain.get(name)
@@ -164,7 +166,7 @@ class FieldPlan:
         return wanted
 
     def _leave_out(self, name: str, kinds: Iterable[str]) -> None:
-        """Let values of a column stand in fields that no search knows."""
+        """Put values of a column into fields that are not indexed."""
         plain = self._plain.get(name)
         for kind in kinds:
             if plain is None or not _fits(kind, plain):
@@ -185,12 +187,12 @@ class FieldPlan:
 
 
 def tombstone(key_bytes: bytes, stamp: int) -> str:
-    """Return the document of a row that is gone."""
+    """Return the document of a deleted row."""
     return _encode({META: {"key": key_bytes.hex(), "stamp": stamp, "gone": True}})
 
 
 def id_of(key_bytes: bytes) -> str:
-    """Return a document's id: the key's bytes, or where that is too long a digest of them."""
+    """Return a document's id: the key's bytes in hex, or a digest if that is too long."""
     text = key_bytes.hex()
     return text if len(text) <= ID_BYTES_MAX else "#" + hashlib.sha256(key_bytes).hexdigest()
 
@@ -208,7 +210,7 @@ def _kind(value: Scalar) -> str:
 
 
 def _most_frequent(kinds: Counter[str]) -> str:
-    """Return the type of a new plain field. Numbers share one of doubles."""
+    """Return the type of a new plain field. Integers and doubles share one of doubles."""
     [(kind, _)] = kinds.most_common(1)
     return "double" if kind == "integer" and "double" in kinds else kind
 
@@ -218,7 +220,7 @@ def _fits(kind: str, plain: str) -> bool:
 
 
 def _size(kind: str) -> int:
-    """Return how many fields a cluster counts."""
+    """Return how many fields the cluster counts for a kind."""
     return 2 if kind == "string" else 1
 
 
@@ -236,7 +238,7 @@ def _read(kind: str, value: Any) -> Scalar:
 
 
 def _escaped(name: str) -> str:
-    """Return a column's name as a field's: two columns never share one."""
+    """Return the field name of a column. Different columns get different names."""
     return _UNSAFE.sub(lambda found: _percent(found[0]), name) or "%"
 
 

@@ -1,11 +1,13 @@
-"""One index of a table: made, filled, searched through an alias, replaced by another.
+"""One index of a table. It is created, filled, searched through an alias, and replaced by
+another.
 
-Users search the alias, ``flights``; it hides rows that are gone. Behind it is ``flights-r1``, the
-index of generation 1. A rebuild fills ``flights-r2`` from a snapshot; once pages of rows have
-covered every key there may be, the alias is moved in one step.
+Users search the alias, ``flights``, which hides deleted rows. Behind it is
+``flights-r1``, the index of generation 1. A rebuild fills ``flights-r2`` from a snapshot.
+Once pages have covered every possible key, the alias is moved in one step.
 
-Documents are put through a second alias, ``flights-r1-write``, that goes with the index: a process
-that was paused while the index was removed makes no index of that name by writing to it.
+Documents are written through a second alias, ``flights-r1-write``, which is removed with
+the index. So a process that was paused during the removal does not create the index again
+by writing to it.
 """
 
 from __future__ import annotations
@@ -35,25 +37,25 @@ __all__ = ["Generation", "IndexSettings"]
 WHOLE: Range = (b"", b"")
 PAGE = 1000
 PLAN_ATTEMPTS = 10
-"""How often other writers may be first with fields that clash with ours."""
+"""Retries while other writers add fields that conflict with ours."""
 
 BOUND_MAX = 512
-"""Digits of a key in a query's range. Lucene 8, which Elasticsearch 7 is made of, refuses a range
-with a bound of more than 1000. So a range is wider than asked where keys are long; what is behind
-``search_after`` and before the end is exact."""
+"""Digits of a key in a query's range. Lucene 8, in Elasticsearch 7, refuses a range with a
+bound of more than 1000. So the range of long keys is wider than requested. The results after
+``search_after`` and before the end are exact."""
 
 ABOVE_DIGITS = "g"
-"""Sorts behind every hexadecimal digit."""
+"""Sorts after every hexadecimal digit."""
 
 COVERS = "#covers"
-"""Id of the document that says what pages have covered; no key's id begins so."""
+"""Id of the document with the covered ranges. No key's id begins like this."""
 
 _LIVING = {"bool": {"must_not": {"term": {f"{META}.gone": True}}}}
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """How an index is made. ``replicas`` None: one, where there is a second node."""
+    """How an index is created. ``replicas`` None: one if there is a second node."""
 
     alias: str
     language: str = "standard"
@@ -79,7 +81,7 @@ class Generation:
         )
 
     async def make(self, table: TableShape) -> None:
-        """Make the index where it is missing. Raises ``Rejected`` where it is another table's."""
+        """Create the index if it is missing. Raises ``Rejected`` if it is another table's."""
         if not await self.exists():
             try:
                 await self._cluster.call("PUT", self._path, self._described(table))
@@ -93,7 +95,7 @@ class Generation:
         return bool(await self._cluster.get(f"{self._path}/_settings", absent={}))
 
     async def load(self, table: TableShape) -> None:
-        """Learn its fields."""
+        """Read the index's fields."""
         found = await self._cluster.get(f"{self._path}/_mapping")
         mapping = found[self.index]["mappings"]
         of = mapping.get("_meta", {}).get("rowtide", {}).get("table")
@@ -107,7 +109,7 @@ class Generation:
         self._plan.load(mapping["properties"])
 
     async def apply(self, batch: SinkBatch, table: TableShape) -> list[Refused]:
-        """Put a batch's rows, the last of each key, and end those that a page has not."""
+        """Write the last row of each key in a batch, and delete older rows that a page lacks."""
         rows = list({row.key_bytes: row for row in batch.rows}.values())
         await self._give_fields(rows, table)
         items = [Item(id_of(row.key_bytes), row.stamp, self._plan.document(row)) for row in rows]
@@ -130,13 +132,13 @@ class Generation:
                 break
             found += [hit["_source"] for hit in hits]
             after = hits[-1]["sort"][0]
-        # Another writer may have given the index fields: documents are read as it is by now.
+        # Another writer may have added fields, so read them before the documents.
         await self.load(table)
         names = frozenset(column.name for column in table.key)
         return [self._plan.row(document, names) for document in found]
 
     async def cover(self, covered: Range) -> bool:
-        """Record what a page has covered. True if all writers' pages cover everything."""
+        """Record a page's range. True if the pages of all writers cover every key."""
         while True:
             ranges, standing = await self._covered()
             left = _left([*ranges, covered])
@@ -158,7 +160,9 @@ class Generation:
         return not _left(ranges)
 
     async def purge(self, before: int) -> None:
-        """Forget rows that were deleted before a stamp; the cluster goes on after the answer."""
+        """Remove rows that were deleted before a stamp. The cluster continues after its
+        response.
+        """
         query = {
             "bool": {
                 "filter": [
@@ -171,7 +175,7 @@ class Generation:
         await self._cluster.call("POST", path, {"query": query})
 
     async def _give_fields(self, rows: Sequence[SinkRow], table: TableShape) -> None:
-        """Give the index the fields that rows need. Another writer may be first with others."""
+        """Add the fields that rows need. Another writer may add others at the same time."""
         for _ in range(PLAN_ATTEMPTS):
             lacking = self._plan.lacking(rows)
             if not lacking:
@@ -187,7 +191,7 @@ class Generation:
         self._plan.fill()
 
     async def _end_older(self, covered: Range, stamp: int, named: set[bytes]) -> None:
-        """Put a tombstone for each row of a range that is older than a page without it."""
+        """Write a tombstone for each row of a page's range that is older and not in the page."""
         await self._cluster.call("POST", f"{self._path}/_refresh")
         older = [{"range": {f"{META}.stamp": {"lt": stamp}}}]
         after = ""
@@ -200,7 +204,7 @@ class Generation:
     async def _page(
         self, covered: Range, after: str, filters: Sequence[object], *, limit: int
     ) -> list[dict[str, Any]]:
-        """Return living documents of a range in keys' order, behind ``after``."""
+        """Return living documents of a range in key order, after ``after``."""
         begin, end = (bound.hex() for bound in covered)
         behind = after or (_below(begin) if begin else "")
         keys = {"gte": (after or begin)[:BOUND_MAX]}
@@ -219,7 +223,7 @@ class Generation:
         return [hit for hit in hits if not end or hit["sort"][0] < end]
 
     async def _covered(self) -> tuple[list[Range], str]:
-        """Return what was covered, and what makes a write fail when it says otherwise by then."""
+        """Return the covered ranges, and the parameters that make a concurrent write fail."""
         path = f"{self._path}/_doc/{quote(COVERS)}"
         found = await self._cluster.get(path, absent={})
         if "_source" not in found:
@@ -238,15 +242,18 @@ class Generation:
                 "number_of_shards": settings.shards,
                 **copies,
                 "refresh_interval": f"{settings.refresh_ms}ms",
-                # An answered request is on disk. It is the default, and must stay.
+                # A request is on disk before its response. This is the default, and must
+                # stay.
                 "translog.durability": "request",
-                # Room for our own, and for two writers that add fields at the same time.
+                # Room for our own fields, and for two writers that add fields at the same
+                # time.
                 "mapping.total_fields.limit": settings.fields_max + 50,
                 "analysis": {"analyzer": {"default": {"type": settings.language}}},
             },
             "aliases": {f"{self.index}-write": {}},
             "mappings": {
-                # Fields are ours to give: what the cluster guesses of a first value, it keeps.
+                # Fields are added only by the sink: the cluster would guess types from
+                # first values.
                 "dynamic": False,
                 "_meta": {"rowtide": {"table": table.name}},
                 "properties": OWN_FIELDS,
@@ -255,10 +262,10 @@ class Generation:
 
 
 def _left(covered: Sequence[Range]) -> Ranges:
-    """Return what pages have not covered, single keys left out: those are parked."""
+    """Return what pages have not covered, without single keys: those are parked."""
     return tuple((begin, end) for begin, end in left_of(WHOLE, covered) if end != begin + b"\0")
 
 
 def _below(digits: str) -> str:
-    """Return a text below some hexadecimal digits, with nothing but other texts between them."""
+    """Return a text just below some hexadecimal digits, above all lower keys."""
     return f"{digits[:-1]}{chr(ord(digits[-1]) - 1)}{ABOVE_DIGITS}"

@@ -2,9 +2,9 @@
 
     sink: {kind: opensearch, url: "https://search:9200", user: rowtide, password: "${SEARCH}"}
 
-A row's document has the row's stamp as its external version: the cluster itself drops what is not
-above it. A deleted row stays as a document that the alias hides, because a cluster forgets the
-versions of deleted documents after a minute.
+The external version of a row's document is the row's stamp, so the cluster itself drops
+older rows. A deleted row stays as a document that the alias hides, because a cluster
+forgets the versions of deleted documents after a minute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 PURGE_EVERY_S = 3600.0
 DAY_US = 86_400 * 1_000_000
-# What a cluster takes as a name, without those that begin like its own.
+# Names that a cluster accepts, except those that begin like its own.
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,199}")
 LANGUAGES = (
     *("standard", "arabic", "armenian", "basque", "bengali", "brazilian", "bulgarian", "catalan"),
@@ -48,7 +48,7 @@ LANGUAGES = (
 
 
 def make_sink(fields: Fields, _surroundings: ConnectorContext) -> OpenSearchSink:
-    """Return the sink that settings describe; ``docs/guides/connectors/search.md`` tells each."""
+    """Return the sink that settings describe. See ``docs/guides/connectors/search.md``."""
     url = fields.url("url")
     alias = fields.text("index", "")
     if alias and not _NAME.fullmatch(alias):
@@ -84,7 +84,7 @@ def make_sink(fields: Fields, _surroundings: ConnectorContext) -> OpenSearchSink
 
 
 class OpenSearchSink:
-    """One table's documents. Deleted rows are remembered for ``deletes_days``, 0: for ever."""
+    """One table's documents. Deleted rows are kept for ``deletes_days``, 0: for ever."""
 
     def __init__(
         self,
@@ -106,16 +106,16 @@ class OpenSearchSink:
         self._cluster: OpenSearchCluster | None = None
         self._purged_s = float("-inf")
         self._former: Generation | None = None
-        """What the alias shows while a rebuild is under way; it is kept as it should be."""
+        """The index that the alias shows during a rebuild. It still gets every batch."""
 
     async def open(self, table: TableShape) -> None:
-        """Make the index, and the alias unless an earlier generation has it."""
+        """Create the index. Move the alias to it unless an earlier generation has the alias."""
         self._connect(table)
         live = await self._live()
         if live and max(live) > self._rebuild:
             raise Rejected(
                 "OTSParameterInvalid",
-                f"Rebuild {max(live)} of {self._alias} is searched by now, not {self._rebuild}.",
+                f"The alias {self._alias} shows rebuild {max(live)}, later than {self._rebuild}.",
             )
         await self._mine.make(table)
         if live and max(live) < self._rebuild:
@@ -127,7 +127,7 @@ class OpenSearchSink:
             await self._move_alias()
 
     async def open_to_read(self, table: TableShape) -> None:
-        """Make nothing. Raises ``Rejected`` where there is no index."""
+        """Create nothing. Raises ``Rejected`` if there is no index."""
         self._connect(table)
         if not await self._mine.exists():
             raise Rejected("OTSObjectNotExist", f"There is no index {self._mine.index}.")
@@ -143,7 +143,7 @@ class OpenSearchSink:
         self._mine = self._generation(self._rebuild)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Put a batch's rows; during a rebuild into the former index as well."""
+        """Write a batch's rows. During a rebuild write them to the former index too."""
         async with self._turns:
             if self._former is not None:
                 await self._apply_to_former(self._former, batch)
@@ -160,11 +160,11 @@ class OpenSearchSink:
             await self._cluster.close()
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Every value is held as it is."""
+        """Return the columns: every value is stored as it is."""
         return columns
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return rows of the newest generation, once it shows everything that was applied."""
+        """Return rows of the newest generation. All applied batches are visible."""
         return await self._mine.held(begin, end, limit=limit, table=self._table)
 
     def _generation(self, number: int) -> Generation:
@@ -184,10 +184,10 @@ class OpenSearchSink:
         except ClusterRefused as error:
             if error.status != 404:
                 raise
-            self._former = None  # Another process has finished the rebuild.
+            self._former = None  # Another process finished the rebuild.
 
     async def _move_alias(self) -> None:
-        """Let the alias show this generation, and no other."""
+        """Make the alias show this generation and no other."""
         assert self._cluster is not None, "not open"
         hidden = {"bool": {"must_not": {"term": {f"{META}.gone": True}}}}
         shown = {"index": self._mine.index, "alias": self._alias, "filter": hidden}
@@ -215,12 +215,12 @@ class OpenSearchSink:
             try:
                 await self._mine.purge(time.time_ns() // 1000 - self._deletes_days * DAY_US)
             except ClusterRefused as error:
-                # Not every user may: then they stay, which harms nothing but space.
-                logger.warning("deleted rows stay in %s: %s", self._mine.index, error)
+                # Some users lack the permission. The rows then only take space.
+                logger.warning("deleted rows are not purged from %s: %s", self._mine.index, error)
 
 
 def _alias_of(table: TableShape) -> str:
-    """Return the alias of a table that is given none."""
+    """Return the default alias of a table."""
     alias = table.name.lower()
     if not _NAME.fullmatch(alias):
         raise Rejected(

@@ -1,10 +1,11 @@
-"""The folder of an embedded search index: its rows, the index made of them, and who may write.
+"""The folder of an embedded search index: its rows, their index, and the lock of the
+writer.
 
     rows.sqlite    the rows with their stamps (``held_rows.py``)
-    index/         tantivy's files (``text_index.py``), made anew from the rows where they don't fit
-    writer.lock    locked by the one process that writes; the kernel lets go when it dies
+    index/         tantivy's files (``text_index.py``), rebuilt from the rows if they don't fit
+    writer.lock    locked by the one process that writes; the kernel unlocks it when it dies
 
-Blocking calls throughout: a sink makes them in a thread of its own.
+All calls block. A sink makes them in a thread of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from rowtide.stream.log.local.file_lock import lock_file, read_holder, write_hol
 __all__ = ["FoundRow", "FoundRows", "SearchFolder", "WritableFolder"]
 
 FORMAT = 1
-"""Of the index's files: a change of what is indexed, or how, raises it."""
+"""Format of the index's files. Raise it to index other values, or in another way."""
 
 INDEX_ROWS = 5000
-"""Rows that are indexed between two commits where the index is made anew."""
+"""Rows between two commits while the index is rebuilt."""
 
 
 class FoundRow(NamedTuple):
@@ -43,14 +44,14 @@ class FoundRow(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """The best rows of a query, and how many there are in all."""
+    """The best rows of a query, and the number of all that match."""
 
     rows: list[FoundRow]
     total: int
 
 
 class SearchFolder:
-    """An index to search, whoever writes it. Raises ``Unavailable`` where there is none."""
+    """An index to search, from any process. Raises ``Unavailable`` if there is none."""
 
     def __init__(self, path: Path) -> None:
         if not (path / FILE).exists():
@@ -63,7 +64,7 @@ class SearchFolder:
             raise Unavailable(f"The search index in {path} can't be read: {error}.") from error
 
     def search(self, query: str, *, limit: int) -> FoundRows:
-        """Return the rows that are found and still there. Raises ``QueryRefused``."""
+        """Return the matching rows that still exist. Raises ``QueryRefused``."""
         found = self._index.search(query, limit=limit)
         rows = {row.key_bytes: row for row in self._rows.rows_of(h.key_bytes for h in found.hits)}
         told = []
@@ -78,12 +79,12 @@ class SearchFolder:
         return _searched(self._rows, self._index, covered, limit)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._rows.close()
 
 
 class WritableFolder:
-    """An index that this process alone writes. Raises ``Unavailable`` where another one does."""
+    """An index that only this process writes. Raises ``Unavailable`` if another one does."""
 
     def __init__(self, path: Path, table: TableShape, language: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -107,29 +108,29 @@ class WritableFolder:
 
     @property
     def pending(self) -> int:
-        """Return how many rows searches don't see yet."""
+        """How many rows searches do not see yet."""
         return len(self._pending)
 
     def apply(self, batches: Iterable[SinkBatch]) -> None:
-        """Apply batches; when it returns they are on disk, and seen after the next ``refresh``."""
+        """Apply batches. They are on disk when this returns, and searchable after ``refresh``."""
         for row in self.rows.apply(batches):
             self._index.put(row)
             self._pending.append(row.key_bytes)
 
     def refresh(self) -> None:
-        """Let searches see what was applied."""
+        """Make applied rows visible to searches."""
         if self._pending:
             self._index.commit()
             self.rows.indexed(self._pending)
             self._pending = []
 
     def searched(self, covered: Range, *, limit: int) -> list[TantivyRow]:
-        """Return the first living rows of a range that searches find, once and as they are."""
+        """Return the first living rows of a range that searches find once and as they are."""
         self.refresh()
         return _searched(self.rows, self._index, covered, limit)
 
     def close(self) -> None:
-        """Let searches see everything, and another process write."""
+        """Make everything visible to searches, and release the lock."""
         try:
             self.refresh()
         finally:
@@ -150,13 +151,13 @@ class WritableFolder:
         self.rows.note("table", table.name)
 
     def _fitting_index(self, language: str) -> TextIndex:
-        """Return the index, an empty one where it was made otherwise or is damaged."""
+        """Return the index. It is new and empty if the old one has another format or is damaged."""
         made = json.dumps([FORMAT, language])
         folder = self._path / "index"
         if self.rows.fact("index") == made:
             try:
                 return TextIndex(folder, language, writes=True)
-            except ValueError:  # tantivy's, of whatever it can't read.
+            except ValueError:  # tantivy's error for unreadable files.
                 pass
         TextIndex.remove(folder)
         self.rows.index_anew()
@@ -165,7 +166,7 @@ class WritableFolder:
         return TextIndex(folder, language, writes=True)
 
     def _index_marked(self) -> None:
-        """Index what a process had not when it ended."""
+        """Index the rows that a former process had not indexed when it ended."""
         while keys := self.rows.unindexed(limit=INDEX_ROWS):
             held = {row.key_bytes: row for row in self.rows.rows_of(keys)}
             for key in keys:
@@ -175,7 +176,7 @@ class WritableFolder:
 
 
 def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[TantivyRow]:
-    """Return rows that the index has once and as they are, or is still to get."""
+    """Return rows that the index has once and as they are, or does not have yet."""
     begin, end = covered
     found: list[TantivyRow] = []
     while len(found) < limit and (held := rows.living((begin, end), limit=limit)):
@@ -195,7 +196,7 @@ def _language(rows: HeldRows) -> str:
 
 
 def _locked(path: Path) -> int:
-    """Lock the folder for this process, and write into the lock who that is."""
+    """Lock the folder for this process, and write the process into the lock file."""
     lock = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_file(lock)
@@ -203,7 +204,8 @@ def _locked(path: Path) -> int:
         writer = read_holder(lock)
         os.close(lock)
         raise Unavailable(
-            f"The search index in {path} is written by process {writer}: one writes at a time."
+            f"The search index in {path} is being written by process {writer}: "
+            f"only one can write at a time."
         ) from error
     write_holder(lock)
     return lock

@@ -1,15 +1,16 @@
-"""The rows that an index was made of, in one SQLite file: what is held of each key, as of when.
+"""The rows of an index in one SQLite file: the stored row of each key, and its stamp.
 
-This is the authority; the index beside it is derived. A row is here, synced to disk, before
-``apply`` is over, with a mark that the index has not got it; a crash between the two leaves the
-mark. Deleted rows stay, without a document, so that a late one can't come back.
+This file is the authority, and the index is derived from it. ``apply`` syncs a row to
+disk here, with a mark that the index lacks it. A crash before the index is written leaves
+the mark. Deleted rows stay without a document, so that a late row can't come back.
 
-    rows        key, stamp, document; document is NULL where the row is gone
-    unindexed   keys whose rows the index may not have as they are
-    floors      ranges of keys that a snapshot told as of a stamp (``connectors/floors.py``)
+    rows        key, stamp, document; document is NULL if the row is deleted
+    unindexed   keys whose rows the index may lack
+    floors      ranges of snapshot pages with their stamps (``connectors/floors.py``)
     facts       the table, its key, how the index was made
 
-One thread uses an object of this module. Readers in other processes open the file read-only.
+One thread uses an object of this module. Readers in other processes open the file
+read-only.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ WHERE key >= :low AND (:high = x'' OR key < :high) AND stamp < :stamp AND docume
 
 
 class TextDocument(NamedTuple):
-    """What a row has: its key's columns and the others."""
+    """The columns of a row: those of the key and the others."""
 
     key: Mapping[str, Scalar]
     columns: Mapping[str, Scalar]
 
 
 class TantivyRow(NamedTuple):
-    """A row as it is held; without a document it is gone."""
+    """A stored row. Without a document it is deleted."""
 
     key_bytes: bytes
     stamp: int
@@ -66,7 +67,7 @@ class TantivyRow(NamedTuple):
 
 
 class HeldRows:
-    """The rows in ``folder``. With ``writes`` the file is made where it is missing."""
+    """The rows in ``folder``. With ``writes`` the file is created if it is missing."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         path = (folder / FILE).resolve()
@@ -75,29 +76,30 @@ class HeldRows:
         self._file = sqlite3.connect(where, uri=True, isolation_level=None)
         self._floors = Floors()
         if writes:
-            # FULL: what is committed is synced. WAL: readers see the last commit meanwhile.
+            # FULL: commits are synced. WAL: readers see the last commit meanwhile.
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = FULL")
             self._file.executescript(_SCHEMA)
             self._load_floors()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def fact(self, name: str) -> str:
-        """Return a fact; empty where it was never noted."""
+        """Return a fact, empty if it was never stored."""
         found = self._file.execute("SELECT fact FROM facts WHERE name = ?", (name,)).fetchone()
         return found[0] if found else ""
 
     def note(self, name: str, fact: str) -> None:
-        """Keep a fact."""
+        """Store a fact."""
         self._file.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, fact))
 
     def apply(self, batches: Iterable[SinkBatch]) -> list[TantivyRow]:
-        """Apply batches in one transaction; return the rows that are others now.
+        """Apply batches in one transaction. Return the rows that changed.
 
-        What is below the stamp held for its key, or of before a snapshot's page, is dropped.
+        Rows below the stored stamp of their key, or older than a snapshot's page, are
+        dropped.
         """
         self._file.execute("BEGIN IMMEDIATE")
         try:
@@ -123,7 +125,7 @@ class HeldRows:
                 yield TantivyRow(key, stamp, document)
 
     def _cover(self, batch: SinkBatch, covers: Range) -> Iterator[TantivyRow]:
-        """Delete what a page of a snapshot has not; a later one may have been here before."""
+        """Delete what a page of a snapshot lacks. A later page may have come before it."""
         low, high = covers
         told = {row.key_bytes for row in batch.rows}
         bounds = {"low": low, "high": high, "stamp": batch.stamp}
@@ -143,14 +145,14 @@ class HeldRows:
         )
 
     def rows_of(self, keys: Iterable[bytes]) -> Iterator[TantivyRow]:
-        """Yield what is held of each of the keys."""
+        """Yield the stored row of each key."""
         for key in keys:
             found = self._file.execute("SELECT stamp, document FROM rows WHERE key = ?", (key,))
             for stamp, text in found:
                 yield TantivyRow(key, stamp, _document(text))
 
     def living(self, covered: Range, *, limit: int) -> list[TantivyRow]:
-        """Return up to ``limit`` rows of a range that are not gone, in keys' order."""
+        """Return up to ``limit`` living rows of a range in key order."""
         found = self._file.execute(
             "SELECT key, stamp, document FROM rows WHERE key >= ? AND (? = x'' OR key < ?)"
             " AND document IS NOT NULL ORDER BY key LIMIT ?",
@@ -159,7 +161,7 @@ class HeldRows:
         return [TantivyRow(key, stamp, _document(text)) for key, stamp, text in found]
 
     def unindexed(self, *, limit: int) -> list[bytes]:
-        """Return keys whose rows the index may not have."""
+        """Return up to ``limit`` keys whose rows the index may lack."""
         found = self._file.execute("SELECT key FROM unindexed LIMIT ?", (limit,))
         return [key for (key,) in found]
 
@@ -169,20 +171,20 @@ class HeldRows:
         return found.fetchone() is not None
 
     def indexed(self, keys: Iterable[bytes]) -> None:
-        """Note that the index has the rows of these keys, on disk."""
+        """Record that the index has the rows of these keys on disk."""
         self._file.execute("BEGIN IMMEDIATE")
         self._file.executemany("DELETE FROM unindexed WHERE key = ?", ((key,) for key in keys))
         self._file.execute("COMMIT")
 
     def index_anew(self) -> None:
-        """Mark every row that is not gone: the index is empty."""
+        """Mark every living row: the index is empty."""
         self._file.execute("BEGIN IMMEDIATE")
         self._file.execute("DELETE FROM unindexed")
         self._file.execute("INSERT INTO unindexed SELECT key FROM rows WHERE document IS NOT NULL")
         self._file.execute("COMMIT")
 
     def _load_floors(self) -> None:
-        """Read the floors, and keep them as few as they are by now."""
+        """Read the floors, and store the smallest equivalent list."""
         kept = self._file.execute("SELECT low, high, stamp FROM floors")
         self._floors = Floors(Floor(*floor) for floor in kept)
         self._file.execute("BEGIN IMMEDIATE")
@@ -199,7 +201,7 @@ def _document(text: str | None) -> TextDocument | None:
     return None if text is None else TextDocument(*json.loads(text, object_hook=_from_base64))
 
 
-# A column's name can't begin with '#', so no row is taken for a binary value.
+# No column's name begins with '#', so no row looks like a binary value.
 _BINARY = "#base64"
 
 

@@ -1,8 +1,9 @@
-"""An index that a search brings up to date itself, just before it is asked.
+"""An index that a search updates itself, just before it runs.
 
-The first time it reads the rows of the table, later only what changed. It needs no connector and
-writes nothing to the server: how far it is stands beside it in the folder (``FolderLeases``). So
-whoever may read a table may search it, on any machine, each with an index of his own.
+The first search reads the rows of the table, and later ones only the changes. This needs
+no connector and writes nothing to the server: its positions are in the index's folder
+(``FolderLeases``). So any user who may read a table may search it, with an own index on
+any machine.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ FOR_EVER_S = 1e9
 
 
 class FolderLeases(MemoryLeases):
-    """How far a folder's index is, in a file beside it. The folder's lock lets one process use it.
+    """The positions of a folder's index, in a file. The folder's lock admits one process.
 
-    A file that can't be read counts as none: the index begins with the rows again.
+    A file that can't be read counts as absent: the index starts again with the rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +48,7 @@ class FolderLeases(MemoryLeases):
         self._rows = {lease.shard_id: lease for lease in kept}
 
     async def create(self, lease: ReaderLease) -> ReaderLease:
-        """Make a row, see ``Leases.create``."""
+        """Create a row, see ``Leases.create``."""
         made = await super().create(lease)
         self._keep()
         return made
@@ -81,13 +82,13 @@ class FolderLeases(MemoryLeases):
 def _lease(
     shard_id: str, position: str, pending: Sequence[Sequence[str]], ended: object
 ) -> ReaderLease:
-    """Return a row as it was kept, but for its owner, who is gone."""
+    """Return a stored row without its owner, which has ended."""
     ranges: Ranges = tuple((bytes.fromhex(a), bytes.fromhex(b)) for a, b in pending)
     return ReaderLease(shard_id, position=position, pending=ranges, ended=bool(ended))
 
 
 class OwnIndex:
-    """The index of ``table`` in ``folder``. ``told`` gets the rows that went in since the start."""
+    """The index of ``table`` in ``folder``. ``told`` gets the number of rows indexed so far."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class OwnIndex:
         told: Callable[[int], None],
     ) -> None:
         self.refused: list[Refused] = []
-        """Rows that could not be read: they are not found."""
+        """Rows that could not be read. Searches do not find them."""
         self._api = ApiSource(endpoint, table)
         self._endpoint = endpoint
         self._table = table
@@ -109,9 +110,9 @@ class OwnIndex:
         self._makers: dict[str, RowMaker] = {}
 
     async def update(self, *, wait_s: float) -> None:
-        """Bring it to where the table is now; wait so long for another process that does.
+        """Bring the index up to the table. Wait up to ``wait_s`` for another process.
 
-        What was written before the call is found after it. Raises ``StoreError``.
+        Searches then find what was written before the call. Raises ``StoreError``.
         """
         await self._api.stream()
         shape = await table_shape(self._endpoint, self._table)
@@ -135,7 +136,8 @@ class OwnIndex:
         try:
             await self._follow(sink, FolderLeases(positions))
         except LogTrimmed:
-            # The changes since are kept no more. Pages of rows tell what is gone, too.
+            # The log was trimmed past the position. Pages of rows also show what was
+            # deleted.
             positions.unlink()
             self._makers.clear()
             await self._follow(sink, FolderLeases(positions))
@@ -158,7 +160,7 @@ class OwnIndex:
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(worker.run(), name="follow")
                 await pages.open()
-                # What it has in hand now comes again with the next search.
+                # A batch in progress is repeated by the next search.
                 following.cancel()
         except BaseExceptionGroup as group:
             failure = first_failure(group)

@@ -1,14 +1,14 @@
-"""What a user asks for, as tantivy's query: words, and columns by their names.
+"""A user's query as tantivy's query: words, and columns by their names.
 
     running shoes                  either word, in any text of a row; rows with both come first
     carrier:UA AND dep_delay:>60   columns, by value and by range; AND, OR, NOT, ( )
-    title:"run shoes"~2            words that stand together, with two others between them at most
+    title:"run shoes"~2            words close together, with at most two others between them
     day:[2013-01-05 TO 2013-02-01} a range, ] and } with and without its end
     tail:* -tail:N14228            rows that have a column, without those of a value
     carrier:IN [UA AA]             any of these
 
-The syntax is tantivy's own, and so is its parser. Its tree is taken apart because a column is a
-path within one field of ours, which a user need not know.
+Syntax and parser are tantivy's. Its tree is rewritten, because a column is a path within
+one field of ours, which users need not know.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HINT = "Values with other characters than letters and digits are written in dou
 
 
 class QueryRefused(ValueError):
-    """A query that can't be read, or not be answered; the text says why."""
+    """A query that can't be parsed or run. The text says why."""
 
 
 def built(query: str, index: Any) -> Any:
@@ -73,18 +73,18 @@ def _every(clauses: Iterable[tuple[str | None, Mapping[str, Any]]], index: Any) 
     if not built:
         return tantivy.Query.empty_query()
     if all(occurs == tantivy.Occur.MustNot for occurs, _ in built):
-        # Alone, exclusions find nothing: they are meant to be of all rows.
+        # Exclusions alone find nothing. They are meant to exclude from all rows.
         built.append((tantivy.Occur.Must, tantivy.Query.all_query()))
     return tantivy.Query.boolean_query(built)
 
 
 def _literal(column: str | None, text: str) -> Mapping[str, Any]:
-    """Return a part of a tree that asks for a text: its words are made as those of rows are."""
+    """Return a part of a tree for a text. Its words are analysed like those of rows."""
     return {"type": "literal", "field_name": column, "phrase": text, "slop": 0, "prefix": False}
 
 
 def _leaf(kind: str, tree: Mapping[str, Any]) -> str:
-    """Return the text of a part of a query, with the column's path in place of its name."""
+    """Return the text of a part of a query, with the column's path for its name."""
     match kind:
         case "literal":
             return _path(tree["field_name"]) + _quoted(tree)
@@ -98,7 +98,7 @@ def _leaf(kind: str, tree: Mapping[str, Any]) -> str:
 def _path(column: str | None) -> str:
     if column is None:
         return ""
-    # The parser's tree has a name as it is, but for escaped points.
+    # The parser's tree has plain names, except for escaped points.
     name = column.replace("\\.", ".")
     return f"{COLUMNS}." + re.sub(r"([^\w.])", r"\\\1", name) + ":"
 
@@ -114,7 +114,9 @@ def _in_quotes(text: str) -> str:
 
 
 def _range(tree: Mapping[str, Any], index: Any) -> Any:
-    """Return a range; of days also as one of times, because texts that are times are kept so."""
+    """Return a range. A range of days also matches times, because such texts are indexed
+    as times.
+    """
     bounds = [_bound(tree, "lower"), _bound(tree, "upper")]
     texts = {_range_text(tree, *bounds), _range_text(tree, *map(_midnight, bounds))}
     built = [(tantivy.Occur.Should, index.parse_query(text, [TEXT])) for text in sorted(texts)]
@@ -122,7 +124,7 @@ def _range(tree: Mapping[str, Any], index: Any) -> Any:
 
 
 def _bound(tree: Mapping[str, Any], side: str) -> str:
-    """Return an end of a range as it was written; the parser took it without quotes."""
+    """Return an end of a range as it was written. The parser removed its quotes."""
     return str(tree[side].get("value", "*"))
 
 

@@ -1,10 +1,10 @@
-"""The embedded search index as a sink: nothing else has to run.
+"""The embedded search index as a sink. It needs no server.
 
     sink: {kind: tantivy, language: english}
 
-Batches that wait together become durable together, with one sync. Searches see them ``refresh_ms``
-later, or sooner. A thread of its own does the work; two calls never overlap in it. The files are in
-the connector's own folder: the runtime knows which machine has the one that is filled.
+Batches that wait at the same time become durable with one sync. Searches see them at most
+``refresh_ms`` later. A thread of its own does the work, one call at a time. The files are
+in the connector's own folder, and the runtime knows which machine has the filled one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> TantivySink:
-    """Return the sink of settings ``language`` and ``refresh_ms``."""
+    """Return the sink of the settings ``language`` and ``refresh_ms``."""
     return TantivySink(
         Path(surroundings.folder),
         language=fields.choice("language", LANGUAGES, "none"),
@@ -55,15 +55,15 @@ class TantivySink:
         self._failure: Exception | None = None
 
     async def open(self, table: TableShape) -> None:
-        """Lock the folder, and index what a crash left out of the index."""
+        """Lock the folder, and index the rows that a crash left out."""
         self._folder = await self._run(lambda: WritableFolder(self._path, table, self._language))
 
     async def open_to_read(self, _table: TableShape) -> None:
-        """Read what another process writes. Raises ``Unavailable`` where there is nothing."""
+        """Read what another process writes. Raises ``Unavailable`` if there is nothing."""
         self._read = await self._run(lambda: SearchFolder(self._path))
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Apply a batch, together with those that wait. No row is refused."""
+        """Apply a batch together with other waiting batches. No row is refused."""
         return await self._gathering.apply(batch)
 
     async def _commit(self, batches: Sequence[SinkBatch]) -> Sequence[Refused]:
@@ -76,7 +76,7 @@ class TantivySink:
         await self._run(self._opened().refresh)
 
     async def close(self) -> None:
-        """Let searches see everything, and another process write."""
+        """Make everything visible to searches, and release the folder."""
         if self._timer is not None:
             self._timer.cancel()
         folder, self._folder = self._folder, None
@@ -89,11 +89,11 @@ class TantivySink:
             self._thread.shutdown(wait=False)
 
     def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Every value is held as it is."""
+        """Return the columns: every value is stored as it is."""
         return columns
 
     async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return rows that are held and that searches find."""
+        """Return stored rows that searches find."""
         folder = self._read or self._opened()
         rows = await self._run(lambda: folder.searched((begin, end), limit=limit))
         return [
@@ -127,7 +127,7 @@ class TantivySink:
         try:
             if self._folder is not None:
                 self._folder.refresh()
-        except Exception as error:  # noqa: BLE001 - nobody waits here; the next batch is told.
+        except Exception as error:  # noqa: BLE001 - the next batch raises it.
             self._failure = error
 
     async def _run(self, work: Callable[[], _T]) -> _T:

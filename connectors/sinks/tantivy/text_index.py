@@ -1,10 +1,12 @@
-"""The full-text index of one table, in tantivy: what is searched, and how words are made of it.
+"""The full-text index of one table in tantivy: what is searched, and how texts become
+words.
 
-A document has a row's key as hexadecimal digits, its stamp, all its texts in one field, which is
-what is searched without naming a column, and its columns as they are, typed, each under its name.
-The row itself is not here: a hit names its key.
+A document has a row's key as hexadecimal digits and its stamp. One field has all its
+texts, for searches without a column. Another has its typed columns under their names. The
+row itself is not here: a hit names its key.
 
-One process may write (the lock is the caller's); any may search meanwhile, as of the last commit.
+One process may write (the caller holds the lock). Any process may search the last commit
+meanwhile.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ LANGUAGES = (
     *("hungarian", "italian", "norwegian", "portuguese", "romanian", "russian", "spanish"),
     *("swedish", "tamil", "turkish"),
 )
-"""Whose endings are taken off words, in rows and in queries; ``none`` keeps words as they are."""
+"""Languages for stemming, in rows and in queries. ``none`` keeps words as they are."""
 
 WORD_CHARACTERS_MAX = 256
-"""Longer words are not found; they are seldom words."""
+"""Longer words are not indexed. They are seldom words."""
 
 WRITER_BYTES = 64 * 1024 * 1024
 _WORDS = "words"
@@ -40,7 +42,7 @@ _WHOLE = "whole"
 
 
 class Hit(NamedTuple):
-    """A row that a query found, as of ``stamp``."""
+    """A matching row, as of ``stamp``."""
 
     key_bytes: bytes
     stamp: int
@@ -48,16 +50,16 @@ class Hit(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """The best hits of a query, and how many there are in all."""
+    """The best hits of a query, and the number of all that match."""
 
     hits: list[Hit]
     total: int
 
 
 class TextIndex:
-    """The index in ``folder``; with ``writes`` it is made where it is missing.
+    """The index in ``folder``. With ``writes`` it is created if it is missing.
 
-    Raises ValueError where it can't be opened.
+    Raises ValueError if it can't be opened.
     """
 
     def __init__(self, folder: Path, language: str, *, writes: bool) -> None:
@@ -66,22 +68,23 @@ class TextIndex:
             self._index = tantivy.Index(_schema(), path=str(folder))
         else:
             self._index = tantivy.Index.open(str(folder))
-        # Whoever searches reloads first. By itself a thread would, up to half a second behind a
-        # commit, and make a file for it, in a folder that is closed by then, or being removed.
+        # A search reloads first. Otherwise a thread would, up to half a second after a
+        # commit. It would create a file in a folder that is closed or being removed by
+        # then.
         self._index.config_reader("Manual")
         self._index.register_tokenizer(_WORDS, _analyzer(language))
-        # A column's values as they are: ranges compare them, whole.
+        # Ranges compare whole values of a column.
         whole = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw()).build()
         self._index.register_fast_field_tokenizer(_WORDS, whole)
         self._writer: Any = None
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """Throw an index away."""
+        """Delete an index."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def put(self, row: TantivyRow) -> None:
-        """Index a row in place of what was there of its key."""
+        """Index a row in place of the former one of its key."""
         if self._writer is None:
             self._writer = self._index.writer(WRITER_BYTES, 1)
         key = row.key_bytes.hex()
@@ -90,13 +93,13 @@ class TextIndex:
             self._writer.add_document(_document(key, row.stamp, row.document))
 
     def commit(self) -> None:
-        """Make what was put durable, and visible to searches."""
+        """Make indexed rows durable and visible to searches."""
         if self._writer is not None:
             self._writer.commit()
             self._index.reload()
 
     def close(self) -> None:
-        """End the writer's threads, and its lock."""
+        """End the writer's threads and release its lock."""
         if self._writer is not None:
             self._writer.wait_merging_threads()
             self._writer = None
@@ -117,7 +120,7 @@ class TextIndex:
         self._index.reload()
         searcher = self._index.searcher()
         low, high = covered[0].hex(), covered[1].hex()
-        # No key is empty, so an empty begin is the same as "00", the least there can be.
+        # No key is empty, so an empty begin equals "00", the lowest possible.
         bounds = f"[{low or '00'} TO {high}}}" if high else f">={low or '00'}"
         query = self._index.parse_query(f"{KEY}:{bounds}", [KEY])
         hits = searcher.search(query, max(searcher.num_docs, 1))
@@ -140,7 +143,7 @@ def _schema() -> Any:
     builder.add_text_field(KEY, stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_integer_field(STAMP, fast=True)
     builder.add_text_field(TEXT, tokenizer_name=_WORDS)
-    # A point in a column's name is a step of a path, in documents and in queries alike.
+    # A point in a column's name separates steps of a path, in documents and in queries.
     builder.add_json_field(COLUMNS, tokenizer_name=_WORDS, fast=True, expand_dots_enabled=True)
     return builder.build()
 
@@ -165,7 +168,7 @@ def _document(key: str, stamp: int, row: TextDocument) -> Any:
 
 
 def _searchable(columns: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the columns that can be asked for by name: JSON's values, under printable names."""
+    """Return the columns that can be searched by name: JSON values with printable names."""
     return {
         name: value
         for name, value in columns.items()

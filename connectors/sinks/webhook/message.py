@@ -1,9 +1,9 @@
-"""What is posted: some rows of one batch as JSON, named by what is in them, and signed.
+"""What is posted: rows of one batch as JSON, named by their content and signed.
 
-A message has the headers of Standard Webhooks. Its id is made of its body, so the same rows posted
-again are the same message; the signature covers id, time and body. Bytes are base64, a double that
-JSON has no word for is a text. ``order`` is the key in hex: compared as texts these stand in the
-keys' order, as do the bounds of ``covers``.
+A message has the headers of Standard Webhooks. Its id is a digest of its body, so the
+same rows posted again are the same message. The signature covers id, time and body. Bytes
+are base64, and a double that JSON lacks is a text. ``order`` is the key in hex: as texts
+these sort as the keys do, and so do the bounds of ``covers``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["Message", "message_id", "messages", "secret_bytes", "signatures"]
 PREFIX = "whsec_"
 _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 ENVELOPE_BYTES = 1024
-"""More than what stands in a body beside its rows, the names and bounds left out."""
+"""Upper bound of a body beside its rows, without names and bounds."""
 
 
 class Message(NamedTuple):
-    """Rows that go in one request. ``bodies`` are theirs, ``covers`` what they are all of."""
+    """Rows of one request. ``bodies`` are their JSON, ``covers`` the range that they cover."""
 
     head: str
     rows: Sequence[SinkRow]
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Return the request's body."""
+        """The request's body."""
         covers = "null"
         if self.covers is not None:
             begin, end = (bound.hex() for bound in self.covers)
@@ -47,7 +47,7 @@ class Message(NamedTuple):
         return f'{self.head}"covers":{covers},"rows":[{",".join(self.bodies)}]}}'.encode()
 
     def halves(self) -> tuple[Message, Message]:
-        """Return the same rows as two messages, which cover nothing."""
+        """Return the same rows as two messages that cover nothing."""
         middle = len(self.rows) // 2
         first = self._replace(rows=self.rows[:middle], bodies=self.bodies[:middle], covers=None)
         rest = self._replace(rows=self.rows[middle:], bodies=self.bodies[middle:], covers=None)
@@ -55,7 +55,7 @@ class Message(NamedTuple):
 
 
 def messages(batch: SinkBatch, *, rows_max: int, bytes_max: int) -> Iterator[Message]:
-    """Yield a batch in order as messages of bounded size; a row that is too large has one alone."""
+    """Yield a batch in order as messages of bounded size. A larger row is alone in its message."""
     head = _dump({"type": "rowtide.rows", "table": batch.table, "shard": batch.shard_id})
     head = f"{head[:-1]},"
     rows = list(batch.rows)
@@ -89,19 +89,19 @@ def messages(batch: SinkBatch, *, rows_max: int, bytes_max: int) -> Iterator[Mes
 
 
 def message_id(body: bytes) -> str:
-    """Return a name that the same rows, posted again, have again."""
+    """Return an id that the same body always gets."""
     return f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Return the key that a secret stands for: base64 behind ``whsec_``, else the text itself."""
+    """Return the key of a secret: base64 after ``whsec_``, otherwise the text itself."""
     if secret.startswith(PREFIX):
         return b64decode(secret.removeprefix(PREFIX), validate=True)
     return secret.encode()
 
 
 def signatures(secrets: Sequence[bytes], name: str, time_s: int, body: bytes) -> str:
-    """Return the header that proves who sent a message, one signature per secret."""
+    """Return the signature header of a message, with one signature per secret."""
     signed = f"{name}.{time_s}.".encode() + body
     digests = (hmac.new(secret, signed, hashlib.sha256).digest() for secret in secrets)
     return " ".join(f"v1,{b64encode(digest).decode()}" for digest in digests)

@@ -1,8 +1,9 @@
-"""Rows posted to a URL: what a receiver acknowledges with 2xx is delivered.
+"""Rows posted to a URL. A response of 2xx means that they are delivered.
 
-One batch's messages go one after the other, so a key's rows arrive in order; batches of several
-shards go at once. A receiver drops a row whose stamp is below the one it has for the key.
-Nothing of the secret, the headers or the URL's query is ever put into a failure's text.
+One batch's messages are sent one after the other, so a key's rows arrive in order.
+Batches of several shards are sent at once. The receiver drops a row whose stamp is below
+the one it has for the key. An error's text never has the secret, the headers or the URL's
+query.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ __all__ = ["WebhookSettings", "WebhookSink", "make_sink"]
 
 BUSY = frozenset({408, 425, 429})
 NOT_THE_ROWS = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 411, 415, 421, 426, 431, 451})
-"""Statuses that are about the endpoint or the right to use it: no row is to blame."""
+"""Statuses about the endpoint or its permissions. No row is the cause."""
 TOO_LARGE = 413
 SAME_AGAIN = frozenset({307, 308})
-"""Redirections that keep method and body."""
+"""Redirections that keep the method and the body."""
 REDIRECTIONS_MAX = 3
 BACKOFF_S = 0.2
 BACKOFF_S_MAX = 10.0
@@ -46,7 +47,7 @@ ANSWER_BYTES_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Where rows go. ``attempts`` are made before the connector is told that it must wait."""
+    """Where rows are posted. After ``attempts`` the connector must wait."""
 
     url: str = field(repr=False)
     secrets: tuple[bytes, ...] = field(repr=False)
@@ -61,7 +62,7 @@ class WebhookSink:
     """One endpoint."""
 
     every_change = True
-    """A receiver gets each row of a key, not the last one of a batch alone."""
+    """A receiver gets each row of a key, not only the last of a batch."""
 
     def __init__(self, settings: WebhookSettings) -> None:
         self._settings = settings
@@ -73,15 +74,16 @@ class WebhookSink:
         self._shown = f"{parts.scheme}://{parts.hostname}{parts.path}"
 
     async def open(self, table: TableShape) -> None:
-        """Make ready; nothing is sent yet."""
+        """Prepare the session. Nothing is sent yet."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._settings.timeout_s)
-            # A proxy of the environment, or a cookie, would be somebody else's setting.
+            # No proxy of the environment and no cookies: they are settings of other
+            # programs.
             jar = aiohttp.DummyCookieJar()
             self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=jar, trust_env=False)
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
-        """Post a batch; return the rows that the receiver, asked for them alone, refuses."""
+        """Post a batch. Return the rows that the receiver refuses even alone."""
         settings = self._settings
         refused: list[Refused] = []
         for message in messages(batch, rows_max=settings.rows_max, bytes_max=settings.bytes_max):
@@ -95,7 +97,7 @@ class WebhookSink:
             self._session = None
 
     async def _deliver(self, message: Message, refused: list[Refused]) -> None:
-        """Post a message; one that is refused is tried again by halves, in order."""
+        """Post a message. If it is refused, post its halves in order."""
         message = _without(message, refused)
         if not message.rows and message.covers is None:
             return
@@ -115,7 +117,7 @@ class WebhookSink:
             raise Rejected("OTSParameterInvalid", f"{self._shown} refuses an empty page: {why}")
 
     async def _posted(self, body: bytes) -> str:
-        """Post until it is answered; return why the rows are refused, or nothing."""
+        """Post until there is a response. Return why it refuses the rows, or an empty text."""
         pause_s = BACKOFF_S
         for attempt in range(1, self._settings.attempts + 1):
             await self._wait()
@@ -124,16 +126,16 @@ class WebhookSink:
             except Unavailable:
                 if attempt == self._settings.attempts:
                     raise
-            # Many senders that failed together shall not come back together.
+            # Jitter keeps senders that failed together from retrying together.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, BACKOFF_S_MAX)
         raise AssertionError("the last attempt returns or raises")
 
     async def _wait(self) -> None:
-        """Wait for as long as the receiver asked for, or say that it takes too long."""
+        """Wait as long as the receiver requested. Raises Unavailable if that is too long."""
         left_s = self._not_before_s - time.monotonic()
         if left_s > BACKOFF_S_MAX:
-            raise Unavailable(f"{self._shown} asked for {left_s:.0f} s without requests")
+            raise Unavailable(f"{self._shown} requested {left_s:.0f} s without requests")
         if left_s > 0:
             await asyncio.sleep(left_s)
 
@@ -158,7 +160,7 @@ class WebhookSink:
                 ) as response:
                     text = await _text(response)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                # The error's own text may name the whole URL.
+                # The error's text may contain the whole URL.
                 raise Unavailable(f"{self._shown}: {type(error).__name__}") from None
             if response.status not in SAME_AGAIN:
                 return self._answer(response.status, response.headers, text)
@@ -166,7 +168,9 @@ class WebhookSink:
         raise Rejected("OTSParameterInvalid", f"{self._shown} redirects too often")
 
     def _answer(self, status: int, headers: Mapping[str, str], text: bytes) -> str:
-        """Return why rows are refused, nothing where they are taken, or raise what it means."""
+        """Return why rows are refused, an empty text if they are accepted. Raises other
+        failures.
+        """
         if 200 <= status < 300:
             return ""
         told = f"{self._shown} answered {status} {text.decode(errors='replace')}".rstrip()
@@ -178,7 +182,7 @@ class WebhookSink:
         return told
 
     def _note_pause(self, retry_after: str) -> None:
-        """Take over a Retry-After: seconds or a date."""
+        """Store the pause of a Retry-After header: seconds or a date."""
         try:
             pause_s = float(retry_after)
         except ValueError:
@@ -190,7 +194,7 @@ class WebhookSink:
         self._not_before_s = max(self._not_before_s, until_s)
 
     def _elsewhere(self, url: str, location: str) -> str:
-        """Return where a redirection leads; only the receiver itself may be there."""
+        """Return the target of a redirection. It must have the same origin."""
         target = urljoin(url, location)
         parts = urlsplit(target)
         if not location or (parts.scheme, parts.hostname, parts.port) != self._origin:
@@ -200,7 +204,7 @@ class WebhookSink:
 
 
 async def _text(response: aiohttp.ClientResponse) -> bytes:
-    """Return how an answer's body begins. With 2xx nobody needs it, and it may break off."""
+    """Return the start of a response's body. With 2xx it is not needed and may be cut off."""
     try:
         return await response.content.read(ANSWER_BYTES_MAX)
     except (aiohttp.ClientError, TimeoutError, OSError):
@@ -210,7 +214,7 @@ async def _text(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _without(message: Message, refused: list[Refused]) -> Message:
-    """Leave out rows behind a refused row of their key: they are refused, too, to stay in order."""
+    """Refuse rows that follow a refused row of their key, to keep their order."""
     if not refused:
         return message
     keys = {told.row.key_bytes: told.reason for told in refused}
@@ -236,7 +240,7 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> WebhookSink:
     try:
         secrets = tuple(secret_bytes(text) for text in given)
     except ValueError as error:
-        raise SettingsRefused(f"{fields.where}.secret: no base64 behind whsec_.") from error
+        raise SettingsRefused(f"{fields.where}.secret must be base64 after whsec_.") from error
     headers = fields.inner("headers")
     named = {name: headers.text(name) for name in headers.names()}
     for name, text in named.items():

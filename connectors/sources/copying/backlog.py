@@ -1,4 +1,4 @@
-"""What was read of a server's log and is not yet written."""
+"""Parts of a server's log that were read and are not written yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Piece = TypeVar("Piece")
 
 
 class Backlog(Generic[Piece]):
-    """The pieces that a life took out of its pipe. ``is_writing``: some are taken, not durable."""
+    """The pieces taken from the pipe. ``is_writing``: some of them are not durable yet."""
 
     def __init__(self, pipe: Pipe[Piece]) -> None:
         self._pipe = pipe
@@ -26,9 +26,9 @@ class Backlog(Generic[Piece]):
         return not self.is_writing and not self.pieces and self._pipe.empty
 
     async def fill(self, timeout_s: float) -> None:
-        """Take what the pipe has; wait so long for something. Raises what ended its thread."""
+        """Take what the pipe has, or wait for something. Raises what ended its thread."""
         self.pieces.extend(await self._pipe.take(timeout_s))
 
     def wake(self) -> None:
-        """Let ``fill`` return."""
+        """Make ``fill`` return."""
         self._pipe.wake()

@@ -1,4 +1,4 @@
-"""Keeps the checkpoint of a source while it runs."""
+"""Stores the checkpoint of a source while it runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ KEEP_S = 1.0
 
 
 class CheckpointKeeper:
-    """Stores a checkpoint that says something new, once in ``KEEP_S``.
+    """Stores a changed checkpoint, at most once in ``KEEP_S``.
 
-    Whoever changes the checkpoint calls ``note_change``. It names only what is durable.
+    Call ``note_change`` after each change. A checkpoint names only what is durable.
     """
 
     def __init__(self, target: SourceTarget, checkpoint: SourceProgress[Any]) -> None:
@@ -28,15 +28,15 @@ class CheckpointKeeper:
 
     @property
     def progress(self) -> Mapping[str, TableProgress]:
-        """Return how far each table is."""
+        """How far each table is."""
         return self._checkpoint.tables
 
     def note_change(self) -> None:
-        """Take notice that the checkpoint is to be stored."""
+        """Record that the checkpoint must be stored."""
         self._is_changed = True
 
     async def keep(self, *, at_once: bool) -> None:
-        """Store the checkpoint if it has changed and it is time, or ``at_once``."""
+        """Store the checkpoint if it has changed and is due, or ``at_once``."""
         now_s = time.monotonic()
         if self._is_changed and (at_once or now_s - self._kept_s >= KEEP_S):
             self._is_changed, self._kept_s = False, now_s

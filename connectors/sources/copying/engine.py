@@ -1,17 +1,17 @@
-"""Copies tables in chunks while it follows the log: what comes when, for every kind of source.
+"""Copies tables in chunks while it follows the log, in one order for every kind of
+source.
 
-Chunks and the log become one order. A chunk is of a moment M:
+Chunks and the log become one order. A chunk has a moment M:
 
-1. read a chunk, and learn its M, which has all that was written so far;
-2. write all changes of the log that M includes, none behind them;
-3. write the chunk's rows; go on with the next.
+1. Read a chunk and its M, which includes all that was written so far.
+2. Write all changes of the log that M includes, and none after them.
+3. Write the chunk's rows. Continue with the next chunk.
 
-So rowtide never gets an older state of a row after a newer one, and nothing that happened between
-two chunks is left out. Nothing behind M may be written before the chunk, which does not have it.
-
-Positions rise over all that is written, and the checkpoint is stored after what it names is
-durable. So a crash at any point repeats nothing that a shard has, except the rows of one chunk,
-which are read anew.
+So rowtide never gets an older state of a row after a newer one, and no change between two
+chunks is lost. Nothing after M may be written before the chunk, because the chunk lacks
+it. Positions rise over everything that is written. The checkpoint is stored after what it
+names is durable. So a crash repeats nothing that a shard has, except the rows of one
+chunk, which are read again.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 BATCH_ROWS = 4000
 FILL_S = 1.0
 RETRY_S = 0.05
-"""Between two reads, where the first was too early."""
+"""Pause before a read is repeated that came too early."""
 KEYS = 1000
-"""Keys of rowtide that are looked for at the source at once."""
+"""Keys of rowtide that are searched at the source at once."""
 
 
 @dataclass(slots=True)
@@ -62,10 +62,10 @@ class _Ahead(Generic[M, Row]):
 
 
 class CopyEngine(Generic[Table, Piece, M, Row, Server]):
-    """One life of a source: from a checkpoint on, over connections that are open.
+    """One life of a source, from a checkpoint on, over open connections.
 
-    ``tables`` are those that are followed, by full name; the seam's ``log`` changes them. One task
-    runs it, and decides and writes everything.
+    ``tables`` are the followed ones, by full name. The seam's ``log`` changes them. One
+    task runs the engine, decides, and writes everything.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         self.errands = Errands(backlog.wake)
 
     def stop(self) -> None:
-        """Let ``run`` end soon."""
+        """Make ``run`` end soon."""
         self._stopping = True
         self._backlog.wake()
 
     async def behind(self, server: Server) -> Behind:
-        """Return how far rowtide is behind; ``server`` is a session that nobody else uses."""
+        """Return how far rowtide is behind. ``server`` is a session for this call only."""
         distance = await self._log.measure(server)
         seconds = self._log.lag.seconds(distance.at, distance.end, distance.now_ms)
         copying = sum(not table.whole for table in self._keeper.progress.values())
@@ -127,7 +127,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
             await self._follow_freely(FILL_S)
 
     async def _run(self, errand: Errand) -> None:
-        """Copy one row again: what its moment has comes before it."""
+        """Copy one row again, after what its moment includes."""
         table = next((it for it in self._tables.values() if it.target == errand.table), None)
         key = errand.key_of(table.key_names) if table is not None else None
         if table is None or key is None:
@@ -150,7 +150,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
                 self.errands.done()
 
     async def _approach(self, table: Table, tasks: asyncio.TaskGroup) -> None:
-        """Bring a table one step nearer to being a copy."""
+        """Do the next step of a table's copy."""
         progress = self._keeper.progress[table.full_name]
         try:
             await self._reader.begin_copying()
@@ -162,7 +162,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
             await self._log.resolve(table, error, self._follow)
 
     async def _copy(self, table: Table, tasks: asyncio.TaskGroup) -> None:
-        """Write the next chunk of a table. The one behind it is read meanwhile."""
+        """Write the next chunk of a table. The one after it is read meanwhile."""
         name = table.full_name
         progress, version = self._keeper.progress[name], self._log.version(name)
         chunk = await self._next_chunk(table, progress.cursor)
@@ -203,16 +203,16 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         try:
             return await self._reader.read_next(table, cursor, rows)
         except TableUnread as error:
-            return error  # Raised, it would end what else goes on.
+            return error  # If it were raised here, it would end the other tasks.
 
     async def _drop_ahead(self) -> None:
-        """Forget the chunk that was read ahead: it will be older than what is written by then."""
+        """Drop the chunk that was read ahead: it would be older than what is written next."""
         if self._ahead is not None:
             await asyncio.wait([self._ahead.reading])
             self._ahead = None
 
     async def _sweep(self, table: Table) -> None:
-        """Delete the rows of a table that the source does not have, one page of keys at a time."""
+        """Delete the rows of a table that the source lacks, one page of keys at a time."""
         name = table.full_name
         progress, version = self._keeper.progress[name], self._log.version(name)
         after: Key | None = None
@@ -230,13 +230,13 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         if progress.whole:
             self._reader.note_whole(table)
         self._keeper.note_change()
-        logger.info("%s rows of %s were gone at the source", removed, name)
+        logger.info("deleted %s rows of %s that the source no longer has", removed, name)
         await self._keeper.keep(at_once=True)
 
     async def _present(
         self, table: Table, keys: Sequence[Key], version: int
     ) -> KeysPresent[M] | None:
-        """Return which keys are there once it is their turn; None where the sweep must stop."""
+        """Return which keys exist, once it is their turn. None if the sweep must stop."""
         while not self._stopping and self._log.version(table.full_name) == version:
             present = await self._reader.read_keys(table, keys)
             if present is None:
@@ -246,13 +246,13 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         return None
 
     async def _is_due(self, table: Table, moment: M, version: int) -> bool:
-        """Follow the log up to a moment; True if what was read at it can be written now."""
+        """Follow the log up to a moment. True if what was read at it can be written now."""
         self._reader.note_read()
         is_reached = await self._follow(moment)
         return is_reached and moment.is_exact and self._log.version(table.full_name) == version
 
     async def _follow(self, moment: M) -> bool:
-        """Write what a moment has; return False where that is not reached."""
+        """Write what a moment includes. False if the moment is not reached."""
         while not self._stopping and not self._log.is_beyond(moment):
             await self._write_pieces(moment)
             if self._backlog.pieces or self._log.is_at(moment):
@@ -263,7 +263,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         return False
 
     async def _wait(self) -> None:
-        """Go on with the log until a read may succeed."""
+        """Follow the log until a read may succeed."""
         await self._reader.note_too_early()
         await self._follow_freely(RETRY_S)
         await self._keeper.keep(at_once=False)

@@ -1,11 +1,11 @@
 """What a kind of source implements so that ``CopyEngine`` can copy and follow its tables.
 
-Three parts, each an abstract class: ``LogFollower`` (the server's log), ``CopyChunkReader`` (rows
-as of a moment) and ``ChunkRows`` (positions for rows that were read). They meet in the
-``CopyMoment``: the point of the log that a chunk belongs to.
+There are three parts, each an abstract class: ``LogFollower`` (the server's log),
+``CopyChunkReader`` (rows as of a moment) and ``ChunkRows`` (positions for rows that were
+read). They share the ``CopyMoment``: the point of the log that a chunk belongs to.
 
-All methods run in the event loop's one task of the engine, except the two that say otherwise. So
-they need no locks, and they may share state with each other.
+The engine's one task calls all methods, except the two that are documented otherwise. So
+they need no locks and may share state.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ __all__ = [
 
 
 class TableUnread(Exception):
-    """Rows of a table were not read, for a reason of the table's own."""
+    """Rows of a table could not be read, for a reason that concerns only this table."""
 
 
 class CopiedTable(Protocol):
-    """A table at the server, and what it is in rowtide."""
+    """A table at the server, and its name and key in rowtide."""
 
     @property
     def full_name(self) -> str: ...
 
     @property
     def target(self) -> str:
-        """Return the table's name in rowtide."""
+        """The table's name in rowtide."""
         ...
 
     @property
     def key_names(self) -> Sequence[str]:
-        """Return the columns of its key, in rowtide's order."""
+        """The columns of its key in rowtide's order."""
         ...
 
 
@@ -57,19 +57,19 @@ APiece = TypeVar("APiece", contravariant=True)
 
 
 class CopyMoment(Protocol[APiece]):
-    """The point of the log that rows were read at. A new one for each read."""
+    """The point of the log at which rows were read. Each read has a new one."""
 
     def includes(self, piece: APiece) -> bool:
-        """True if the rows may have what a piece of the log changes: it is written before them."""
+        """True if the rows may include a piece's change. The piece is then written before them."""
         ...
 
     def note(self, piece: APiece) -> None:
-        """Take notice of a piece that is written on the way to this moment."""
+        """Record a piece that is written on the way to this moment."""
         ...
 
     @property
     def is_exact(self) -> bool:
-        """True if the log and the rows fit together. Otherwise the rows are read again."""
+        """True if log and rows are consistent. Otherwise the rows are read again."""
         ...
 
 
@@ -82,7 +82,7 @@ Server = TypeVar("Server")
 
 @dataclass(slots=True)
 class CopyChunk(Generic[M, Row]):
-    """Rows of a table as of a moment. ``cursor`` is the key that the next chunk begins behind.
+    """Rows of a table as of a moment. The next chunk begins after the key ``cursor``.
 
     At the table's end ``cursor`` is None.
     """
@@ -103,7 +103,7 @@ class KeysPresent(Generic[M]):
 class Distance(NamedTuple):
     """How far a source is from its log's end, which was at ``end`` at ``now_ms``.
 
-    ``at`` is up to where everything is written. ``bytes`` of the log are not yet written.
+    Everything up to ``at`` is written. ``bytes`` of the log are not written yet.
     ``now_ms`` is the server's time.
     """
 
@@ -114,129 +114,134 @@ class Distance(NamedTuple):
 
 
 class LogFollower(ABC, Generic[Table, Piece, M, Server]):
-    """Knows the log: what its pieces mean, and how far it is written."""
+    """Knows the log: the meaning of its pieces, and how far it is written."""
 
     def __init__(self) -> None:
         self.lag = LagMeter()
-        """``note_durable`` reports to it when what it wrote was committed."""
+        """``note_durable`` passes it the commit times of written changes."""
 
     @property
     def is_ready(self) -> bool:
-        """True if tables may be copied by now. Until then the log is only followed."""
+        """True if tables may be copied. Until then the log is only followed."""
         return True
 
     @abstractmethod
     def version(self, table: str) -> int:
-        """Return a number that is another one once what was read of a table is void."""
+        """Return a number that changes when what was read of a table becomes invalid."""
 
     @abstractmethod
     def rows_of(self, piece: Piece) -> Sequence[SourceRow]:
-        """Return the rows to write for a piece. It is the next one; note where it is."""
+        """Return the rows of the next piece, and record its position."""
 
     @abstractmethod
     def has_event(self, piece: Piece) -> bool:
-        """True if more than rows is to be written for a piece."""
+        """True if a piece needs more than writing rows."""
 
     @abstractmethod
     async def handle_event(self, piece: Piece, rows: list[SourceRow]) -> list[SourceRow]:
-        """Do what a piece asks for beside its rows; return the rows that are still to be written.
+        """Handle what a piece needs beside its rows. Return the rows that are still to be
+        written.
 
-        ``rows`` end with the piece's own. What must follow them writes them first.
+        ``rows`` end with the piece's own. If something must follow them, write them
+        first.
         """
 
     @abstractmethod
     def note_durable(self) -> None:
-        """Note in the checkpoint that all pieces up to here are durable in rowtide."""
+        """Record in the checkpoint that all pieces so far are durable in rowtide."""
 
     def is_beyond(self, moment: M) -> bool:
-        """True if more was written than the moment has: its rows can't be used any more."""
+        """True if more was written than the moment includes: its rows can't be used."""
         del moment
         return False
 
     def is_at(self, moment: M) -> bool:
-        """True if all that a moment has is written, whatever the next piece is.
+        """True if all that a moment includes is written, whatever the next piece is.
 
-        The engine finds out by itself once it meets a piece that the moment does not include.
+        Otherwise the engine learns this from the first piece that the moment does not
+        include.
         """
         del moment
         return False
 
     def note_reached(self, moment: M) -> None:
-        """Take notice that all that a moment has is written."""
+        """Record that all that a moment includes is written."""
 
     @abstractmethod
     async def look_around(self) -> bool:
-        """Do what is due by the clock; False if this life must end, and the next one begin."""
+        """Do periodic work. False if this life must end so that the next one starts."""
 
     @abstractmethod
     async def resolve(
         self, table: Table, why: TableUnread, follow: Callable[[M], Awaitable[bool]]
     ) -> None:
-        """Find out why a table was not read. A table that can't be followed leaves the tables.
+        """Find out why a table was not read. Stop following a table that can't be
+        followed.
 
-        ``follow`` writes the log up to a moment; it returns False if that is not reached.
+        ``follow`` writes the log up to a moment. It returns False if that is not reached.
         """
 
     @abstractmethod
     async def measure(self, server: Server) -> Distance:
-        """Return how far it is; ``server`` is a session of its own. For any task."""
+        """Return the distance to the log's end. ``server`` is a separate session. For any task."""
 
 
 class CopyChunkReader(ABC, Generic[Table, M, Row]):
     """Reads rows as of a moment, in short transactions.
 
-    A read returns None where the server can't show a moment yet that has all that was written.
-    It raises TableUnread for a reason of the table's own. ``read_next`` runs beside everything
-    else; all other reads are made by the engine's task.
+    A read returns None if the server can't show a moment yet that includes all that was
+    written. It raises TableUnread if the table itself prevents it. ``read_next`` runs
+    beside everything else. The engine's task makes all other reads.
     """
 
     sweeps_first = False
-    """True if rows that are gone are deleted before the copy, False if after it."""
+    """True if rows that the source lacks are deleted before the copy, False if after it."""
 
     async def begin_copying(self) -> None:
-        """Prepare for reads. Called before each one, except ``read_next``."""
+        """Prepare for reads. Called before each read except ``read_next``."""
 
     def end_copying(self) -> None:
-        """Forget what only reads need: nothing is to be copied now."""
+        """Release what only reads need: there is nothing to copy now."""
 
     @abstractmethod
     async def read_chunk(self, table: Table, cursor: list[str] | None) -> CopyChunk[M, Row] | None:
-        """Return the rows behind a cursor, from the first one without."""
+        """Return the rows after a cursor, from the first row if it is None."""
 
     async def read_next(
         self, table: Table, cursor: list[str], rows: int
     ) -> CopyChunk[M, Row] | None:
-        """Return the rows behind a cursor. The chunk before it, of so many rows, is written now."""
+        """Return the rows after a cursor while the chunk before, of ``rows`` rows, is written."""
         del rows
         return await self.read_chunk(table, cursor)
 
     @abstractmethod
     async def read_row(self, table: Table, key: Key) -> CopyChunk[M, Row] | None:
-        """Return a chunk with the row of a key, without rows where there is none."""
+        """Return a chunk with the row of a key, without rows if there is none."""
 
     @abstractmethod
     async def read_keys(self, table: Table, keys: Sequence[Key]) -> KeysPresent[M] | None:
         """Return which keys the table has."""
 
     async def note_too_early(self) -> None:
-        """Take notice that a read returned None. It is made again."""
+        """Record that a read returned None. It will be repeated."""
 
     def note_read(self) -> None:
-        """Take notice that a read returned rows or keys."""
+        """Record that a read returned rows or keys."""
 
     @abstractmethod
     def note_chunk(self, table: Table, chunk: CopyChunk[M, Row], *, is_first: bool) -> None:
-        """Count the rows of a chunk that is durable; ``is_first`` of its table."""
+        """Count the rows of a durable chunk; ``is_first`` of its table."""
 
     @abstractmethod
     def note_whole(self, table: Table) -> None:
-        """Take notice that every row of a table is copied, and none is left that is gone."""
+        """Record that every row of a table is copied and deleted ones are removed."""
 
 
 class ChunkRows(ABC, Generic[Table, M, Row]):
-    """Gives positions to rows that were read, above all that was written before.
+    """Assigns positions to rows that were read, above all that was written before.
 
-    Each method is called just before its rows are written, with the log written up to the moment.
+    Each method is called just before its rows are written, when the log is written up to
+    the moment.
     """
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""What the actions of an ALTER TABLE do to the rows that are there.
+"""What the actions of an ALTER TABLE do to existing rows.
 
-An action that is not proven to leave all values alone may change them. A column that is added has a
-value in older rows unless the action has no default and lets it be NULL. The schema of now can't
-tell: the default may be gone by then.
+An action that is not proven to leave all values alone may change them. An added column
+has a value in older rows, unless the action has no default and allows NULL. The current
+schema can't show this: the default may have been dropped since.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["Effect", "Effects", "effects"]
 
 
 class Effect(IntEnum):
-    """What becomes of rows, the least first."""
+    """The effect on rows, the weakest first."""
 
     NONE = 0
     VALUES = 1
-    """They may have other values."""
+    """Rows may have other values."""
     ROWS = 2
-    """There may be other rows."""
+    """The table may have other rows."""
 
 
 @dataclass(slots=True)
 class Effects:
-    """What an ALTER TABLE does to its table; ``others`` are tables whose rows change with it."""
+    """What an ALTER TABLE does to its table. ``others`` are tables whose rows also change."""
 
     effect: Effect = Effect.NONE
     renamed: Name | None = None
@@ -39,13 +39,13 @@ _FILLING = {
     *("DEFAULT", "NOT", "AS", "GENERATED", "AUTO_INCREMENT", "PRIMARY", "SERIAL", "TIMESTAMP"),
     *("PERIOD", "SYSTEM", "VERSIONING"),
 }
-"""Words with which a column that is added may have a value in older rows."""
+"""Words of an added column that may give it a value in older rows."""
 
 _NO_COLUMN = {
     *("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"),
     *("PRIMARY", "PARTITION"),
 }
-"""What ADD can name besides a column. All are reserved words, but for VECTOR of an index."""
+"""What ADD can name besides a column. All are reserved words, except VECTOR of an index."""
 _OPTIONS = {
     *("ENGINE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "ALGORITHM", "LOCK", "DEFAULT"),
     *("CHARACTER", "CHARSET", "COLLATE", "ENABLE", "DISABLE", "FORCE", "ORDER", "ANALYZE"),
@@ -56,20 +56,20 @@ _OPTIONS = {
     *("PARTITION", "WITHOUT", "WITH", "TRANSACTIONAL", "AUTOEXTEND_SIZE", "SECONDARY_ENGINE"),
     *("REORGANIZE", "COALESCE"),
 }
-"""First words of actions, and of what follows them, that leave every value as it is."""
+"""First words of actions, and of their options, that leave every value as it is."""
 
 _PARTITIONS = {"DROP", "TRUNCATE", "EXCHANGE", "CONVERT", "REPAIR", "IMPORT", "DISCARD"}
-"""First words of actions that change the rows of partitions; others move them."""
+"""First words of actions that change the rows of partitions. Others only move rows."""
 
 _KEEPING = {
     *("innodb", "myisam", "aria", "maria", "memory", "heap", "archive", "csv", "rocksdb", "tokudb"),
     *("ndb", "ndbcluster"),
 }
-"""Engines that a table's rows are taken along to. Another one may let go of them."""
+"""Engines that keep a table's rows when it changes to them. Another engine may lose rows."""
 
 
 def effects(reader: Reader, database: str) -> Effects:
-    """Return what the actions behind the table's name do; ``database`` is the session's."""
+    """Return what the actions after the table's name do. ``database`` is the session's."""
     if not reader.take("NOWAIT") and reader.take("WAIT"):
         reader.skip()
     found = Effects()
@@ -79,9 +79,9 @@ def effects(reader: Reader, database: str) -> Effects:
 
 
 def _actions(rest: Sequence[Token]) -> Iterator[list[Token]]:
-    """Divide actions at the commas that are not in parentheses, nor in a list of names.
+    """Yield actions, divided at commas outside of parentheses and lists of names.
 
-    What is done to partitions stands alone, and ORDER BY can have more columns than one.
+    An action on partitions is alone, and ORDER BY can have several columns.
     """
     action: list[Token] = []
     depth = 0
@@ -97,7 +97,7 @@ def _actions(rest: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _goes_on(action: Sequence[Token], rest: Sequence[Token]) -> bool:
-    """True if the action before a comma goes on behind it."""
+    """True if the action before a comma continues after it."""
     first, second = [*(token.upper for token in action[:2]), "", ""][:2]
     if second == "PARTITION":
         return True
@@ -131,7 +131,7 @@ def _effect(action: Reader, database: str, found: Effects) -> Effect:
     if first == "ADD":
         return _add(action)
     if first == "ALTER":
-        return Effect.NONE  # A default, an index, a check.
+        return Effect.NONE  # A default, an index, or a check.
     if first == "DROP":
         column = words[1] if len(words) > 1 else ""
         harmless = column in {"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "FOREIGN", "CHECK"}
@@ -142,7 +142,7 @@ def _effect(action: Reader, database: str, found: Effects) -> Effect:
 
 
 def _keeps_rows(options: Reader) -> bool:
-    """True unless one of some options, without commas between them, names an engine of no rows."""
+    """True unless one of some options, without commas, names an engine that loses rows."""
     while options.rest:
         if options.take("ENGINE"):
             options.take("=")
@@ -175,7 +175,7 @@ def _add(action: Reader) -> Effect:
 
 
 def _fills(definition: Reader) -> bool:
-    """True if older rows may have a value in columns that are added so."""
+    """True if older rows may have a value in columns that this definition adds."""
     while definition.rest:
         if definition.take("CHECK"):
             _pass_parentheses(definition)
@@ -189,7 +189,7 @@ def _fills(definition: Reader) -> bool:
 
 
 def _pass_parentheses(reader: Reader) -> None:
-    """Pass over what stands in parentheses, if they are next."""
+    """Skip an expression in parentheses if it is next."""
     depth = 0
     while reader.rest:
         depth += (reader.next == "(") - (reader.next == ")")
@@ -201,7 +201,7 @@ def _pass_parentheses(reader: Reader) -> None:
 
 
 def _note_other(action: Reader, database: str, found: Effects) -> None:
-    """Note the table that rows were exchanged with, or that a partition became."""
+    """Record the table that rows were exchanged with, or that a partition became."""
     while action.rest:
         if action.take("TABLE"):
             found.others.append(action.name(database))

@@ -1,12 +1,12 @@
-"""The binlog as it comes from the server, transaction by transaction.
+"""Reads the binlog from the server, transaction by transaction.
 
-A transaction is an event with its GTID, then events of tables and rows, then its end. Its events
-are held until the end has come: a server that is killed
-while it writes its binlog leaves a part of a transaction there that never was. What is decoded goes
-out in *pieces*, as soon as there is nothing more to read.
+A transaction is an event with its GTID, then events of tables and rows, then its end. Its
+events are held until the end arrives: a server that is killed while it writes its binlog
+leaves an incomplete transaction that was never committed. Decoded rows are emitted in
+*pieces*, as soon as there is nothing more to read.
 
-Blocks, and is for one thread; ``close`` may be called by another. It asks the server for a table's
-schema when a statement has changed it, before it decodes the rows that follow.
+This blocks and runs in one thread. Another thread may call ``close``. After a statement
+changed a table, the schema is read from the server before the following rows are decoded.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from rowtide.connectors.sources.mysql.words import Token, UnknownForm, tokens
 __all__ = ["Binlog", "BinlogChange", "BinlogPiece", "Purged"]
 
 SILENCE_S = 10
-"""A server that sends nothing for so long, not even a heartbeat, is given up."""
+"""A connection without any packet for so long, not even a heartbeat, is closed."""
 
 FLUSH_ROWS, FLUSH_BYTES = 500, 1024 * 1024
-"""So much goes out though there is more to read at once."""
+"""From this size on, pieces are emitted even if more can be read at once."""
 
 _HEADER = Struct("<IBIIIH")
 _ARTIFICIAL = 0x20
-"""Event flag: it is not in the file."""
+"""Event flag: the event is not in the file."""
 _CHECKSUM_BYTES = 4
 _PURGED = 1236
 
@@ -62,7 +62,7 @@ QUERY, ROTATE, FORMAT, XID, LOAD, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16,
 XA_PREPARE, QUERY_COMPRESSED = 38, 165
 _ROWS = {23: WRITE, 24: UPDATE, 25: DELETE, 166: WRITE, 167: UPDATE, 168: DELETE}
 _ROWS_2 = {30: 23, 31: 24, 32: 25}
-"""MySQL's form of rows: with something more in front, that says nothing of them."""
+"""MySQL's events of rows, with additional data before the rows."""
 _COMPRESSED = {166, 167, 168}
 _UNCLEAR = {
     INCIDENT: "the server lost a part of its binlog",
@@ -70,15 +70,15 @@ _UNCLEAR = {
 }
 _PAYLOAD = 40
 _ROWS_FOLLOW = "START TRANSACTION"
-"""How MySQL's CREATE TABLE ends whose rows are in the same transaction."""
+"""How a CREATE TABLE of MySQL ends if its rows are in the same transaction."""
 
 
 class Purged(Exception):
-    """The server no longer has the binlog from the place on that was asked for."""
+    """The server no longer has the binlog from the requested place on."""
 
 
 class BinlogChange(NamedTuple):
-    """What a statement meant for tables, and what those that are followed are now."""
+    """The meanings of a statement, and the followed tables as they are now."""
 
     meanings: Sequence[Meaning]
     tables: Mapping[str, MySqlTable | UnfitMySqlTable | None]
@@ -86,11 +86,11 @@ class BinlogChange(NamedTuple):
 
 
 class BinlogPiece(NamedTuple):
-    """What comes next: rows of a transaction that begins at a place, or a change of tables.
+    """The next part of the binlog: rows of a transaction, or a change of tables.
 
-    ``end`` is the place where it ends, None where more of it follows; ``gtid`` is its GTID.
-    ``time_ms`` is when it was committed, ``size`` how many bytes of the binlog it was. ``looks``
-    are those of ``Statements`` at its end.
+    ``begin`` is where the transaction begins. ``end`` is where it ends, None if more of
+    it follows. ``gtid`` is its GTID. ``time_ms`` is its commit time, ``size`` its size in
+    the binlog in bytes. ``looks`` are those of ``Statements`` at its end.
     """
 
     begin: Place
@@ -110,10 +110,10 @@ class _Transaction:
     single: bool
     time_ms: int
     savepoints: dict[str, int] = field(default_factory=dict)
-    """How much was held when each was set, by its name, in their order."""
+    """Size of the held events at each savepoint, by name, in order."""
 
     def forget_savepoints(self, name: str, *, itself: bool) -> None:
-        """Forget those that were set after one, and that one too if ``itself``."""
+        """Remove the savepoints after ``name``, and ``name`` too with ``itself``."""
         names = list(self.savepoints)
         if name in names:
             for later in names[names.index(name) + (not itself) :]:
@@ -123,8 +123,8 @@ class _Transaction:
 class Binlog:
     """The binlog of ``server``'s server from a checkpoint on.
 
-    ``tables`` are those that are followed, by full name; ``copied`` the names of those whose
-    snapshot is done: both are shared with who reads the pieces.
+    ``tables`` are the followed ones, by full name. ``copied`` has the names of tables
+    whose snapshot is done. Both are shared with the reader of the pieces.
     """
 
     def __init__(
@@ -153,11 +153,11 @@ class Binlog:
         self._emit: Callable[[list[BinlogPiece]], None] = list.clear
 
     def close(self) -> None:
-        """End the connection; who waits for a packet gets ConnectionLost."""
+        """End the connection. A thread that waits for a packet gets ConnectionLost."""
         cut(self._connection)
 
     def run(self, emit: Callable[[list[BinlogPiece]], None]) -> None:
-        """Hand over pieces for ever. Raises ConnectionLost or Purged, or what ``emit`` raises."""
+        """Emit pieces forever. Raises ConnectionLost or Purged, or what ``emit`` raises."""
         packets = self._packets
         self._emit = emit
         while True:
@@ -221,7 +221,7 @@ class Binlog:
             self._reach(Place(self._place.file, offset))
 
     def _reach(self, place: Place) -> None:
-        """Tell how far the binlog was read, where no transaction says so."""
+        """Report how far the binlog was read, outside of transactions."""
         if place > self._place:
             self._place = place
             self._pieces.append(BinlogPiece(place, [], place, looks=self._statements.looks))
@@ -229,9 +229,9 @@ class Binlog:
     def _rotate(self, body: bytes) -> None:
         name, place = place_of(body[8:].decode(), int.from_bytes(body[:8], "little"))
         if name != self._log and self._log:
-            raise Purged(f"The binlog is called {name} by now, and was {self._log}.")
+            raise Purged(f"The binlog's name is {name} now, but was {self._log}.")
         if place.file != self._place.file:
-            # A transaction that did not end in its file never was.
+            # A transaction that did not end in its file was never committed.
             self._transaction = None
             self._held.clear()
             self._place = place
@@ -259,7 +259,7 @@ class Binlog:
 
     def _control(self, control: Control, statement: str, offset: int, time_s: int) -> None:
         transaction = self._transaction
-        assert transaction is not None, "it is looked at before"
+        assert transaction is not None, "checked before"
         step, name = control
         if step is Step.BEGIN:
             transaction.single = False
@@ -285,7 +285,7 @@ class Binlog:
             self._commit(offset, time_s)
 
     def _undo(self, mark: int, statement: str, time_s: int) -> None:
-        """Let go of rows that were rolled back; tables that keep them are copied again."""
+        """Drop rows that were rolled back. Copy tables again that do not roll back."""
         names = {table_name(body) for kind, body in self._held.since(mark) if kind == TABLE_MAP}
         self._held.cut(mark)
         keeping = [
@@ -298,7 +298,7 @@ class Binlog:
             self._change(found, f"tables without transactions: {statement[:80]}", time_s)
 
     def _prepare(self, offset: int, time_s: int, *, one_phase: bool) -> None:
-        """What XA prepares is not there yet; once it is, its rows are behind us."""
+        """Drop rows that XA prepares: they are not committed, and later we have passed them."""
         if one_phase:
             self._commit(offset, time_s)
             return
@@ -321,7 +321,7 @@ class Binlog:
             self._change(found, statement[:80], time_s)
 
     def _change(self, found: Sequence[Meaning], reason: str, time_s: int) -> None:
-        """Look at the tables again that a statement was about, before the rows that follow."""
+        """Read the tables of a statement again, before the rows that follow."""
         assert self._transaction is not None, "a statement is a part of a transaction"
         self._server.log.settle(self._transaction.gtid)
         now: dict[str, MySqlTable | UnfitMySqlTable | None] = {}
@@ -345,7 +345,7 @@ class Binlog:
             self._tables.pop(name, None)
 
     def _unclear(self, reason: str, time_s: int) -> None:
-        """Look at every table again: any may have other rows, another shape, or be new."""
+        """Read every table again: any may have other rows, another shape, or be new."""
         now: dict[str, MySqlTable | UnfitMySqlTable | None] = dict.fromkeys(self._tables)
         found = followed_tables(self._server)
         now |= found.fit
@@ -378,7 +378,8 @@ class Binlog:
     def _decoded(
         self, transaction: _Transaction, time_ms: int, time_s: int
     ) -> tuple[list[SourceRow], int]:
-        """Return the last rows of a transaction; those before go out while it is decoded.
+        """Return the last rows of a transaction. Earlier ones are emitted during
+        decoding.
 
         A table whose rows can't be decoded is copied again.
         """
@@ -419,7 +420,7 @@ class Binlog:
         return rows, size
 
     def _refuse(self, table: MySqlTable, why: str, time_s: int) -> None:
-        """Follow a table no more whose rows have a form that can't be read."""
+        """Stop following a table whose rows have an unreadable form."""
         remedy = "ALTER TABLE .. FORCE writes them anew; or leave the table out under 'except'."
         unfit = UnfitMySqlTable(
             table.full_name, table.target, why.rstrip("."), remedy, until_altered=True
@@ -463,9 +464,10 @@ class Binlog:
 
 
 def _inflated(body: bytes, head: int) -> bytes:
-    """Return an event's body whose part behind ``head`` is compressed, as it was before.
+    """Return an event's body, with the compressed part after ``head`` decompressed.
 
-    A byte that tells the method and how many bytes the length has, the length, zlib.
+    That part is a byte with the method and the size of the length, the length, then zlib
+    data.
     """
     begin = head + 1 + (body[head] & 7)
     return body[:head] + zlib.decompress(body[begin:])
@@ -476,18 +478,19 @@ def _inflated_query(body: bytes) -> bytes:
 
 
 def _inflated_rows(body: bytes, *, update: bool) -> bytes:
-    # What stands before the rows is not compressed: ids, the count of columns, which are present.
+    # The part before the rows is not compressed: ids, the number of columns, which are
+    # present.
     columns, at = length_at(body, 8)
     return _inflated(body, at + (columns + 7) // 8 * (2 if update else 1))
 
 
 def _failure(packet: bytes) -> Exception:
-    """Return what a packet that is no event says."""
+    """Return the error of a packet that is no event."""
     if packet[0] != 0xFF:
         return pymysql.err.OperationalError(2013, "The server ended the binlog.")
     code = int.from_bytes(packet[1:3], "little")
-    at = 9 if packet[3:4] == b"#" else 3  # Behind the SQL state, "#" and five characters.
+    at = 9 if packet[3:4] == b"#" else 3  # After the SQL state: "#" and five characters.
     text = packet[at:].decode("utf-8", "replace")
-    # With the same code a replica is sent away whose number another one has taken.
+    # The server uses the same code for a replica whose number another one has taken.
     gone = code == _PURGED and "same server_uuid" not in text
     return Purged(text) if gone else pymysql.err.OperationalError(code, text)

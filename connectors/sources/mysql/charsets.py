@@ -1,8 +1,9 @@
-"""What bytes of each charset of the server mean.
+"""Decoders for each charset of the server.
 
-A query's texts come as UTF-8; the binlog's are in the charset of their column. Of a charset of one
-byte per character the server itself is asked for the table, so both ways agree. Those of several
-bytes are decoded by Python's codecs, which know the same characters but for vendors' extensions.
+Texts of a query are UTF-8. Texts of the binlog are in the charset of their column. For a
+charset with one byte per character the server itself returns the table, so both ways
+agree. Charsets of several bytes are decoded by Python's codecs, which know the same
+characters except vendor extensions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CODECS = {
 
 
 class Charsets:
-    """Decoders by the number of a collation. Asks ``server`` when one is met first."""
+    """Decoders by the number of a collation. Asks ``server`` for each charset once."""
 
     def __init__(self, server: MySqlServer) -> None:
         self._server = server
@@ -45,16 +46,18 @@ class Charsets:
         self._decoders: dict[str, Decoder | None] = {"binary": None}
 
     def decoder(self, collation: int) -> Decoder | None:
-        """Return what makes a text of bytes; None where they are to stay bytes."""
+        """Return the decoder of a collation, None if its values stay bytes."""
         name = self._names.get(collation)
         if name is None:
-            raise SettingsRefused(f"The server does not tell the charset of collation {collation}.")
+            raise SettingsRefused(
+                f"The server does not report the charset of collation {collation}."
+            )
         if name not in self._decoders:
             self._decoders[name] = self._made(name)
         return self._decoders[name]
 
     def text(self, value: bytes, collation: int) -> str:
-        """Return a statement of a session with this collation; 0 and one unknown are UTF-8."""
+        """Return a statement as text. Collation 0 and unknown ones are UTF-8."""
         decode = self.decoder(collation) if collation in self._names else None
         return value.decode("utf-8", "replace") if decode is None else decode(value)
 

@@ -12,7 +12,7 @@ __all__ = ["Control", "Step", "control_of"]
 
 
 class Step(Enum):
-    """What a statement does to the transaction that it is in."""
+    """What a statement does to its transaction."""
 
     BEGIN = "begin"
     COMMIT = "commit"
@@ -26,14 +26,14 @@ class Step(Enum):
 
 
 class Control(NamedTuple):
-    """A step; ``savepoint`` is the name that it gives, as the server compares names."""
+    """A step. ``savepoint`` is its savepoint's name, folded as the server compares names."""
 
     step: Step
     savepoint: str = ""
 
 
 def control_of(found: Sequence[Token]) -> Control | None:
-    """Return what a statement does to its transaction; None for any other statement."""
+    """Return what a statement does to its transaction, None for any other statement."""
     reader = Reader(found)
     if reader.take("START", "TRANSACTION"):
         return Control(Step.BEGIN)

@@ -1,10 +1,9 @@
-"""What statements of the binlog mean for tables.
+"""The meaning of the binlog's statements for tables.
 
-The columns that a statement lists are not read: after a change the server reports the table as it
-is. By then it may be one after further statements. So a statement's effect on values is decided
-here.
-
-Every statement that is not known to be harmless is ``UNCLEAR``: every table is read again.
+The columns in a statement are not parsed. After a change the server reports the table as
+it is, possibly after further statements. So a statement's effect on values is decided
+here. A statement that is not known to be harmless is ``UNCLEAR``: every table is read
+again.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ __all__ = ["UNCLEAR", "Meaning", "What", "meanings", "meanings_of"]
 
 
 class What(Enum):
-    """What became of a table."""
+    """What happened to a table."""
 
     CREATED = "created"
     ALTERED = "altered"
-    """It has the rows that it had. One that was not followed may have some."""
+    """It keeps its rows. A table that was not followed may have some."""
     RESHAPED = "reshaped"
-    """Altered so that its rows may have other values in columns of the same names and types."""
+    """Altered, and its rows may have other values in columns of the same names and types."""
     EMPTIED = "emptied"
     DROPPED = "dropped"
     REPLACED = "replaced"
-    """It may have other rows now, or be gone: it was renamed, or partitions of it went."""
+    """It may have other rows or not exist: it was renamed, or lost partitions."""
     WRITTEN = "written"
-    """A statement was logged instead of its rows, and it names this table alone."""
+    """A statement was logged instead of its rows. It writes only this table."""
     READ = "read"
-    """A statement that was logged instead of its rows reads it. A view may write others then."""
+    """A statement that was logged instead of its rows reads it. A view may write other tables."""
     UNHOOKED = "unhooked"
-    """A trigger or a view is gone, by which statements before this one may have written others."""
+    """A trigger or view was dropped. By it earlier statements may have written other tables."""
     UNCLEAR = "unclear"
     """Rows of any table may have changed, and any table may have another shape."""
 
 
 class Meaning(NamedTuple):
-    """A table that a statement is about; an empty table is every one of the database.
+    """A table and what a statement did to it. An empty table means all of the database.
 
-    Of ``UNHOOKED`` and ``UNCLEAR`` both names are empty.
+    ``UNHOOKED`` and ``UNCLEAR`` have two empty names.
     """
 
     what: What
@@ -61,7 +60,7 @@ _OTHER_OBJECTS = {
     *("EVENT", "USER", "ROLE", "SERVER", "SEQUENCE", "TABLESPACE", "LOGFILE", "UNDO", "RESOURCE"),
     *("PACKAGE", "LIBRARY", "INSTANCE", "PREPARE", "DATABASE", "SCHEMA"),
 }
-"""What CREATE, ALTER and DROP can name besides tables and indexes, and words in front of it."""
+"""What CREATE, ALTER and DROP can name besides tables and indexes, and words before it."""
 
 _HARMLESS = {
     *("GRANT", "REVOKE", "FLUSH", "OPTIMIZE", "SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "START"),
@@ -73,7 +72,7 @@ _HARMLESS = {
 
 
 def meanings(statement: str, database: str, mode: int = 0) -> list[Meaning]:
-    """Return what a statement, run in ``database``, means for tables, in its order.
+    """Return what a statement, run in ``database``, means for tables, in order.
 
     ``mode`` is the session's ``sql_mode``.
     """
@@ -81,7 +80,7 @@ def meanings(statement: str, database: str, mode: int = 0) -> list[Meaning]:
 
 
 def meanings_of(found: Sequence[Token], database: str) -> list[Meaning]:
-    """Return what a statement of these tokens means."""
+    """Return the meanings of a statement's tokens."""
     reader = Reader(found)
     while reader.take("SET", "STATEMENT"):
         if not _pass_settings(reader):
@@ -97,9 +96,10 @@ def meanings_of(found: Sequence[Token], database: str) -> list[Meaning]:
 
 
 def _pass_settings(reader: Reader) -> bool:
-    """Pass over the settings up to FOR; return False where the rest can't be read for sure.
+    """Skip the settings up to FOR. False if the rest can't be parsed reliably.
 
-    The statement was read under the session's own sql_mode, and the binlog has the one set here.
+    The server parsed the statement under the session's sql_mode, but the binlog has the
+    one set here.
     """
     depth = 0
     while reader.rest:
@@ -141,14 +141,14 @@ def _create(reader: Reader, database: str) -> Iterator[Meaning]:
     replaces = reader.take("OR", "REPLACE")
     temporary = reader.take("TEMPORARY")
     if reader.take("TABLE"):
-        # The server logs it too where the table was there and nothing was done.
+        # The server also logs it if the table existed and nothing was done.
         may_be_there = reader.take_if_exists()
         name = reader.name(database)
         query = query_part(reader.rest)
         yield from _reads(query, database)
         if temporary:
             return
-        # Where the rows are logged, the statement has no query.
+        # If the rows are logged, the statement has no query.
         made = What.REPLACED if query else What.CREATED
         yield _meaning(What.ALTERED if may_be_there else made, name)
         if replaces and not query:
@@ -180,7 +180,7 @@ def _drop(reader: Reader, database: str) -> Iterator[Meaning]:
 
 
 def _index_or_other(reader: Reader, database: str) -> Iterator[Meaning]:
-    """Give what CREATE and DROP mean for the table of an index: a key may come or go with it."""
+    """Yield what CREATE and DROP of an index mean for its table: a key may be added or dropped."""
     if reader.take("SPATIAL", "REFERENCE") or reader.next in _OTHER_OBJECTS:
         return
     while reader.take_any({"ONLINE", "OFFLINE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"}):
@@ -194,7 +194,7 @@ def _index_or_other(reader: Reader, database: str) -> Iterator[Meaning]:
 
 def _alter(reader: Reader, database: str) -> Iterator[Meaning]:
     reader.take("ONLINE")
-    # It removes rows that would be two under a new unique key.
+    # IGNORE removes rows that are duplicates in a new unique key.
     ignores = reader.take("IGNORE")
     if reader.take_any({"DATABASE", "SCHEMA"}):
         if any(token.upper == "UPGRADE" for token in reader.rest):
@@ -231,7 +231,8 @@ def _rename(reader: Reader, database: str) -> Iterator[Meaning]:
             reader.skip()
         if not reader.take("TO"):
             raise UnknownForm
-        # It may be there still: MariaDB logs so the rename of a temporary table that hid it.
+        # The table may still exist: MariaDB logs this for the rename of a temporary table
+        # that hid it.
         yield _meaning(What.REPLACED, former)
         yield _meaning(What.REPLACED, reader.name(database))
         if not reader.take(","):
@@ -239,7 +240,7 @@ def _rename(reader: Reader, database: str) -> Iterator[Meaning]:
 
 
 def _maintain(reader: Reader, database: str) -> Iterator[Meaning]:
-    """Give what ANALYZE and REPAIR mean: a repair may lose rows, MariaDB can analyze a change."""
+    """Yield what ANALYZE and REPAIR mean: a repair may lose rows, MariaDB can analyze a change."""
     repairs = reader.take("REPAIR")
     if not repairs:
         reader.skip()

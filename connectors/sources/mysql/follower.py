@@ -1,6 +1,7 @@
-"""Follows the binlog for the copy engine: what its pieces do to tables, and how far it is written.
+"""Follows the binlog for the copy engine: the effects of its pieces, and how far it is
+written.
 
-A chunk's moment is a place of the binlog (``reader.py``). Positions rise by place, and the
+A chunk's moment is a place of the binlog (``reader.py``). Positions rise by place. The
 checkpoint names a place up to which all is durable (``position.py``).
 """
 
@@ -34,15 +35,15 @@ __all__ = ["BinlogFollower"]
 logger = logging.getLogger(__name__)
 
 _COPIES = {What.RESHAPED, What.REPLACED, What.UNCLEAR}
-"""What copies a table again."""
+"""Changes after which a table is copied again."""
 
 
 class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlServer]):
     """See ``LogFollower``.
 
-    ``tables`` and ``checkpoint`` are its own from here on. ``copied`` it shares with the thread
-    that reads the binlog: updates of the tables in it come as merges. The life ends too when a
-    table that failed can be followed: the next one follows it from the checkpoint on.
+    ``tables`` and ``checkpoint`` belong to it from now on. ``copied`` is shared with the
+    thread that reads the binlog: updates of its tables are merges. A life also ends when
+    a failed table can be followed. The next life follows it from the checkpoint on.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         self._copied = copied
         self._states = states
         self._begun = Place(0, 0)
-        """Where the last transaction begins of which something was made."""
+        """Where the last transaction with a written row or change begins."""
         self._open = ""
-        """Its GTID, while there may be more of it."""
+        """Its GTID while more of it may follow."""
         self._reached: BinlogPiece | None = None
-        """The last end of a transaction, until it is durable."""
+        """The last end of a transaction until it is durable."""
         self._gtids: list[str] = []
-        """Those of transactions that ended and are not yet durable."""
+        """GTIDs of transactions that ended and are not durable yet."""
         self._changes: dict[str, int] = {}
 
     def version(self, table: str) -> int:
@@ -121,7 +122,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         return self._checkpoint.place >= moment.place
 
     async def look_around(self) -> bool:
-        """See ``LogFollower``: look at the tables that failed again."""
+        """See ``LogFollower``. Checks the failed tables again."""
         if not self._states.are_due:
             return True
         found = await self._session.run(self._session.snapshots.tables)
@@ -133,7 +134,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         why: TableUnread,
         follow: Callable[[BinlogMoment], Awaitable[bool]],
     ) -> None:
-        """See ``LogFollower``. If a table is not as it was, the binlog says since when."""
+        """See ``LogFollower``. If a table has changed, the binlog has the change."""
         name = table.full_name
         if isinstance(why, TableUnreadable):
             self._fail(self._states.unreadable(table, str(why)))
@@ -144,7 +145,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             await follow(BinlogMoment(place, ChunkWindow("", None)))
             and self.version(name) == version
         ):
-            raise Unavailable(f"{name} was changed without a word in the binlog: {why}")
+            raise Unavailable(f"{name} was changed without a statement in the binlog: {why}")
 
     async def measure(self, server: MySqlServer) -> Distance:
         """See ``LogFollower``."""
@@ -152,7 +153,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         return Distance(self._checkpoint.place, end.place, end.time_ms, end.bytes)
 
     def made(self) -> Gtids:
-        """Return all of which something was made."""
+        """Return the GTIDs of which a row or change was written."""
         made = parsed_gtids(self._checkpoint.gtids.text())
         if self._open:
             made = parsed_gtids(made.text() or self._open)
@@ -160,8 +161,8 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         return made
 
     async def _change(self, piece: BinlogPiece) -> None:
-        """Do what a statement meant for the tables."""
-        assert piece.change is not None, "it is asked only for a change"
+        """Apply what a statement means for the tables."""
+        assert piece.change is not None, "the piece has a change"
         logger.info("at %s: %s", piece.begin, piece.change.reason)
         for meaning in piece.change.meanings:
             if meaning.what is What.UNCLEAR:
@@ -173,7 +174,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
     async def _renew(
         self, name: str, now: MySqlTable | UnfitMySqlTable | None, what: What, piece: BinlogPiece
     ) -> None:
-        """Take a table as it is now, after a statement about it."""
+        """Take over a table's state after a statement about it."""
         self._note_change(name)
         if now is None or what is What.DROPPED:
             self._forget(name)
@@ -187,14 +188,14 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             await self._changed(name, now, what, piece)
 
     def _fail(self, unfit: UnfitMySqlTable) -> None:
-        """Follow a table no more until it can be. It is copied again then."""
+        """Stop following a table until it is fit. It is then copied again."""
         self._note_change(unfit.full_name)
         self._forget(unfit.full_name)
         self._states.fail(unfit)
         self._keeper.note_change()
 
     async def _changed(self, name: str, now: MySqlTable, what: What, piece: BinlogPiece) -> None:
-        """Deal with a table that is there, and was changed."""
+        """Update an existing table that was changed."""
         progress = self._checkpoint.tables.get(name)
         self._tables[name] = now
         columns = [column.identity for column in now.columns]
@@ -207,28 +208,28 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             if progress.copied:
                 self._copied.add(name)
         elif what in _COPIES or not kept_values(progress.columns, now.columns, _filled):
-            logger.info("%s may have other values: it is copied again", name)
-            # Its keys may be others too: of 1.0 a DECIMAL of two digits makes 1.00.
+            logger.info("%s may have other values, so it is copied again", name)
+            # Its keys may change too: a DECIMAL with two digits makes 1.00 of 1.0.
             self._restart(name)
         progress.columns = columns
 
     def _forget(self, name: str) -> None:
-        """Follow a table no more. Its rows stay as they are."""
+        """Stop following a table. Its rows stay as they are."""
         self._checkpoint.tables.pop(name, None)
         self._tables.pop(name, None)
         self._copied.discard(name)
 
     def _note_change(self, name: str) -> None:
-        """Throw away what is on its way of a table."""
+        """Invalidate reads of a table that are in progress."""
         self._changes[name] = self._changes.get(name, 0) + 1
 
     def _restart(self, name: str) -> None:
-        """Copy a table again from the beginning, and delete what is gone."""
+        """Copy a table again from the start, and delete rows that the source lacks."""
         self._copied.discard(name)
         self._checkpoint.tables[name].restart(sweep=True)
 
     async def _empty(self, table: MySqlTable, piece: BinlogPiece) -> None:
-        """Delete all rows of a table. Those made after the statement have higher positions."""
+        """Delete all rows of a table. Rows after the statement have higher positions."""
         moment = BinlogMoment(piece.begin, ChunkWindow("", None), piece.time_ms)
         after: Key | None = None
         while keys := await self._target.keys(table.target, after, limit=KEYS):
@@ -251,5 +252,5 @@ def _names(
 
 
 def _filled(column: MySqlColumn) -> bool:
-    """True if rows that are older than a column may have a value there."""
+    """True if rows older than a column may have a value in it."""
     return column.computed or not column.nullable or column.default is not None

@@ -1,7 +1,7 @@
-"""Which privileges a source's user lacks, and the statements that grant them.
+"""The privileges that a source's user lacks, and the statements that grant them.
 
-``SHOW GRANTS`` tells a user its own, those of its active roles included, on MySQL and MariaDB
-alike. Where it is in doubt a privilege counts as there: the server refuses later what is not.
+``SHOW GRANTS`` shows a user its own privileges and those of its active roles, on MySQL
+and MariaDB. In doubt a privilege counts as granted: the server rejects later what is not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALL = "ALL PRIVILEGES"
 class Grant(NamedTuple):
     """Privileges on a table, on a database's tables, or on all: ``*``.
 
-    ``database`` is a pattern of LIKE where ``table`` is ``*``.
+    ``database`` is a LIKE pattern if ``table`` is ``*``.
     """
 
     privileges: frozenset[str]
@@ -33,20 +33,20 @@ class Grant(NamedTuple):
     table: str
 
     def has(self, privileges: Iterable[str]) -> bool:
-        """Return True if one of these privileges is granted."""
+        """True if one of these privileges is granted."""
         return not self.privileges.isdisjoint({*privileges, _ALL})
 
     def covers(self, database: str, tables: str) -> bool:
-        """Return True if it is about some of the tables that a pattern names, or about all."""
+        """True if it applies to some tables of a pattern, or to all."""
         if self.database != "*" and not _like(self.database, database):
             return False
         return self.table == "*" or fnmatchcase(self.table.lower(), tables.lower())
 
 
 def missing_grants(lines: Iterable[str], user: str, tables: Sequence[str]) -> list[str]:
-    """Return the statements that grant what is missing; ``lines`` are those of SHOW GRANTS.
+    """Return statements that grant what is missing. ``lines`` are those of SHOW GRANTS.
 
-    ``user`` is as CURRENT_USER() has it, and ``tables`` are the patterns of the settings.
+    ``user`` is as in CURRENT_USER(), and ``tables`` are the patterns of the settings.
     """
     grants = [grant for line in lines if (grant := _parsed(line)) is not None]
     everywhere = [grant for grant in grants if (grant.database, grant.table) == ("*", "*")]
@@ -72,7 +72,7 @@ def missing_grants(lines: Iterable[str], user: str, tables: Sequence[str]) -> li
 
 
 def _parsed(line: str) -> Grant | None:
-    """Return what a line grants on tables; None for a role, a proxy, a default role."""
+    """Return what a line grants on tables, None for a role, a proxy or a default role."""
     found = _GRANT.match(line)
     if found is None:
         return None
@@ -94,7 +94,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _like(pattern: str, name: str) -> bool:
-    """Return True if a name is like a pattern of LIKE. Letter case does not count."""
+    """True if a name matches a LIKE pattern, ignoring letter case."""
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     wild = {"%": ".*", "_": "."}
     text = "".join(wild.get(part) or re.escape(part[-1]) for part in parts)

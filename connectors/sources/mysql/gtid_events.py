@@ -1,9 +1,10 @@
 """The event that begins a transaction, in the forms of both kinds of servers.
 
-MariaDB    sequence 8 | domain 4 | flags 1 | ...
-MySQL      flags 1 | server's UUID 16 | number 8 | type 1 | two logical times 8, 8 |
-           time of the commit in us 7, its highest bit tells that another one follows | ...
-tagged     version, size, last field, then fields: number, value; numbers are of variable length
+MariaDB    sequence 8 | domain 4 | flags 1 | ... MySQL      flags 1 | server's UUID 16 |
+number 8 | type 1 | two logical times 8, 8 |
+           time of the commit in us 7, whose highest bit means that another one follows | ...
+tagged     version, size, last field, then fields: number, value; numbers are of variable
+length
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ __all__ = ["GTID_EVENTS", "Begun", "begun_transaction"]
 
 _MARIADB = Struct("<QIB")
 _GOES_ON_BY_ITSELF = 1
-"""MariaDB's flag: one statement without an end of its own."""
+"""MariaDB's flag: one statement without a separate end."""
 _MYSQL = Struct("<B16sQBQQ")
 _LOGICAL_TIMES = 2
 _UUID, _GNO, _TAG, _COMMITTED = 1, 2, 3, 6
-"""Fields of a tagged event; 0 are flags, 4 and 5 logical times."""
+"""Fields of a tagged event. 0 has flags, 4 and 5 logical times."""
 
 
 class Begun(NamedTuple):
-    """A transaction that begins.
+    """The begin of a transaction.
 
-    ``single``: it ends with its first statement, unless that begins one of several. ``time_ms`` is
-    0 where the event does not say when it was committed.
+    ``single``: it ends with its first statement, unless that begins one of several.
+    ``time_ms`` is 0 if the event does not have the commit time.
     """
 
     gtid: str
@@ -39,7 +40,7 @@ class Begun(NamedTuple):
 
 
 def begun_transaction(kind: int, body: bytes, server_id: int) -> Begun:
-    """Return what an event, one of ``GTID_EVENTS``, says. Raises SettingsRefused."""
+    """Return the content of an event of ``GTID_EVENTS``. Raises SettingsRefused."""
     return GTID_EVENTS[kind](body, server_id)
 
 
@@ -65,13 +66,13 @@ def _anonymous(body: bytes, server_id: int) -> Begun:
 def _tagged(body: bytes, server_id: int) -> Begun:
     del server_id
     at = 0
-    for _ in range(3):  # The format's version, the size, the last field that must be known.
+    for _ in range(3):  # The format's version, the size, the last field that a reader must know.
         _, at = _number(body, at)
     numbers: dict[int, int] = {}
     uuid = tag = b""
     for wanted in range(_COMMITTED + 1):
         field, at = _number(body, at)
-        assert field == wanted, "the first fields are always there"
+        assert field == wanted, "the first fields always exist"
         if field == _UUID:
             values = []
             for _ in range(16):
@@ -84,12 +85,12 @@ def _tagged(body: bytes, server_id: int) -> Begun:
             at += length
         else:
             numbers[field], at = _number(body, at)
-    gtid = f"{UUID(bytes=uuid)}:{tag.decode()}:{numbers[_GNO] >> 1}"  # It has a sign: the last bit.
+    gtid = f"{UUID(bytes=uuid)}:{tag.decode()}:{numbers[_GNO] >> 1}"  # The last bit is the sign.
     return Begun(gtid, True, numbers[_COMMITTED] // 1000)
 
 
 def _number(body: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where it ends: as many ones as end its first byte, bytes follow."""
+    """Return a number and its end. The low one-bits of the first byte count the bytes after it."""
     first = body[at]
     more = (~first & first + 1).bit_length() - 1
     end = at + 1 + more

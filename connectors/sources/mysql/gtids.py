@@ -1,7 +1,9 @@
-"""Sets of global transaction ids, of both kinds of servers: which transactions were read.
+"""Sets of global transaction ids, for both kinds of servers: the transactions that were
+read.
 
-MariaDB numbers them along each domain, so the last of each says it all: ``0-1-57,5-1-3``. MySQL
-numbers those of each server and tag, and a set has gaps: ``UUID:1-57:60,UUID:tag:1-3``.
+MariaDB numbers transactions per domain, so the last of each domain is enough:
+``0-1-57,5-1-3``. MySQL numbers those of each server and tag, and a set has gaps:
+``UUID:1-57:60,UUID:tag:1-3``.
 """
 
 from __future__ import annotations
@@ -19,28 +21,28 @@ _TAGGED = 1
 
 
 class Gtids(Protocol):
-    """Transactions, named as their server names them."""
+    """A set of transactions, with the server's names."""
 
     def __contains__(self, gtid: str) -> bool:
         """True if a transaction is in the set."""
 
     def add(self, gtid: str) -> None:
-        """Add a transaction that came behind all that are here, in its own row."""
+        """Add a transaction that comes after all others of its series."""
 
     def includes(self, other: Any) -> bool:
-        """True if the set contains all of the others."""
+        """True if the set contains all of another set."""
 
     def text(self) -> str:
-        """Return them as the server takes them."""
+        """Return the set in the server's form."""
 
 
 def parsed_gtids(text: str) -> Gtids:
-    """Return the set that a server's text names; of no text, either kind would do."""
+    """Return the set of a server's text. An empty text fits either kind."""
     return IntervalGtids(text) if ":" in text else DomainGtids(text)
 
 
 class DomainGtids:
-    """MariaDB's: the last of each domain."""
+    """MariaDB's sets: the last transaction of each domain."""
 
     def __init__(self, text: str = "") -> None:
         self._last: dict[int, str] = {}
@@ -79,10 +81,11 @@ def _sequence(gtid: str) -> int:
 
 
 class IntervalGtids:
-    """MySQL's: intervals of numbers by server and tag (``UUID`` or ``UUID:tag``)."""
+    """MySQL's sets: intervals of numbers by server and tag (``UUID`` or ``UUID:tag``)."""
 
     def __init__(self, text: str = "") -> None:
-        # Each a list of first numbers and one of ends, which are not within; neither touch.
+        # A list of first numbers and one of exclusive ends for each. Intervals do not
+        # touch.
         self._found: dict[str, tuple[list[int], list[int]]] = {}
         for part in text.replace("\n", "").split(","):
             if part.strip():
@@ -118,11 +121,11 @@ class IntervalGtids:
         return ",".join(parts)
 
     def encoded(self) -> bytes:
-        """Return them as ``COM_BINLOG_DUMP_GTID`` takes them.
+        """Return the set in the form of ``COM_BINLOG_DUMP_GTID``.
 
-        How many there are, 8; each: UUID 16, with tags in the set: twice the tag's length 1, tag;
-        how many intervals, 8; each: first number 8, end 8. With tags, the number of sets stands in
-        the middle of its 8 bytes, between two that say so.
+        Number of entries, 8; each: UUID 16, with tags in the set: twice the tag's length
+        1, tag; number of intervals, 8; each: first number 8, end 8. With tags, the number
+        of entries is in the middle of its 8 bytes, between two marks.
         """
         tagged = any(":" in source for source in self._found)
         count = len(self._found)
@@ -145,7 +148,7 @@ class IntervalGtids:
         for each in rest:
             each = each.strip()
             if not each[0].isdigit():
-                source = f"{uuid}:{each}"  # What follows has this tag.
+                source = f"{uuid}:{each}"  # The next intervals have this tag.
                 continue
             first, _, last = each.partition("-")
             self._add(source, int(first), int(last or first) + 1)
@@ -163,7 +166,7 @@ class IntervalGtids:
     def _add(self, source: str, begin: int, end: int) -> None:
         begins, ends = self._found.setdefault(source, ([], []))
         at = bisect_right(begins, begin)
-        if at and ends[at - 1] >= begin:  # It goes on where, or within what, is here.
+        if at and ends[at - 1] >= begin:  # It touches or overlaps the interval before.
             at -= 1
             ends[at] = max(ends[at], end)
         else:

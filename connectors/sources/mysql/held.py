@@ -1,4 +1,4 @@
-"""Events of a transaction that has not ended, in memory or beyond ``HELD_BYTES`` in a file."""
+"""Events of a transaction that has not ended, in memory, or in a file beyond ``HELD_BYTES``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAD = Struct("<BI")
 
 
 class HeldEvents:
-    """Events in their order. ``size`` counts their bytes, and is a mark to cut back to."""
+    """Events in order. ``size`` counts their bytes, and is a mark for ``cut``."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class HeldEvents:
             if self.size <= HELD_BYTES:
                 return
             if self._folder is not None:
-                os.makedirs(self._folder, exist_ok=True)  # A source has nothing else there.
+                os.makedirs(self._folder, exist_ok=True)  # A source stores nothing else there.
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
             events, self._events = self._events, []
         else:
@@ -57,7 +57,7 @@ class HeldEvents:
             yield kind, self._file.read(length)
 
     def cut(self, mark: int) -> None:
-        """Let go of the events that were added since ``size`` was ``mark``."""
+        """Drop the events that were added since ``size`` was ``mark``."""
         while self._events and self.size > mark:
             self.size -= _HEAD.size + len(self._events.pop()[1])
         if self._file is not None:
@@ -66,7 +66,7 @@ class HeldEvents:
             self.size = mark
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Drop all events."""
         self._events, self.size = [], 0
         if self._file is not None:
             self._file.close()

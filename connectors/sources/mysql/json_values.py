@@ -1,4 +1,4 @@
-"""MySQL's binary JSON, as the binlog has it, made the text that a query shows.
+"""MySQL's binary JSON of the binlog as text, equal to the text of a query.
 
     type 1, then by type:
     0, 2    object, array: count 2 | size 2 | keys: offset 2, length 2 | values: type 1, value 2
@@ -9,9 +9,9 @@
     12      string: length, seven bits a byte, UTF-8
     15      another type of the server 1 | length as above | its bytes
 
-A value among others stands in its place where that is wide enough, else the place has its offset
-from the begin of its object or array. The text is the server's own to the letter, so that a
-snapshot and the binlog agree; numbers of any size stay what they are.
+A member's value is in its slot if it fits there. Otherwise the slot has its offset from
+the start of its object or array. The text is exactly the server's, so that a snapshot and
+the binlog agree. Numbers of any size keep their value.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ DecimalText = Callable[[int, int, bytes], str]
 
 
 def json_text(value: bytes, decimal: DecimalText) -> str:
-    """Return the text. ``decimal`` reads a DECIMAL of a precision and scale."""
+    """Return a value as text. ``decimal`` reads a DECIMAL of a precision and scale."""
     if not value:
-        return "null"  # What a statement that ignores errors leaves behind.
+        return "null"  # A statement that ignores errors leaves an empty value.
     return _value(value[0], value, 1, decimal)
 
 
@@ -62,7 +62,7 @@ def _value(kind: int, body: bytes, at: int, decimal: DecimalText) -> str:
 
 
 def _parts(kind: int, body: bytes, decimal: DecimalText) -> Iterator[str]:
-    """Yield the members of an object or an array, whose offsets count from its begin."""
+    """Yield the members of an object or array. Offsets count from its start."""
     wide, is_object = 4 if kind % 2 else 2, kind < 2
     count, at = int.from_bytes(body[:wide], "little"), 2 * wide
     values = at + count * (wide + 2 if is_object else 0)

@@ -1,6 +1,7 @@
-"""What of a server's binlog MariaDB and MySQL tell each in their own way.
+"""Queries on a server's binlog that differ between MariaDB and MySQL.
 
-One ``ServerLog`` per kind of server; all else that a source asks is the same for both.
+There is one ``ServerLog`` per kind of server. All other queries of a source are the same
+for both.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ MAY_NOT = 1227
 NOW_MS = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
 
 Ask = Callable[..., list[tuple[Any, ...]]]
-"""Runs a query, with arguments if it has some."""
+"""Runs a query, with arguments if it has any."""
 
 
 class BinlogPlace(NamedTuple):
     """What a transaction sees: nothing after ``place``.
 
-    Of what the binlog has up to there, it sees all where ``settled`` is None; else what is in
-    ``settled``, and of the rest some, or nothing.
+    If ``settled`` is None, it sees all of the binlog up to there. Otherwise it sees what
+    is in ``settled``, and an unknown part of the rest.
     """
 
     log: str
@@ -49,7 +50,9 @@ class BinlogPlace(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a source may begin to read: behind these transactions, all before the place."""
+    """Where a source may begin to read: after these transactions, which are all before
+    the place.
+    """
 
     log: str
     place: Place
@@ -58,54 +61,54 @@ class Beginning(NamedTuple):
 
 
 class Standing(Enum):
-    """How a checkpoint stands to a server's binlog."""
+    """How a checkpoint relates to a server's binlog."""
 
     SAME = "same"
     ELSEWHERE = "elsewhere"
-    """Its transactions are known, its places are not."""
+    """The server has its transactions, but other places."""
     LOST = "lost"
-    """What was read is not what the server has."""
+    """The server's binlog is not the one that was read."""
 
 
 class ServerLog(Protocol):
-    """The binlog of one server, asked for over one session."""
+    """The binlog of one server, queried over one session."""
 
     session: str
-    """Settings of a session that are named differently."""
+    """Session settings whose names differ."""
 
     no_default: Sequence[str | None]
-    """What the schema says of a column without a default."""
+    """What the schema has for a column without a default."""
 
     geometries_have_charsets: bool
-    """Whether the binlog tells one for them too."""
+    """Whether the binlog has a charset for geometries too."""
 
     def faults(self) -> list[str]:
-        """Return what keeps the server from being followed, in words for people."""
+        """Return what prevents the server from being followed, as texts for people."""
 
     def gtids(self, text: str) -> Gtids | None:
-        """Return a set of this kind of server; None where the text is another kind's."""
+        """Return a set of this kind of server, None if the text is of another kind."""
 
     def beginning(self) -> Beginning:
         """Return where to begin."""
 
     def standing(self, kept: MySqlCheckpoint) -> Standing:
-        """Return how a kept place relates to this server's binlog."""
+        """Return how a stored place relates to this server's binlog."""
 
     def settle(self, gtid: str) -> None:
-        """Wait until what a transaction did can be seen: it may be read before it is committed."""
+        """Wait until a transaction is visible: it may be in the binlog before it is committed."""
 
     def begin_moment(self, made: Gtids) -> BinlogPlace:
-        """Begin a transaction that sees one moment, with all of ``made`` that was read already."""
+        """Begin a transaction that sees one moment, including all of ``made`` already read."""
 
     def end(self) -> tuple[str, int]:
-        """Return the file where the binlog ends, and the offset."""
+        """Return the file and offset of the binlog's end."""
 
     def request(self, connection: Any, packets: Packets, gtids: Gtids, server_id: int) -> None:
-        """Ask for the binlog behind some transactions; its events are the next packets."""
+        """Request the binlog after some transactions. Its events are the next packets."""
 
 
 class LogEnd:
-    """What every server's log tells of where it ends; ``status`` is the statement that asks."""
+    """Queries on the log's end that both kinds share. ``status`` is the statement for it."""
 
     def __init__(self, ask: Ask, status: str) -> None:
         self._ask = ask
@@ -117,9 +120,9 @@ class LogEnd:
         return file, int(offset)
 
     def filter_faults(self) -> list[str]:
-        """Return what is wrong where the server does not log every database.
+        """Return faults if the server does not log every database.
 
-        A user who may not ask is told of that beside.
+        A missing privilege for the query is reported elsewhere.
         """
         try:
             found = self._ask(self._status)

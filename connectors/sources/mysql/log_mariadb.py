@@ -1,4 +1,4 @@
-"""MariaDB's binlog: it tells at which place a read view is, and which GTIDs are at a place."""
+"""MariaDB's binlog. The server reports the place of a read view, and the GTIDs at a place."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class MariaLog(LogEnd):
         return Standing.ELSEWHERE
 
     def settle(self, gtid: str) -> None:
-        """See ``ServerLog``: a table's lock holds up who asks for its schema until then."""
+        """See ``ServerLog``. The lock of a table delays reading its schema until then."""
 
     def begin_moment(self, made: Gtids) -> BinlogPlace:
         """See ``ServerLog``."""
-        del made  # Whoever made more than a moment has, by its place, throws the moment away.
+        del made  # The caller drops a moment, by its place, if more than it was already written.
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         found = {name.lower(): value for name, value in self._ask(_SNAPSHOT_PLACE)}
         file, offset = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
@@ -92,7 +92,7 @@ class MariaLog(LogEnd):
         packets.command(_SEND_BINLOG, Struct("<IHI").pack(4, 0, server_id))
 
     def _gtids_at(self, log: str, place: Place) -> Gtids | None:
-        """Return the GTIDs at a place; None where the binlog has no such place (any more)."""
+        """Return the GTIDs at a place, None if the binlog does not have the place."""
         [(gtids,)] = self._ask(
             "SELECT BINLOG_GTID_POS(%s, %s)", (f"{log}.{place.file:06d}", place.offset)
         )

@@ -1,12 +1,14 @@
-"""MySQL's binlog: it does not tell the place of a read view, so a moment has two sides.
+"""MySQL's binlog. The server does not report the place of a read view, so a moment has
+two bounds.
 
-A transaction is written to the binlog, then committed, then named in ``gtid_executed``. So what a
-read view sees is between what ``gtid_executed`` had before it was opened, and where the binlog
-ended after. What is between is told by the binlog: whoever reads a chunk follows up to its place,
-and leaves out rows whose keys changed in between (``rowtide.connectors.sources.mysql.window``).
+A transaction is written to the binlog, then committed, then added to ``gtid_executed``.
+So what a read view sees lies between ``gtid_executed`` before it was opened and the
+binlog's end after. The binlog shows what is in between. The reader of a chunk follows the
+binlog up to its end and leaves out rows whose keys changed in between
+(``rowtide.connectors.sources.mysql.window``).
 
-Whether a binlog is the one that was read is told by the server's number, by the GTIDs that a file
-begins with, and by the event at the place that was reached.
+Three things identify a binlog as the one that was read: the server's UUID, the GTIDs at
+the start of a file, and the event at the place that was reached.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ __all__ = ["MySqlLog"]
 _SEND_BINLOG_GTID = 0x1E
 _BY_GTID = 4
 SETTLE_S = 10
-"""How long a transaction that the binlog has may take to be committed."""
+"""How long the server may take to commit a transaction that the binlog has."""
 
 MUST_BE = {
     "log_bin": "ON",
@@ -49,7 +51,7 @@ MUST_BE = {
     "log_replica_updates": "ON",
     "log_slave_updates": "ON",
 }
-"""Of a setting that the server does not know (yet, or any more) nothing is asked."""
+"""A setting that the server does not have is not checked."""
 
 
 class MySqlLog(LogEnd):
@@ -81,13 +83,14 @@ class MySqlLog(LogEnd):
 
     def beginning(self) -> Beginning:
         """See ``ServerLog``."""
-        # A file is begun when all before it is committed, so nothing of an earlier one is missed.
+        # A file starts when all before it is committed, so nothing of an earlier file is
+        # missed.
         log, place = place_of(*self.end())
         return Beginning(log, Place(place.file, 0), self._executed(), self._server())
 
     def standing(self, kept: MySqlCheckpoint) -> Standing:
         """See ``ServerLog``."""
-        assert isinstance(kept.gtids, IntervalGtids), "the kind of the server's GTIDs was looked at"
+        assert isinstance(kept.gtids, IntervalGtids), "the kind of the server's GTIDs was checked"
         if not self._executed().includes(kept.gtids):
             return Standing.LOST
         if kept.server != self._server():
@@ -96,7 +99,7 @@ class MySqlLog(LogEnd):
         here = kept.log, Place(kept.place.file, 0)
         if here in files:
             return Standing.SAME if self._is_there(kept, files) else Standing.LOST
-        # Purged; but a binlog that was reset has files of lower numbers only.
+        # The file was purged. A binlog that was reset has only files of lower numbers.
         return Standing.ELSEWHERE if max(files) > here else Standing.LOST
 
     def settle(self, gtid: str) -> None:
@@ -129,7 +132,7 @@ class MySqlLog(LogEnd):
         packets.command(_SEND_BINLOG_GTID, head + known)
 
     def _is_there(self, kept: MySqlCheckpoint, files: Mapping[tuple[str, Place], int]) -> bool:
-        """True if the server still has the file that the checkpoint names, as it was."""
+        """True if the server still has the checkpoint's file unchanged."""
         file, offset = kept.place
         assert isinstance(kept.gtids, IntervalGtids), "they are this server's"
         if offset > files[kept.log, Place(file, 0)]:
@@ -144,7 +147,7 @@ class MySqlLog(LogEnd):
         return not offset or self._goes_on(kept)
 
     def _goes_on(self, kept: MySqlCheckpoint) -> bool:
-        """True if the next event at the kept place begins a new transaction."""
+        """True if the next event at the stored place begins a new transaction."""
         name = f"{kept.log}.{kept.place.file:06d}"
         try:
             found = self._ask("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (name, kept.place.offset))
@@ -157,7 +160,7 @@ class MySqlLog(LogEnd):
         return True
 
     def _before(self, log: str, file: int) -> IntervalGtids | None:
-        """Return the transactions before a file; None where it does not say."""
+        """Return the transactions before a file, None if the file does not have them."""
         try:
             found = self._ask("SHOW BINLOG EVENTS IN %s LIMIT 2", (f"{log}.{file:06d}",))
         except pymysql.err.Error:
@@ -178,4 +181,6 @@ class MySqlLog(LogEnd):
     def _wait(self, made: IntervalGtids) -> None:
         query = "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)"
         if self._ask(query, (made.text(), SETTLE_S))[0][0]:
-            raise Unavailable(f"MySQL did not commit what its binlog has within {SETTLE_S} s.")
+            raise Unavailable(
+                f"MySQL did not commit a transaction of its binlog within {SETTLE_S} s."
+            )

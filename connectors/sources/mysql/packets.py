@@ -1,8 +1,9 @@
-"""Packets of a connection that PyMySQL has opened: its handshake, its TLS, then bytes by our hands.
+"""Packets of a connection that PyMySQL has opened. After handshake and TLS we read its
+bytes.
 
-PyMySQL's own reading of a packet costs 4 us and its reading of a row far more; a binlog of short
-transactions has four packets per change. ``ready`` tells whether a packet is here already, so that
-who reads can hand over what it has before it waits. Not for use by two threads.
+PyMySQL takes 4 us to read a packet and far more for a row. A binlog of short transactions
+has four packets per change. ``ready`` returns whether a packet has arrived, so that the
+reader can emit what it has before it waits. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ __all__ = ["ConnectionLost", "Packets", "length_at"]
 
 _RECEIVE_BYTES = 256 * 1024
 _LONGEST = 0xFFFFFF
-"""A packet of this length goes on in the next one."""
+"""A packet of this length continues in the next one."""
 
 
 class ConnectionLost(Exception):
-    """The server ended the connection, or did not answer for too long."""
+    """The server ended the connection, or sent nothing for too long."""
 
 
 class Packets:
@@ -33,8 +34,8 @@ class Packets:
         self._at = 0
 
     def command(self, code: int, arguments: bytes) -> None:
-        """Send a command; its answer are the next packets."""
-        assert self._at == len(self._bytes), "the answer before was not read to its end"
+        """Send a command. Its response is the next packets."""
+        assert self._at == len(self._bytes), "the response before was not read to its end"
         try:
             self._connection._execute_command(code, arguments)
         except (OSError, pymysql.MySQLError) as error:
@@ -48,7 +49,7 @@ class Packets:
         return len(self._bytes) >= at + 4 + int.from_bytes(self._bytes[at : at + 3], "little")
 
     def next(self) -> bytes:
-        """Return the next packet, without its head. Raises ConnectionLost."""
+        """Return the next packet without its header. Raises ConnectionLost."""
         at = self._at
         begin = at + 4
         if len(self._bytes) >= begin:
@@ -72,7 +73,7 @@ class Packets:
                 return b"".join(parts)
 
     def _fill(self, count: int) -> None:
-        """Wait until at least ``count`` bytes are here."""
+        """Wait until at least ``count`` bytes have arrived."""
         here = len(self._bytes) - self._at
         if here >= count:
             return
@@ -90,7 +91,7 @@ class Packets:
 
 
 def length_at(packet: bytes, at: int) -> tuple[int, int]:
-    """Return a number whose first byte tells its length, and where it ends."""
+    """Return a number of variable length and its end. The first byte decides the length."""
     first = packet[at]
     if first < 0xFB:
         return first, at + 1

@@ -1,21 +1,23 @@
-"""Where a source is: in the binlog, in its snapshots; and the positions that its rows get from it.
+"""Where a source is in the binlog and in its snapshots, and the positions of its rows.
 
-A **place** is a file of the binlog and an offset in it. Every transaction begins at one and ends at
-the one where the next begins. A **position** is 32 bytes, big-endian, that rise with every row:
+A **place** is a file of the binlog and an offset in it. Every transaction begins at one
+and ends where the next begins. A **position** has 32 bytes, big-endian, and rises with
+every row:
 
     epoch 4 | file 4 | offset 8 | event 4 | run 4 | row 8
 
-- A row of the binlog: the place where its transaction begins, which event of rows it is in there
-  (from 1), run 0, which row of the event. The same row has the same position however often it is
-  read, so a shard that has it skips it.
-- A row of a snapshot, of a sweep or of an emptied table: the place that it is as of, event 0, the
-  run, and a number that rises within the run. It is read again after a crash, and may then be
-  another: each start has a higher run, so nothing is skipped. What empties a table comes before
-  the rows of its own transaction: a table may be made of a query.
-- The epoch rises where places start anew or leave something out: another server's binlog, one that
-  was reset, one that no longer has what was not read yet. It is kept before it is used.
+- A row of the binlog: the place where its transaction begins, the number of the row event
+  in it (from 1), run 0, and the number of the row in the event. The row has the same
+  position each time it is read, so a shard that has it skips it.
+- A row of a snapshot, of a sweep or of an emptied table: the place as of which it is,
+  event 0, the run, and a number that rises within the run. It is read again after a crash
+  and may then differ. So each start has a higher run, and nothing is skipped. Deletes of
+  an emptied table come before the rows of the same transaction: a table may be created
+  from a query.
+- The epoch rises if places start again or some were missed: with the binlog of another
+  server, after a reset, or if unread files were purged. It is stored before it is used.
 
-The checkpoint is JSON. It names what is durable in rowtide, no more.
+The checkpoint is JSON. It names only what is durable in rowtide.
 """
 
 from __future__ import annotations
@@ -34,19 +36,19 @@ _PREFIX = Struct(">IIQII")
 
 
 class Place(NamedTuple):
-    """A place of the binlog: the number in a file's name, an offset in the file."""
+    """A place of the binlog: the number of a file, and an offset in the file."""
 
     file: int
     offset: int
 
 
 def prefix(epoch: int, place: Place, *, event: int = 0, run: int = 0) -> bytes:
-    """Return the first 24 bytes of a position; eight of the row's number follow."""
+    """Return the first 24 bytes of a position. Eight bytes with the row's number follow."""
     return _PREFIX.pack(epoch, *place, event, run)
 
 
 def place_of(file: str, offset: int) -> tuple[str, Place]:
-    """Return what the binlog's files are named like, and the place."""
+    """Return the base name of the binlog's files, and the place."""
     name, _, number = file.rpartition(".")
     if not number.isdigit():
         raise ValueError(f"{file!r} is no file of a binlog.")
@@ -55,10 +57,10 @@ def place_of(file: str, offset: int) -> tuple[str, Place]:
 
 @dataclass(slots=True)
 class MySqlCheckpoint(SourceProgress[TableProgress]):
-    """What is durable in rowtide. ``log`` is the name that the binlog's files begin with.
+    """What is durable in rowtide. ``log`` is the base name of the binlog's files.
 
-    ``server`` is the server's own number, where its kind has one. Without a ``log`` nothing was
-    read of a binlog in this epoch. ``looks`` are those of ``Statements``.
+    ``server`` is the server's UUID if its kind has one. An empty ``log`` means that no
+    binlog was read in this epoch. ``looks`` are those of ``Statements``.
     """
 
     kind: ClassVar[str] = "mysql"
@@ -82,12 +84,12 @@ class MySqlCheckpoint(SourceProgress[TableProgress]):
         return asdict(self) | {"gtids": self.gtids.text(), "place": list(self.place)}
 
     def begin_epoch(self, log: str, place: Place, gtids: Gtids, server: str) -> None:
-        """Go on at a place that the former ones don't lead to."""
+        """Start a new epoch at a place that does not continue the former ones."""
         self.epoch += 1
         self.log, self.place, self.gtids, self.server = log, place, gtids, server
         self.looks.clear()
 
     def leave_out(self, tables: Iterable[str]) -> None:
-        """Know nothing of these tables: should they come again, they are new."""
+        """Forget these tables. If they appear again, they are new."""
         for name in list(tables):
             self.tables.pop(name, None)

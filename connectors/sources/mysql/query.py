@@ -1,13 +1,14 @@
-"""The event of a statement, and what its session was set to.
+"""The event of a statement, and the settings of its session.
 
     thread 4 | seconds 4 | length of the database 1 | error 2 | length of the settings 2 |
     settings | database, 0 | statement
 
-That of LOAD DATA has 13 bytes more behind the length of the settings: the number of the file that
-was logged before it, where the statement names the file, and what to do with duplicate keys.
+The event of LOAD DATA has 13 more bytes after the length of the settings: the number of
+the file that was logged before, the place of the file's name in the statement, and how to
+treat duplicate keys.
 
-A setting is a code and a value whose length the code decides. The codes rise nearly always, and
-those that are needed here come early: at a code that is not known the rest is left unread.
+A setting is a code and a value. The code decides the value's length. Codes nearly always
+rise, and the ones needed here come early. At an unknown code the rest is not read.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _FLAGS, _SQL_MODE, _CATALOG, _CHARSET, _ZONE, _CATALOG_2, _INVOKER, _DATABASES =
 _LENGTHS = {_FLAGS: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3}
 _DATABASES_TOO_MANY = 254
 _OF_ITS_THREAD = 0x4
-"""Flag of an event: what the statement does depends on its session, as on a temporary table."""
+"""Flag of an event: the effect depends on the session, for example on a temporary table."""
 
 
 class Query(NamedTuple):
     """A statement, run in ``database`` with these bits of ``sql_mode``.
 
-    ``text`` is in the charset of ``collation``, by its number; UTF-8 where that is 0. ``databases``
-    are those of the tables that it changed, None where the server does not say. ``temporary``: it
-    may be about a temporary table, whose name a followed table may have, too.
+    ``text`` is in the charset of the collation with number ``collation``, or UTF-8 if
+    that is 0. ``databases`` are those of the tables that it changed, None if unknown.
+    ``temporary``: it may be about a temporary table with the name of a followed table.
     """
 
     database: str
@@ -43,12 +44,12 @@ class Query(NamedTuple):
 
 
 def without_file(body: bytes) -> bytes:
-    """Return the body of a LOAD DATA's event as that of any other statement."""
+    """Return the body of a LOAD DATA event in the form of other statements."""
     return body[:_HEAD_BYTES] + body[_HEAD_BYTES + _FILE_BYTES :]
 
 
 def parsed_query(body: bytes, flags: int = 0) -> Query:
-    """Return what an event's body and its flags say."""
+    """Return the content of an event's body and flags."""
     settings_end = _HEAD_BYTES + int.from_bytes(body[11:13], "little")
     database_end = settings_end + body[8]
     query = Query(body[settings_end:database_end].decode(), body[database_end + 1 :])

@@ -1,7 +1,8 @@
-"""Chunks of MySQL's tables for the copy engine: read in threads, as of moments of the binlog.
+"""Chunks of MySQL's tables for the copy engine, read in threads as of moments of the
+binlog.
 
-A server that can't name the place of what a transaction sees gives a moment a ``ChunkWindow``: rows
-of keys that change there are left to the binlog.
+If a server can't report the place of what a transaction sees, the moment has a
+``ChunkWindow``. Rows of keys that change in it are left to the binlog.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = ["BinlogMoment", "SnapshotReader", "SnapshotRows", "SnapshotSession"]
 logger = logging.getLogger(__name__)
 
 ROWS_SENT_PER_S = 800_000
-"""Before the next chunk is read: the thread that reads would hold the interpreter meanwhile."""
+"""Delays the read of the next chunk, because the reading thread would hold the interpreter."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,9 +42,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class BinlogMoment:
-    """A place of the binlog, and what changed on the way there in the table that was read.
+    """A place of the binlog, and the keys of the table that changed on the way there.
 
-    ``time_ms`` is when it was, by the server.
+    ``time_ms`` is the server's time of the read.
     """
 
     place: Place
@@ -73,7 +74,7 @@ class SnapshotSession:
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a call gives that blocks."""
+        """Run a blocking call in a thread and return its result."""
         async with self._one_at_a_time:
             return await asyncio.to_thread(call, *args, **kwargs)
 
@@ -81,7 +82,8 @@ class SnapshotSession:
 class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
     """See ``CopyChunkReader``. ``made`` returns the GTIDs of which something was written.
 
-    Tables in ``copied`` are shared with the thread that reads the binlog: their updates are merges.
+    Tables in ``copied`` are shared with the thread that reads the binlog: their updates
+    are merges.
     """
 
     def __init__(
@@ -100,19 +102,19 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
         self._copied = copied
         self._states = states
         self._written: CopyChunk[BinlogMoment, SourceRow] | None = None
-        """The last chunk, until the next one is sent: to let go of 8000 rows takes 5 ms."""
+        """The last chunk, until the next one is sent: freeing 8000 rows takes 5 ms."""
 
     async def read_chunk(
         self, table: MySqlTable, cursor: list[str] | None
     ) -> CopyChunk[BinlogMoment, SourceRow]:
-        """See ``CopyChunkReader``. Its rows are ready to be written."""
+        """See ``CopyChunkReader``. Its rows are prepared for writing."""
         made = self._made()
         return await self._session.run(self._prepared_chunk, table, cursor, made)
 
     async def read_next(
         self, table: MySqlTable, cursor: list[str], rows: int
     ) -> CopyChunk[BinlogMoment, SourceRow]:
-        """See ``CopyChunkReader``. The read begins once the chunk before it is on its way."""
+        """See ``CopyChunkReader``. The read begins once the chunk before is being sent."""
         await asyncio.sleep(rows / ROWS_SENT_PER_S)
         self._written = None
         return await self.read_chunk(table, cursor)
@@ -125,7 +127,9 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
         return CopyChunk(moment, self._target.prepared(read.rows), read.cursor)
 
     async def read_row(self, table: MySqlTable, key: Key) -> CopyChunk[BinlogMoment, SourceRow]:
-        """See ``CopyChunkReader``. Leave out rows of keys that only the server takes for equal."""
+        """See ``CopyChunkReader``. Rows of keys that only the server treats as equal are
+        left out.
+        """
         read = await self._session.run(self._snapshots.look_up, table, [key], self._made())
         moment = BinlogMoment(read.place, ChunkWindow(table.target, read.settled), read.time_ms)
         return CopyChunk(moment, [row for row in read.rows if row.key == key], None)
@@ -152,7 +156,7 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
 
 
 class SnapshotRows(ChunkRows[MySqlTable, BinlogMoment, SourceRow]):
-    """See ``ChunkRows``. Rows have their positions from the thread that read them."""
+    """See ``ChunkRows``. The reading thread has assigned the positions."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots

@@ -1,8 +1,8 @@
-"""Values of the binlog's rows as they become rowtide's, one reader per column.
+"""Readers that turn values of the binlog's rows into rowtide's, one per column.
 
-A reader takes the event's body and where the value begins; it returns the value and where it ends.
-The forms are those of the server's fields: integers little-endian, decimals and the times with
-fractions big-endian, texts behind their length and in the column's own charset.
+A reader takes the event's body and the value's offset. It returns the value and its end.
+The forms are those of the server's fields: little-endian integers, big-endian decimals
+and times with fractions, and texts after their length, in the column's charset.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _INTEGER_BYTES = {
     binlog.LONGLONG: 8,
 }
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""How many bytes hold 0 to 9 decimal digits."""
+"""Bytes for 0 to 9 decimal digits."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _ZERO_TIME = "0000-00-00 00:00:00"
 
 
 class Unreadable(Exception):
-    """The binlog does not tell all of a row; the text says why. A new copy does."""
+    """The binlog lacks a part of a row. The text says why. A new copy has it."""
 
 
 def reader_of(column: BinlogColumn, declared: str, decoder: Decoder | None) -> Reader:
-    """Return the reader of a column. ``declared`` is its type as it was declared, if it is known.
+    """Return the reader of a column. ``declared`` is its declared type, if known.
 
     ``decoder`` is that of the column's charset, None for bytes.
     """
     if column.type in _OLD_TIMES and "(" in declared:
-        # The former form of fractions, which the binlog does not describe.
+        # The old form of fractions, which the binlog does not describe.
         raise SettingsRefused(
             f"Column {column.name} ({declared}) was made with mysql56_temporal_format=OFF; "
             f"ALTER TABLE .. FORCE gives it the form of today."
@@ -96,7 +96,7 @@ def _characters(column: BinlogColumn, declared: str, decoder: Decoder | None) ->
         raise SettingsRefused(f"Column {column.name} has an unknown type: {column.type}.")
     length = column.size
     if column.type == binlog.STRING and decoder is None:
-        # Fixed bytes come without the zeros at their end.
+        # Bytes of fixed length lack their trailing zeros.
         change = _FIXED.get(declared, bytes)
         return _changed(raw, lambda value: change(value.ljust(length, b"\x00")))
     return raw if decoder is None else _changed(raw, decoder)
@@ -203,7 +203,7 @@ _SIMPLE: Mapping[int, Reader] = {
 
 
 def _fraction(body: bytes, at: int, digits: int) -> tuple[str, int]:
-    """Return a point and ``digits`` digits, and where they end. Two digits are a byte."""
+    """Return a point and ``digits`` digits, and their end. Two digits are a byte."""
     size = (digits + 1) // 2
     if not size:
         return "", at
@@ -238,7 +238,7 @@ def _time(digits: int) -> Reader:
 
     def read(body: bytes, at: int) -> tuple[Scalar, int]:
         end = at + 3 + size
-        # Seconds and fraction are one number, so a negative time counts down in both.
+        # Seconds and fraction are one number, so both count down in a negative time.
         value = int.from_bytes(body[at:end], "big") - middle
         sign, value = ("-", -value) if value < 0 else ("", value)
         fraction = value & (1 << 8 * size) - 1
@@ -262,7 +262,7 @@ def _decimal(precision: int, digits: int) -> Reader:
         end = at + size
         value = int.from_bytes(body[at:end], "big") ^ top
         sign = ""
-        if value & top:  # A negative number has all its bits turned round.
+        if value & top:  # A negative number has all bits inverted.
             sign, value = "-", value ^ ones
         bytes_of = value.to_bytes(size, "big")
         at = 0

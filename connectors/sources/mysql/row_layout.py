@@ -1,8 +1,8 @@
-"""A row image of the binlog, taken apart in runs of columns whose values have a fixed size.
+"""Reads a row image of the binlog in runs of columns with values of a fixed size.
 
-Most columns of most tables are numbers and times. Those that stand side by side are unpacked at
-once; between such runs stand the columns that say their size themselves, which are read one by one.
-Which columns an image has depends on its NULLs, so a layout is made for each set of NULLs met.
+Most columns of most tables are numbers and times. Adjacent ones are unpacked at once.
+Between such runs are columns of variable size, which are read one by one. The columns of
+an image depend on its NULLs, so there is a layout for each set of NULLs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Row", "RowImages"]
 
 LAYOUTS_MAX = 256
 VALUES_KNOWN = 256
-"""Values of a column that are remembered: those of an update's two images are mostly the same."""
+"""Cached values of a column: most values of an update's two images are equal."""
 
 Row = list[Scalar | None]
 
@@ -43,22 +43,23 @@ _CODES = {
     (binlog.DOUBLE, False): "d",
     (binlog.DOUBLE, True): "d",
 }
-"""What ``struct`` reads itself, by type and whether it is unsigned."""
+"""Codes of ``struct``, by type and whether it is unsigned."""
 
 _FIXED_BYTES_MAX = 64
 
 
 class _Fixed(NamedTuple):
-    """How a column of a fixed size is unpacked, and what is made of that, if anything."""
+    """How a column of a fixed size is unpacked and then converted, if needed."""
 
     code: str
     change: Callable[[Any], Scalar] | None
 
 
 class _Layout(NamedTuple):
-    """What an image with some set of NULLs has.
+    """The structure of an image with some set of NULLs.
 
-    A run is what unpacks fixed columns, the bytes they take, and the readers of what follows them.
+    A run has the function that unpacks fixed columns, their size in bytes, and readers of
+    later columns.
     """
 
     runs: Sequence[tuple[Callable[[bytes, int], tuple[Any, ...]], int, Sequence[Reader]]]
@@ -76,7 +77,7 @@ class RowImages:
         self._layouts: dict[bytes, _Layout] = {}
 
     def read(self, body: bytes, at: int) -> tuple[Row, int]:
-        """Return the values of the image at ``at``, and where it ends."""
+        """Return the values of the image at ``at``, and its end."""
         begin = at + self._null_bytes
         nulls = body[at:begin]
         runs, changes, absent = self._layouts.get(nulls) or self._layout(nulls)
@@ -128,7 +129,7 @@ def _run(
 
 
 def _fixed(column: BinlogColumn, reader: Reader) -> _Fixed | None:
-    """Return how a column is unpacked, or None where a value says its size itself."""
+    """Return how a column is unpacked, None if its size varies."""
     if column.type in _VARYING:
         return None
     code = _CODES.get((column.type, column.unsigned))
@@ -136,7 +137,7 @@ def _fixed(column: BinlogColumn, reader: Reader) -> _Fixed | None:
         return _Fixed(code, None)
     if column.type == binlog.LONGLONG:
         return _Fixed("Q", above_64_bits)
-    # Whatever the bytes are, it takes as many.
+    # The size does not depend on the bytes.
     _, size = reader(bytes(_FIXED_BYTES_MAX), 0)
     return _Fixed(f"{size}s", lru_cache(VALUES_KNOWN)(partial(_value, reader)))
 

@@ -2,9 +2,10 @@
 
     table id 6 | flags 2 | columns n | which are present | rows
 
-An update has two sets of columns, and two images per row. An insert becomes a put; an update a
-merge of what it changed, so that rowtide keeps the former versions; while the table is being copied
-a put of the whole row, which needs nothing below it. A change of the key is a delete and a put.
+An update has two sets of columns, and two images per row. An insert becomes a put. An
+update becomes a merge of the changed columns, so that rowtide keeps the former versions.
+While the table is being copied it becomes a put of the whole row, which does not need the
+former row. A change of the key is a delete and a put.
 """
 
 from __future__ import annotations
@@ -44,16 +45,16 @@ class BinlogRowDecoder:
         keys = [(column.name, names.index(column.name)) for column in table.target_key]
         parts = [key_part(column) for column in table.target_key]
         self._key = _key_of([(*key, part) for key, part in zip(keys, parts, strict=True)])
-        # A column that is computed when it is read stands in the binlog, and in no snapshot.
+        # A column that is computed on read is in the binlog but in no snapshot.
         known = {column.name for column in table.columns if column not in table.key}
-        # In the order in which rowtide keeps them: it has nothing to sort then.
+        # In rowtide's order, so that rowtide need not sort them.
         order = sorted(range(len(names)), key=names.__getitem__)
         self._columns = [(i, names[i]) for i in order if names[i] in known]
 
     def rows(
         self, kind: int, body: bytes, prefix: bytes, time_ms: int, *, whole: bool
     ) -> list[SourceRow]:
-        """Return what an event of rows says. ``whole``: updates too are puts of the whole row."""
+        """Return the rows of an event. ``whole``: updates too are puts of the whole row."""
         count, at = length_at(body, _POST_HEADER)
         for _ in range(2 if kind == UPDATE else 1):
             end = at + self._null_bytes
@@ -97,7 +98,7 @@ class BinlogRowDecoder:
 
 
 def _key_of(parts: Sequence[tuple[str, int, Callable[[Scalar], Scalar] | None]]) -> _KeyOf:
-    """Return what makes a row's key. Its columns can't be NULL."""
+    """Return the function that makes a row's key. Key columns can't be NULL."""
     plain = [(name, index) for name, index, _ in parts]
     if any(change is not None for _, _, change in parts):
         changes: list[tuple[str, int, Callable[[Scalar], Scalar]]]

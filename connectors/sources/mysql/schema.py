@@ -1,8 +1,8 @@
-"""Tables of MySQL and MariaDB as a source needs them, and what their values become in rowtide.
+"""Tables of MySQL and MariaDB as a source needs them, and their values in rowtide.
 
     TINYINT .. BIGINT, YEAR     integer; BIGINT UNSIGNED above 2^63 - 1: its digits as a string
-    DECIMAL                     string, with as many digits behind the point as the column has
-    FLOAT, DOUBLE               double; a FLOAT is exactly the value that the server keeps
+    DECIMAL                     string, with as many digits after the point as the column has
+    FLOAT, DOUBLE               double; a FLOAT is exactly the value that the server stores
     BIT(1), BIT(n)              boolean; integer, as BIGINT UNSIGNED
     CHAR, VARCHAR, TEXT, JSON   string
     ENUM, SET                   string; a set's members in the column's order, with commas
@@ -13,10 +13,9 @@
     VECTOR                      binary: its floats of 4 bytes
     GEOMETRY and its kinds      binary: WKB, without the SRID
 
-NULL is no column at all. In a key: integers are INTEGER, binaries BINARY, all else STRING.
-
-This is one mapping for two forms of values, the texts of a query (``text_reader``) and the bytes of
-the binlog (``rowtide.connectors.sources.mysql.row_image``); tests hold them to one another.
+NULL is no column. In a key, integers are INTEGER, binaries BINARY, and all else STRING.
+This mapping holds for two forms of values: the texts of a query (``text_reader``) and the
+bytes of the binlog (``rowtide.connectors.sources.mysql.row_image``). Tests compare both.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ _SRID_BYTES = 4
 
 
 class MySqlColumn(NamedTuple):
-    """A column as the server's own schema tells it. ``default`` is its text, None for NULL.
+    """A column by the server's schema. ``default`` is its text, None for NULL.
 
-    ``computed``: its values are made of other columns', and kept.
+    ``computed``: its values are computed from other columns and stored.
     """
 
     name: str
@@ -80,15 +79,16 @@ class MySqlColumn(NamedTuple):
 
     @property
     def identity(self) -> list[str]:
-        """Name and type: while they stay, so do the values."""
+        """Name and type. While they stay the same, so do the values."""
         return [self.name, f"{self.declared} {self.charset}".strip()]
 
 
 class MySqlTable(NamedTuple):
-    """A table that is followed. ``key`` are its key columns in the order of an index of its own.
+    """A followed table. ``key`` has its key columns in the order of their index.
 
-    ``target`` is the name in rowtide, whose key has the same columns in ``target_key``'s order.
-    ``transactional``: a rollback undoes its rows. ``rows_estimate`` is the server's own.
+    ``target`` is the name in rowtide, whose key has the same columns in ``target_key``'s
+    order. ``transactional``: a rollback undoes its rows. ``rows_estimate`` is the
+    server's own.
     """
 
     database: str
@@ -107,12 +107,12 @@ class MySqlTable(NamedTuple):
 
     @property
     def key_names(self) -> Sequence[str]:
-        """Return the columns of the key, in rowtide's order."""
+        """The columns of the key in rowtide's order."""
         return [column.name for column in self.target_key]
 
     @property
     def shape(self) -> TableShape:
-        """Return the table as rowtide has it."""
+        """The table as rowtide has it."""
         parts = [KeyColumn(column.name, _key_type(column)) for column in self.target_key]
         return TableShape(self.target, tuple(parts))
 
@@ -124,24 +124,24 @@ def _key_type(column: MySqlColumn) -> int:
 
 
 def key_part(column: MySqlColumn) -> Callable[[Scalar], Scalar] | None:
-    """Return what makes a value a part of a key, None where it is one."""
+    """Return the conversion of a value for a key, None if there is none."""
     return int if column.type == "bit" else None
 
 
 def above_64_bits(value: int) -> Scalar:
-    """Return an unsigned integer: as its digits where it is too large for an INTEGER."""
+    """Return an unsigned integer, as its digits if it is too large for an INTEGER."""
     return value if value <= _INTEGER_MAX else str(value)
 
 
 def select_term(column: MySqlColumn) -> str:
-    """Return how a column is asked for, so that nothing of its value is lost."""
+    """Return the SELECT term of a column, so that no digit is lost."""
     name = quoted(column.name)
-    # As a FLOAT it would be shown with six digits.
+    # A FLOAT would be shown with six digits.
     return f"CAST({name} AS DOUBLE)" if column.type == "float" else name
 
 
 def text_reader(column: MySqlColumn) -> Callable[[bytes], Scalar]:
-    """Return what makes a value of a query's answer ours."""
+    """Return the conversion of a value in a query's result to rowtide's."""
     kind = column.type
     if kind in INTEGERS:
         return _wide_integer if kind == "bigint" and column.unsigned else int
@@ -184,14 +184,15 @@ def _text(text: bytes) -> Scalar:
 
 
 def quoted(name: str) -> str:
-    """Return a name for a statement."""
+    """Return a name quoted for a statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def cursor_literal(column: MySqlColumn, value: Scalar) -> str:
-    """Return a key's value for a statement, comparable as the column's index is.
+    """Return a key's value for a statement, comparable by the column's index.
 
-    No quotes and no escapes: they would rest on the session's sql_mode and charset.
+    It has no quotes or escapes, because these depend on the session's sql_mode and
+    charset.
     """
     kind = column.type
     if isinstance(value, bytes):
@@ -202,9 +203,9 @@ def cursor_literal(column: MySqlColumn, value: Scalar) -> str:
 
 
 def fits_key(column: MySqlColumn, value: Scalar) -> bool:
-    """True if a key value of rowtide can be a column's value, and stand in a statement.
+    """True if a key value of rowtide can be a column's value in a statement.
 
-    Somebody may have written rows to rowtide's table that the source can't have.
+    A client may have written rows to rowtide's table that the source can't have.
     """
     kind = column.type
     if kind in BINARIES:
@@ -217,9 +218,10 @@ def fits_key(column: MySqlColumn, value: Scalar) -> bool:
 
 
 def unfit_key(columns: Sequence[MySqlColumn]) -> str:
-    """Say why columns can't be a key, in words for people; empty where they can.
+    """Return why columns can't be a key, as a text for people; empty if they can.
 
-    An ENUM is sorted by number and compared as a text; a FLOAT is not equal to what it shows.
+    An ENUM is sorted by number but compared as a text. A FLOAT is not equal to what it
+    shows.
     """
     unfit = [c for c in columns if c.type in FLOATS | GEOMETRIES | {"enum", "set", "vector"}]
     return ", ".join(f"{column.name} ({column.type})" for column in unfit)

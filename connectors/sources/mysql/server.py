@@ -1,7 +1,7 @@
-"""Questions to a server: is it as a source must be, where is its log, what is in it.
+"""Queries to a server: is it set up for a source, where is its log, and what is in it.
 
-Everything blocks, and a ``MySqlServer`` is for one thread at a time. Its session shows times in UTC
-and reads as of one moment (REPEATABLE READ).
+All calls block, and a ``MySqlServer`` is for one thread at a time. Its session shows
+times in UTC and reads as of one moment (REPEATABLE READ).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ ANSWER_S = 300
 """The longest that a query may take."""
 
 LEAST_VERSIONS = {"MariaDB": (10, 5), "MySQL": (8, 0)}
-"""Since then the binlog can name its columns."""
+"""The first versions whose binlog can name its columns."""
 
 _REFUSALS = {1044, 1045, 1142, 1143, 1227, 1370, 1698}
-"""Errors that say: this user may not."""
+"""Errors of a user without permission."""
 _NO_GRANTS = {1141, 1290}
-"""Errors that say: this server, or this user, has none."""
+"""Errors of a server or user without grants."""
 
 
 _SHOWS_MADE_KEYS = "show_gipk_in_create_table_and_information_schema"
-"""MySQL's setting of a session: whether it sees the invisible keys that the server made itself."""
+"""MySQL's session setting: whether it shows invisible keys that the server created."""
 
 
 class End(NamedTuple):
-    """Where the binlog ended at a time, and how many bytes of it lie behind some place."""
+    """The binlog's end at a time, and how many bytes of it follow some place."""
 
     time_ms: int
     place: Place
@@ -54,7 +54,7 @@ class End(NamedTuple):
 
 @contextmanager
 def translated(settings: MySqlSourceSettings) -> Iterator[None]:
-    """Raise what a failure of the server means for a source."""
+    """Map errors of the server to errors of a source."""
     where = f"{settings.host}:{settings.port}"
     try:
         yield
@@ -68,10 +68,10 @@ def translated(settings: MySqlSourceSettings) -> Iterator[None]:
 
 
 def connected(settings: MySqlSourceSettings, *, silence_s: int = ANSWER_S) -> Any:
-    """Return a connection; a server that is silent for so long is given up."""
+    """Return a connection. It fails if the server is silent for ``silence_s``."""
     try:
         return _connection(settings, silence_s)
-    except RuntimeError as error:  # PyMySQL lacks a package.
+    except RuntimeError as error:  # PyMySQL needs another package.
         raise SettingsRefused(
             f"{settings.host}:{settings.port} wants the password of {settings.user} in a form that "
             f"needs `tls: true`, or the package cryptography: {error}"
@@ -90,19 +90,19 @@ def _connection(settings: MySqlSourceSettings, silence_s: int) -> Any:
         read_timeout=silence_s,
         write_timeout=silence_s,
         ssl=ssl.create_default_context(cafile=settings.cafile) if settings.tls else None,
-        ssl_disabled=not settings.tls,  # Else PyMySQL loads certificates all the same: 80 ms.
+        ssl_disabled=not settings.tls,  # Otherwise PyMySQL loads certificates anyway: 80 ms.
     )
 
 
 def cut(connection: Any) -> None:
-    """End a connection at once, also under a thread that waits for it."""
+    """Close a connection at once, even while a thread waits for it."""
     with suppress(OSError, AttributeError):  # It may be closed already.
         connection._sock.shutdown(socket.SHUT_RDWR)
     connection._force_close()
 
 
 class MySqlServer:
-    """A session on the server. ``lowers_names``: it keeps tables' names in lower case."""
+    """A session on the server. ``lowers_names``: the server stores table names in lower case."""
 
     def __init__(self, settings: MySqlSourceSettings) -> None:
         """Connect. Raises SettingsRefused for a server of an unknown kind."""
@@ -120,23 +120,23 @@ class MySqlServer:
             raise
 
     def close(self) -> None:
-        """End the session; a query that another thread waits for fails."""
+        """Close the session. A query of another thread fails."""
         cut(self.connection)
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
+        """Return the rows of a query."""
         with self.connection.cursor() as cursor:
             cursor.execute(query, arguments or None)
             return list(cursor.fetchall())
 
     def check(self) -> None:
-        """Raise SettingsRefused where the server can't be followed, with all that is in the way."""
+        """Raise SettingsRefused with all faults if the server can't be followed."""
         faults = [*self._grant_faults(), *self.log.faults()]
         if faults:
             raise SettingsRefused("The server can't be followed: " + " ".join(faults))
 
     def _grant_faults(self) -> list[str]:
-        """Return what the user lacks, with the statements that grant it."""
+        """Return the privileges that the user lacks, with statements to grant them."""
         try:
             lines = [str(line) for line, *_ in self.rows("SHOW GRANTS")]
         except pymysql.err.MySQLError as error:
@@ -152,7 +152,7 @@ class MySqlServer:
         self.rows("COMMIT")
 
     def end(self, place: Place) -> End:
-        """Return where the binlog ends, and how much of it lies behind a place."""
+        """Return the binlog's end, and how many bytes follow a place."""
         [(time_ms,)] = self.rows(f"SELECT {NOW_MS}")
         _, end = place_of(*self.log.end())
         if end.file == place.file:
@@ -172,7 +172,7 @@ class MySqlServer:
         return {int(number): charset for number, charset in found if number is not None}
 
     def characters(self, charset: str) -> str:
-        """Return the 256 characters that the bytes of a charset stand for."""
+        """Return the 256 characters of a charset's bytes."""
         every = bytes(range(256)).hex()
         [(text,)] = self.rows(f"SELECT CONVERT(_{charset} x'{every}' USING utf8mb4)")
         return str(text)

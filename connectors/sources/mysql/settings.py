@@ -1,4 +1,4 @@
-"""The settings of a MySQL source, as its file gives them."""
+"""The settings of a MySQL source, from its file."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ __all__ = ["MySqlSourceSettings", "parsed_settings"]
 
 PORT = 3306
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
-"""Whole requests to rowtide, four of them: a rest would take an append's time for itself."""
+"""Two full requests to rowtide. A partial request would take the time of a full append."""
 SERVER_IDS = 2**31
-"""Half of what a server's number may be: those of people's own replicas are small."""
+"""The first of our server numbers, the upper half. Users give their replicas small numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MySqlSourceSettings:
-    """Which server is followed, and which of its tables.
+    """The server to follow, and which of its tables.
 
-    ``server_id`` is the number under which the source registers as a replica: with another one's,
-    the server ends the other's connection. ``chunk_rows`` are read in one query of a snapshot: many
-    cost memory (at most ``CHUNK_BYTES`` and one row), few cost round trips.
+    ``server_id`` is the number under which the source registers as a replica. If another
+    replica has the same number, the server ends its connection. ``chunk_rows`` are read
+    in one query of a snapshot: many take memory (at most ``CHUNK_BYTES`` and one row),
+    few take round trips.
     """
 
     host: str
@@ -43,7 +44,7 @@ class MySqlSourceSettings:
     cafile: str | None = None
 
     def target(self, full_name: str) -> str:
-        """Return what a table, as database.table, is called in rowtide."""
+        """Return the name in rowtide of a table, given as database.table."""
         return self.names.get(full_name, full_name.split(".", 1)[1])
 
     def wants(self, database: str, table: str) -> bool:
@@ -51,7 +52,7 @@ class MySqlSourceSettings:
         return self.wants_named(f"{database}.{table}")
 
     def wants_named(self, name: str) -> bool:
-        """True if a table, as database.table, is followed."""
+        """True if a table, given as database.table, is followed."""
         return any(fnmatchcase(name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(name, pattern) for pattern in self.without
         )
@@ -72,7 +73,7 @@ def parsed_settings(fields: Fields, connector: str) -> MySqlSourceSettings:
             raise SettingsRefused(
                 f"{fields.where}.tables must name tables as database.table, but has {pattern!r}."
             )
-    # A process that was paused and comes back is disconnected by its successor's same number.
+    # If a paused process resumes, its successor's equal number disconnects it.
     number = SERVER_IDS + zlib.crc32(connector.encode()) % (SERVER_IDS - 1)
     settings = MySqlSourceSettings(
         host=fields.text("host"),

@@ -1,4 +1,4 @@
-"""A table of the server as ``verify`` compares rowtide's with it: read as a snapshot reads it."""
+"""A table of the server for ``verify``, read like a snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MySqlSide"]
 
 
 class MySqlSide(ServerSide[MySqlServer, MySqlTable]):
-    """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
+    """See ``SourceSide``. The constructor connects and blocks. Raises SettingsRefused."""
 
     def __init__(self, settings: MySqlSourceSettings, target: str) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class MySqlSide(ServerSide[MySqlServer, MySqlTable]):
 
 
 def _fit(target: str, server: MySqlServer) -> Mapping[str, MySqlTable]:
-    """Return the tables that are followed. Raises SettingsRefused if this one can't be."""
+    """Return the followed tables. Raises SettingsRefused if this one can't be followed."""
     found = followed_tables(server)
     for table in found.unfit.values():
         if table.target == target and all(fit.target != target for fit in found.fit.values()):

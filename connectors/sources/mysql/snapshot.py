@@ -1,10 +1,10 @@
 """A table's rows, a chunk at a time, each exact as of a place of the binlog.
 
-A chunk is read in a transaction of its own, begun ``WITH CONSISTENT SNAPSHOT``, whose place in the
-binlog the server tells. So a chunk needs no watermarks, no lock and no right to write; between two
-chunks nothing stays open at the server. In memory is one chunk: at most ``CHUNK_BYTES`` and a row.
-
-Blocks, and is for one thread at a time.
+A chunk is read in a transaction of its own, begun ``WITH CONSISTENT SNAPSHOT``, whose
+place in the binlog the server reports. So a chunk needs no watermarks, no lock and no
+permission to write. Between two chunks nothing stays open at the server. One chunk is in
+memory: at most ``CHUNK_BYTES`` and one row. All calls block and belong to one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ __all__ = [
 _QUERY = 3
 _NULL = 0xFB
 _NO_SUCH_VALUE = {1267, 1525, 3854}
-"""Errors that say: a date of none, or a text with characters that the column's charset lacks."""
+"""Errors of an invalid date, or of a text with characters that the column's charset lacks."""
 _CHANGED = {1054, 1146, 1176, 1412, 1049}
-"""Errors that say: the table is not as it was; it has other columns, or is not there."""
+"""Errors of a table that changed: it has other columns, or does not exist."""
 
 _Reader = Callable[[bytes], Scalar]
 
 
 class MySqlTableChanged(TableUnread):
-    """The table was changed since its schema was read; the binlog tells how."""
+    """The table changed since its schema was read. The binlog has the change."""
 
 
 class TableUnreadable(TableUnread):
-    """The server does not let this table be read; it says why."""
+    """The server refuses to read this table. The text has its reason."""
 
 
 class _NoSuchValue(TableUnreadable):
-    """A value that was looked for is none of its column's type."""
+    """A value that was searched is not valid for its column's type."""
 
 
 class MySqlChunk(NamedTuple):
-    """Rows as of ``place``. ``cursor`` is what the next chunk begins behind, None at the end."""
+    """Rows as of ``place``. The next chunk begins after ``cursor``, None at the end."""
 
     place: Place
     rows: Sequence[SourceRow]
@@ -78,7 +78,7 @@ class MySqlChunk(NamedTuple):
 
 
 class ExistingMySqlTable(NamedTuple):
-    """Which of some keys are there as of ``place``, and how to place rows that say so."""
+    """Which of some keys exist as of ``place``, and the prefix for positions of deletes."""
 
     place: Place
     keys: set[Key]
@@ -88,7 +88,7 @@ class ExistingMySqlTable(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rows as of ``place``, and how to place others that are as of it."""
+    """Rows as of ``place``, and the prefix for positions of other rows as of it."""
 
     place: Place
     rows: list[SourceRow]
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 
 
 class Snapshots:
-    """Reads rows on a connection of its own. Numbers rise over all rows of a ``run``."""
+    """Reads rows on its own connection. Numbers rise over all rows of a ``run``."""
 
     def __init__(self, server: MySqlServer, *, epoch: int, run: int) -> None:
         self._server = server
@@ -113,11 +113,11 @@ class Snapshots:
         return self._made.to_bytes(8, "big")
 
     def prefix(self, place: Place) -> bytes:
-        """Return the first bytes of positions of what is as of a place."""
+        """Return the first bytes of positions as of a place."""
         return prefix(self._epoch, place, run=self._run)
 
     def chunk(self, table: MySqlTable, cursor: Sequence[str] | None, made: Gtids) -> MySqlChunk:
-        """Return the rows behind a cursor. Raises TableChanged."""
+        """Return the rows after a cursor. Raises MySqlTableChanged."""
         limit = self._sizes.rows(table.full_name)
         terms = ", ".join(select_term(column) for column in table.columns)
         order = ", ".join(quoted(column.name) for column in table.key)
@@ -138,7 +138,7 @@ class Snapshots:
         return MySqlChunk(moment.place, rows, literals, moment.settled)
 
     def existing(self, table: MySqlTable, keys: Sequence[Key], made: Gtids) -> ExistingMySqlTable:
-        """Return which of the keys the table has. Raises TableChanged."""
+        """Return which of the keys the table has. Raises MySqlTableChanged."""
         names = ", ".join(quoted(column.name) for column in table.target_key)
         readers = [_key_reader(column) for column in table.target_key]
         moment = self._server.log.begin_moment(made)
@@ -156,7 +156,7 @@ class Snapshots:
         return ExistingMySqlTable(moment.place, found, start, moment.time_ms, moment.settled)
 
     def look_up(self, table: MySqlTable, keys: Sequence[Key], made: Gtids) -> Found:
-        """Return the rows of keys, those that are there. Raises TableChanged."""
+        """Return the rows of the keys that exist. Raises MySqlTableChanged."""
         terms = ", ".join(select_term(column) for column in table.columns)
         moment = self._server.log.begin_moment(made)
         try:
@@ -167,17 +167,17 @@ class Snapshots:
         return Found(moment.place, rows, start, moment.time_ms, moment.settled)
 
     def tables(self) -> MySqlTables:
-        """Return the tables that are wanted, as they are now."""
+        """Return the wanted tables as they are now."""
         return followed_tables(self._server)
 
     def now(self) -> Place:
-        """Return the place that the binlog has reached."""
+        """Return the current place of the binlog."""
         return place_of(*self._server.log.end())[1]
 
     def _read_rows(
         self, table: MySqlTable, answer: Iterable[list[bytes | None]], moment: BinlogPlace
     ) -> tuple[list[SourceRow], list[Scalar], bool]:
-        """Return rows, the key of the last in the index's order, and whether they are all."""
+        """Return rows, the key of the last in index order, and whether these are all rows."""
         columns = [(column.name, text_reader(column)) for column in table.columns]
         names = [column.name for column in table.columns]
         keys = [
@@ -185,7 +185,7 @@ class Snapshots:
             for column in table.target_key
         ]
         key_indexes = {index for _, index, _ in keys}
-        # In the order in which rowtide keeps them: it has nothing to sort then.
+        # In rowtide's order, so that rowtide need not sort them.
         rest = [
             (index, *columns[index])
             for index in sorted(range(len(names)), key=names.__getitem__)
@@ -198,7 +198,7 @@ class Snapshots:
         for found in answer:
             if size > most:
                 whole = False
-                continue  # What the server sends anyway; the next chunk begins before it.
+                continue  # The server sends these rows anyway. The next chunk begins before them.
             texts = found
             key = tuple([(name, reader(texts[index])) for name, index, reader in keys])  # type: ignore[arg-type]
             values: dict[str, Scalar | None] = {
@@ -224,8 +224,9 @@ class Snapshots:
     ) -> list[list[bytes | None]]:
         """Return the values of the rows of some keys.
 
-        Keys that are no values of their columns' types, as somebody may have written them to
-        rowtide's table, are compared as texts: a server may have what it would not take now.
+        A client may have written keys to rowtide's table that are no values of their
+        columns' types. These are compared as texts: a server may have a value that it
+        would not accept now.
         """
         select = f"SELECT {terms} FROM {_from(table)} WHERE "
         try:
@@ -238,12 +239,12 @@ class Snapshots:
         return list(self._texts(select + _any_of(table.target_key, keys, as_texts=True)))
 
     def _texts(self, query: str) -> Iterator[list[bytes | None]]:
-        """Yield the values of each row of a query's answer."""
+        """Yield the values of each row of a query's result."""
         packets = self._packets
         packets.command(_QUERY, query.encode())
         first = packets.next()
         self._check(first)
-        for _ in range(length_at(first, 0)[0] + 1):  # Descriptions, and the end of these.
+        for _ in range(length_at(first, 0)[0] + 1):  # Descriptions of columns, and their end.
             packets.next()
         while True:
             packet = packets.next()
@@ -308,8 +309,8 @@ def _fits(columns: Sequence[MySqlColumn], key: Key) -> bool:
 def _equal(columns: Sequence[MySqlColumn], key: Key) -> str:
     """Return the condition for a key.
 
-    MariaDB 10.11 answers ``(a, b) IN ((..), (..))`` wrongly for texts beyond ASCII in a column that
-    is not UTF-8.
+    MariaDB 10.11 evaluates ``(a, b) IN ((..), (..))`` wrongly for non-ASCII texts in a
+    column that is not UTF-8.
     """
     terms = [
         f"{quoted(column.name)} = {cursor_literal(column, value)}"
@@ -319,7 +320,7 @@ def _equal(columns: Sequence[MySqlColumn], key: Key) -> str:
 
 
 def _equal_texts(columns: Sequence[MySqlColumn], key: Key) -> str:
-    """Return the condition for a key, which no index serves."""
+    """Return a condition for a key that compares texts. No index can be used."""
     terms = []
     for column, (_, value) in zip(columns, key, strict=True):
         name = quoted(column.name)
@@ -330,7 +331,7 @@ def _equal_texts(columns: Sequence[MySqlColumn], key: Key) -> str:
 
 
 def _behind(key: Sequence[MySqlColumn], cursor: Sequence[str] | None) -> str:
-    """Return the condition for keys above a cursor, in a form that is ranges of the index."""
+    """Return the condition for keys above a cursor, as ranges of the index."""
     if cursor is None:
         return "TRUE"
     names = [quoted(column.name) for column in key]

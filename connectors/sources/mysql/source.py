@@ -1,7 +1,7 @@
-"""MySQL as a source: its tables, or MariaDB's, first as they are, then as they change.
+"""MySQL or MariaDB as a source: it copies the tables, then follows their changes.
 
-DESIGN.md beside this file says why it is built so,
-docs/guides/connectors/mysql-source.md what it promises.
+DESIGN.md beside this file has the reasons for the design.
+docs/guides/connectors/mysql-source.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ __all__ = ["MySqlSource", "make_source"]
 logger = logging.getLogger(__name__)
 
 AHEAD_BYTES = 16 * 1024 * 1024
-"""Of the binlog that may wait for rowtide."""
+"""Bytes of the binlog that may wait for rowtide."""
 PIECE_BYTES = 200
-"""What a piece weighs beside its rows."""
+"""Weight of a piece beside its rows, in bytes."""
 
 
 def make_source(fields: Fields, surroundings: ConnectorContext) -> MySqlSource:
-    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    """Return the source that settings describe, without connecting. Raises SettingsRefused."""
     return MySqlSource(
         parsed_settings(fields, surroundings.connector), folder=surroundings.folder or None
     )
 
 
 class _Sessions(NamedTuple):
-    """What is open at the server: for chunks, for schemas that the binlog needs, for the lag."""
+    """Open sessions at the server: for chunks, for schemas of the binlog, and for the lag."""
 
     chunks: MySqlServer
     schemas: MySqlServer
@@ -73,7 +73,7 @@ class _Sessions(NamedTuple):
 
 
 class MySqlSource(ServerSource[MySqlServer]):
-    """See ``Source``. ``folder`` is where transactions too large for the memory wait."""
+    """See ``Source``. ``folder`` holds transactions that are too large for memory."""
 
     def __init__(self, settings: MySqlSourceSettings, *, folder: str | None = None) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class MySqlSource(ServerSource[MySqlServer]):
         return translated(self._settings)
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
-        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        """See ``Repeatable``. Tables are copied again, and rows that are gone are deleted."""
         return MySqlCheckpoint.begun_again(checkpoint, tables, target=self._settings.target)
 
     def target_of(self, table: str) -> str | None:
@@ -104,7 +104,7 @@ class MySqlSource(ServerSource[MySqlServer]):
             return await asyncio.to_thread(MySqlSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
-        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        """See ``Source.run``. Raises ``SettingsRefused`` if the server can't be followed."""
         checkpoint = MySqlCheckpoint.parsed(await target.checkpoint())
         missed = ""
         while not self.stopping:
@@ -119,7 +119,7 @@ class MySqlSource(ServerSource[MySqlServer]):
                 sessions.close()
 
     def _opened(self, checkpoint: MySqlCheckpoint, missed: str) -> _Sessions:
-        """Open sessions, and prepare the checkpoint; blocks."""
+        """Open sessions and prepare the checkpoint. Blocks."""
         with ExitStack() as opened:
             servers = []
             for _ in range(3):
@@ -133,13 +133,13 @@ class MySqlSource(ServerSource[MySqlServer]):
     def _prepared(
         self, server: MySqlServer, checkpoint: MySqlCheckpoint, missed: str
     ) -> MySqlTables:
-        """Bring the checkpoint up to the server as it is; return the tables that are followed."""
+        """Adapt the checkpoint to the server. Return the followed tables."""
         server.check()
         if (gtids := server.log.gtids(checkpoint.gtids.text())) is None:
             missed = missed or "the server is of another kind"
         else:
             checkpoint.gtids = gtids
-        # Tables are read after it: one that is made in between is met in the binlog.
+        # Read the tables after it: a table that is created in between is in the binlog.
         now = server.log.beginning()
         tables = followed_tables(server)
         warn_of_patterns(self._settings.tables, [*tables.fit.values(), *tables.unfit.values()])
@@ -148,7 +148,7 @@ class MySqlSource(ServerSource[MySqlServer]):
         checkpoint.leave_out(
             name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
         )
-        # Their changes are not made while they can't be followed.
+        # Their changes are lost while they can't be followed.
         checkpoint.leave_out(tables.unfit)
         for name, table in tables.fit.items():
             known = checkpoint.tables.setdefault(name, TableProgress())
@@ -161,7 +161,9 @@ class MySqlSource(ServerSource[MySqlServer]):
         return tables
 
     def _gone_on(self, server: MySqlServer, checkpoint: MySqlCheckpoint, now: Beginning) -> str:
-        """Let the checkpoint go on in the server's binlog; return why it can't, if so."""
+        """Continue the checkpoint in the server's binlog. Return why that is not
+        possible, if so.
+        """
         if not checkpoint.log:
             missed = "the source of this name was of another kind"
             logger.warning("all tables are copied again: %s", missed)
@@ -172,10 +174,12 @@ class MySqlSource(ServerSource[MySqlServer]):
             logger.warning("changes were missed, all tables are copied again: %s", missed)
             return missed
         if standing is Standing.ELSEWHERE:
-            # Another server's binlog, or one that began anew: what the GTIDs lead to is
-            # followed, but its places say nothing against those before.
-            logger.warning("the binlog is another one: going on by GTID")
-            # Until this server's end, looks at the other one may not have seen what is read.
+            # This is another server's binlog, or one that was started again. The source
+            # continues after the GTIDs, but the places can't be compared with earlier
+            # ones.
+            logger.warning("this is another binlog, so the source continues by GTID")
+            # Up to this server's end, looks at the other server may not have seen what is
+            # read.
             looks = dict.fromkeys(checkpoint.looks, place_of(*server.log.end())[1])
             checkpoint.begin_epoch(now.log, Place(0, 0), checkpoint.gtids, now.server)
             checkpoint.looks = looks
@@ -191,9 +195,9 @@ class MySqlSource(ServerSource[MySqlServer]):
             progress = checkpoint.tables[name]
             if not await target.keys(table.target, None, limit=1):
                 if progress.begun:
-                    progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
+                    progress.restart(sweep=False)  # Rowtide's table was dropped and created again.
             elif not progress.copied:
-                progress.sweep = True  # Whoever left rows there may have left too many.
+                progress.sweep = True  # Rowtide may have rows that the source lacks.
         await target.keep(checkpoint.encoded())
         copied = {
             name
@@ -238,9 +242,10 @@ class MySqlSource(ServerSource[MySqlServer]):
     async def _ensure_tables(
         self, target: SourceTarget, checkpoint: MySqlCheckpoint, tables: MySqlTables
     ) -> None:
-        """Make the tables in rowtide. Those that it refuses fail, before anything is copied.
+        """Create the tables in rowtide. A table that rowtide refuses fails before the
+        copy.
 
-        One whose rows could not be read stays failed until it is due.
+        A table whose rows could not be read stays failed until its retry is due.
         """
         for name, table in list(tables.fit.items()):
             unfit = self._states.waiting(name) or await self._states.refusal(table, target)
@@ -252,7 +257,7 @@ class MySqlSource(ServerSource[MySqlServer]):
 
 
 class _Reader:
-    """The binlog of a life, opened and read in threads, closed from the loop."""
+    """The binlog of a life. Threads open and read it, and the event loop closes it."""
 
     def __init__(
         self, sessions: _Sessions, checkpoint: MySqlCheckpoint, copied: set[str], folder: str | None
@@ -266,7 +271,7 @@ class _Reader:
         self._binlog = self._make()
 
     def run(self, emit: Callable[[list[BinlogPiece]], None]) -> None:
-        assert self._binlog is not None, "it was opened"
+        assert self._binlog is not None, "opened before"
         self._binlog.run(emit)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What statements of the binlog mean for the tables that are followed.
+"""The meaning of the binlog's statements for followed tables.
 
-A statement that was logged instead of its rows is *trusted* to write its table alone where that
-table has no trigger, and it reads no view. This is looked up in the schema of now, but a trigger
-may have been dropped since the statement ran. Such a DROP stands in the binlog between the
-statement and where the binlog ended after the look. So each look is remembered, by its table and
-that end, until the binlog is read up to there. A statement before the end that may have changed
-what the look saw makes everything unclear.
+A statement that was logged instead of its rows is *trusted* to write only its table, if
+that table has no trigger and the statement reads no view. This is looked up in the
+current schema, but a trigger may have been dropped since the statement ran. Such a DROP
+is in the binlog between the statement and the binlog's end after the look. So each look
+is recorded, by its table and that end, until the binlog is read up to there. If a
+statement before the end may have changed what the look saw, everything is unclear.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Statements"]
 _CHANGES_ROWS = {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH", "SELECT", "CALL", "DO"}
 _ESCAPED_QUOTE = re.compile(rb"(?<!\\)(?:\\\\)*\\'")
 _KEEP_HOOKS = {What.EMPTIED, What.ALTERED, What.RESHAPED}
-"""Without another engine, the table still has the triggers that it had."""
+"""Unless its engine changes, the table keeps its triggers."""
 
 
 class Statements:
-    """Reads statements in the order of the binlog, and asks ``server`` about their tables.
+    """Interprets statements in the order of the binlog, with queries to ``server``.
 
-    ``looks`` is where the binlog ended after each table was looked at, by full name. A reader that
-    goes on where another one stopped needs that one's. It is never changed, but replaced.
+    ``looks`` is the binlog's end after each look at a table, by full name. A reader that
+    continues for another needs the other's looks. The mapping is replaced, never changed.
     """
 
     def __init__(self, server: MySqlServer, looks: Mapping[str, Place]) -> None:
@@ -44,9 +44,9 @@ class Statements:
         self.looks = looks
 
     def meanings(self, tokens: Sequence[Token], query: Query, place: Place) -> list[Meaning]:
-        """Return what a statement at a place means for tables that are followed.
+        """Return what a statement at a place means for followed tables.
 
-        Only UNCLEAR where it, or one before it, may have changed any table.
+        Return only UNCLEAR if it, or one before it, may have changed any table.
         """
         self.looks = {name: end for name, end in self.looks.items() if end > place}
         if self._is_elsewhere(tokens, query):
@@ -71,18 +71,18 @@ class Statements:
         return [_as_seen(meaning, query) for meaning in found]
 
     def _all_unclear(self) -> list[Meaning]:
-        self.looks = {}  # Every table is copied, as of later.
+        self.looks = {}  # Every table is copied as of a later place.
         return [UNCLEAR]
 
     def _is_elsewhere(self, tokens: Sequence[Token], query: Query) -> bool:
-        """True if a statement changed rows, and the server says that no followed table has them."""
+        """True if a statement changed rows only in databases without followed tables."""
         changes = bool(tokens) and tokens[0].upper in _CHANGES_ROWS
         if not changes or query.databases is None:
             return False
         return not any(map(self._server.settings.wants_some_of, query.databases))
 
     def _named(self, meaning: Meaning) -> Meaning:
-        """Return a meaning with names as the server keeps them."""
+        """Return a meaning with names as the server stores them."""
         if not self._server.lowers_names:
             return meaning
         return Meaning(meaning.what, meaning.database.lower(), meaning.table.lower())
@@ -92,7 +92,7 @@ class Statements:
         return looks_up(self._server, meaning.database, meaning.table)
 
     def _is_of_a_look(self, meaning: Meaning, tokens: Sequence[Token]) -> bool:
-        """True if a statement may have changed what a look at a table saw after it."""
+        """True if a statement may have changed what a later look at a table saw."""
         if meaning.what is What.UNHOOKED:
             return bool(self.looks)
         if meaning.what in _KEEP_HOOKS and all(token.upper != "ENGINE" for token in tokens):
@@ -108,9 +108,9 @@ class Statements:
 
 
 def _is_ambiguous(tokens: Sequence[Token], query: Query) -> bool:
-    """True if it can't be told where a text of a LOAD DATA ends.
+    """True if the end of a text in a LOAD DATA is unclear.
 
-    The server writes its clauses anew, with backslashes also where the session has none.
+    The server rewrites its clauses with backslashes, even if the session has none.
     """
     loads = bool(tokens) and tokens[0].upper == "LOAD"
     without = bool(query.mode & NO_BACKSLASH_ESCAPES)
@@ -118,6 +118,6 @@ def _is_ambiguous(tokens: Sequence[Token], query: Query) -> bool:
 
 
 def _as_seen(meaning: Meaning, query: Query) -> Meaning:
-    """Return what is certain of a meaning: a table is copied again where its rows are not known."""
+    """Return a meaning reduced to what is certain: unknown rows are copied again."""
     unsure = query.temporary or meaning.what is What.WRITTEN
     return meaning._replace(what=What.REPLACED) if unsure else meaning

@@ -1,11 +1,10 @@
-"""How each table of a source stands, and which tables failed.
+"""The state of each table of a source, and which tables failed.
 
-A table fails for itself alone. What was read of it before is no longer exact, so it is copied again
-once it can be followed. Tables that failed are looked at again every ``LOOK_S`` seconds, and when a
-statement changes them.
-
-A table whose rows can't be read looks fit until they are read. Each try begins a new life of the
-source, so tries of one table are further and further apart.
+A table fails alone. What was read of it before is no longer exact, so it is copied again
+once it can be followed. Failed tables are checked every ``LOOK_S`` seconds, and when a
+statement changes them. A table whose rows can't be read looks fit until they are read.
+Each retry starts a new life of the source, so retries of one table are further and
+further apart.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 10.0
 PAUSE_S_MAX = 600.0
-"""The longest time between two tries to read a table's rows. The first is ``LOOK_S``."""
+"""The longest pause between two tries to read a table's rows. The first is ``LOOK_S``."""
 _FOR_ALL = {"OTSAuthFailed", "OTSNoPermissionAccess"}
-"""Rowtide's refusals that say nothing of a table."""
+"""Rowtide's errors that do not concern a single table."""
 
 
 class _Pause(NamedTuple):
-    """When a table whose rows could not be read is tried again, in seconds of the clock."""
+    """The pause before an unreadable table is tried again, in seconds of the clock."""
 
     length_s: float
     end_s: float
 
 
 class TableStates:
-    """The tables that failed, and how many rows of the others were copied.
+    """The failed tables, and the copied rows of the others.
 
-    ``clock`` tells seconds that never go back.
+    ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failed: dict[str, UnfitMySqlTable] = {}
         self._refused: dict[str, str] = {}
-        """Names in rowtide of tables that it refuses: the binlog's thread decodes their rows."""
+        """Names in rowtide of refused tables. The binlog's thread still decodes their rows."""
         self._rows_copied: dict[str, int] = {}
         self._pauses: dict[str, _Pause] = {}
         self._looked_s = clock()
 
     def fail(self, unfit: UnfitMySqlTable) -> None:
-        """Note that a table can't be followed."""
+        """Record that a table can't be followed."""
         if self._failed.get(unfit.full_name) != unfit:
             logger.warning(
                 "%s is not followed: %s. %s", unfit.full_name, unfit.reason, unfit.remedy
@@ -64,7 +63,7 @@ class TableStates:
         self._failed[unfit.full_name] = unfit
 
     def fail_all(self, unfit: Iterable[UnfitMySqlTable]) -> None:
-        """Note the tables that can't be followed as a life begins, instead of all before."""
+        """Record the unfit tables at the start of a life, in place of all former ones."""
         former, self._failed = self._failed, {}
         self._refused.clear()
         self._rows_copied.clear()
@@ -75,24 +74,24 @@ class TableStates:
                 self.fail(each)
 
     def forget(self, name: str) -> None:
-        """Note that a table is gone, or can be followed."""
+        """Record that a table was dropped, or can be followed."""
         self._failed.pop(name, None)
         self._refused.pop(name, None)
         self._pauses.pop(name, None)
 
     def note_whole(self, name: str) -> None:
-        """Note that every row of a table was read."""
+        """Record that every row of a table was read."""
         self._pauses.pop(name, None)
 
     def waiting(self, name: str) -> UnfitMySqlTable | None:
-        """Return why a table is not tried yet; None if it may be tried."""
+        """Return why a table is not retried yet, None if it may be."""
         pause = self._pauses.get(name)
         return self._failed.get(name) if pause and self._clock() < pause.end_s else None
 
     def unreadable(self, table: MySqlTable, why: str) -> UnfitMySqlTable:
-        """Return what is wrong with a table whose rows the server does not let be read.
+        """Return the failure of a table whose rows the server refuses to read.
 
-        It is tried again after a pause, which is twice as long as the one before.
+        It is retried after a pause, twice as long as the one before.
         """
         name, former = table.full_name, self._pauses.get(table.full_name)
         length_s = min(former.length_s * 2, PAUSE_S_MAX) if former else LOOK_S
@@ -103,7 +102,7 @@ class TableStates:
         )
 
     async def refusal(self, table: MySqlTable, target: SourceTarget) -> UnfitMySqlTable | None:
-        """Make a table in rowtide; return why rowtide refuses it, None if it does not."""
+        """Create a table in rowtide. Return rowtide's refusal, None if it has none."""
         try:
             await target.ensure_table(table.shape)
         except Rejected as error:
@@ -128,7 +127,7 @@ class TableStates:
 
     @property
     def are_due(self) -> bool:
-        """True if tables failed, and it is time to look at them again."""
+        """True if failed tables are due for a check."""
         if self._clock() - self._looked_s < LOOK_S:
             return False
         return any(
@@ -137,7 +136,7 @@ class TableStates:
         )
 
     async def is_one_fit(self, found: MySqlTables, target: SourceTarget) -> bool:
-        """Compare tables that failed with how they are now; True if one can be followed."""
+        """Compare failed tables with the current ones. True if one can be followed."""
         self._looked_s = self._clock()
         for name in list(self._failed):
             if name in found.fit and (self._failed[name].until_altered or self.waiting(name)):
@@ -157,13 +156,13 @@ class TableStates:
         return False
 
     def note_copied(self, name: str, rows: int, *, first: bool) -> None:
-        """Count the rows of a chunk that was made."""
+        """Count the rows of a chunk that was written."""
         self._rows_copied[name] = rows + (0 if first else self._rows_copied.get(name, 0))
 
     def states(
         self, progress: Mapping[str, TableProgress], tables: Mapping[str, MySqlTable]
     ) -> list[TableState]:
-        """Return how each table stands."""
+        """Return the state of each table."""
         found = [
             TableState(unfit.full_name, unfit.target, "failed", 0, None, unfit.reason, unfit.remedy)
             for unfit in self._failed.values()

@@ -1,10 +1,11 @@
-"""The event that stands before rows in the binlog and describes their table.
+"""The event before rows in the binlog that describes their table.
 
     table id 6 | flags 2 | length 1, database, 0 | length 1, table, 0 | columns n | types n |
     their metadata | which are nullable | optional metadata, as type 1, length, value
 
-The optional metadata (``binlog_row_metadata=FULL``) have names, signs, charsets, and the members of
-enums and sets in the column's own charset. Numbers are those of MySQL's ``Table_map_event``.
+The optional metadata (``binlog_row_metadata=FULL``) have names, signs, charsets, and the
+members of enums and sets in the column's own charset. Numbers are those of MySQL's
+``Table_map_event``.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ _LIST_CHARSET, _LIST_CHARSETS = 10, 11
 
 @dataclass(slots=True)
 class BinlogColumn:
-    """A column. ``size`` is what its type's metadata say: a length, bytes of one, digits ...
+    """A column. ``size`` is from its type's metadata: a length, the bytes of one, digits
+    ...
 
-    ``collation`` is the server's number; ``members`` are an enum's or a set's, in its charset.
+    ``collation`` is the server's number. ``members`` are those of an enum or set, in its
+    charset.
     """
 
     type: int
@@ -62,7 +65,7 @@ class BinlogColumn:
 
 @dataclass(slots=True)
 class TableMap:
-    """A table as of the rows that follow. Without names in the binlog, columns have none."""
+    """The table of the rows that follow. If the binlog has no names, columns have none."""
 
     database: str
     table: str
@@ -77,9 +80,9 @@ def table_name(body: bytes) -> tuple[str, str]:
 
 
 def parsed_table_map(body: bytes, *, geometries_too: bool = False) -> TableMap:
-    """Return what an event's body, its checksum taken off, says.
+    """Return the content of an event's body without its checksum.
 
-    ``geometries_too``: they are among those that a charset is told of.
+    ``geometries_too``: geometries have charsets too.
     """
     characters = _CHARACTERS | {GEOMETRY} if geometries_too else _CHARACTERS
     database, table = table_name(body)
@@ -115,7 +118,7 @@ def _read_sizes(columns: list[BinlogColumn], sizes: bytes) -> None:
             elif first in (ENUM, SET):
                 column.type, column.size = first, second
             else:
-                # A length above 255 has its upper two bits, turned round, within the type.
+                # A length above 255 has its upper two bits, inverted, in the type.
                 column.type, column.size = STRING, ((first << 4 & 0x300) ^ 0x300) + second
 
 

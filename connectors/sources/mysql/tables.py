@@ -1,6 +1,6 @@
 """The tables of a server that a source follows, read from the server's own schema.
 
-A table that can't be followed is ``UnfitMySqlTable``, with the reason and what to do about it. It
+A table that can't be followed is an ``UnfitMySqlTable`` with the reason and a remedy. It
 stops no other table.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 KEY_COLUMNS_MAX = 4
-"""A table of rowtide has no more."""
+"""The limit of a table of rowtide."""
 
 _VIRTUAL = ("information_schema", "performance_schema")
 SYSTEM = (*_VIRTUAL, "mysql", "sys")
@@ -67,7 +67,7 @@ _CASCADES = (
 )
 _TRANSACTIONAL = {"innodb", "rocksdb", "tokudb", "ndbcluster"}
 _OF_THEIR_OWN = {*_TRANSACTIONAL, "myisam", "aria", "memory", "archive", "csv", "blackhole"}
-"""Engines whose tables hold their own rows. Others may write rows of other tables."""
+"""Engines whose tables store their own rows. Others may write rows of other tables."""
 
 _TRIGGERS = (
     "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
@@ -88,13 +88,14 @@ _CONNECTION = {
     *(0, 1021, 1037, 1040, 1041, 1053, 1077, 1079, 1080, 1135, 1152, 1153, 1158, 1159, 1160, 1161),
     *(1184, 1203, 1205, 1213, 1226, 1317, 1820, 1862, 1927, 3169, 4031),
 }
-"""Errors that say nothing of a table; those from 2000 to 2999 are the client's own."""
+"""Errors that do not concern a table. Those from 2000 to 2999 are the client's own."""
 
 
 class UnfitMySqlTable(NamedTuple):
-    """A table that can't be followed, its name in rowtide, why, and what an operator can do.
+    """A table that can't be followed: its name in rowtide, the reason, and a remedy.
 
-    ``until_altered``: its schema does not show why, so only a statement about it ends this.
+    ``until_altered``: its schema does not show the reason, so only a statement about it
+    ends this.
     """
 
     full_name: str
@@ -105,7 +106,7 @@ class UnfitMySqlTable(NamedTuple):
 
 
 class MySqlTables(NamedTuple):
-    """The tables that are wanted, by full name."""
+    """The wanted tables, by full name."""
 
     fit: dict[str, MySqlTable]
     unfit: dict[str, UnfitMySqlTable]
@@ -116,7 +117,7 @@ class _Refused(Exception):
 
 
 def followed_tables(server: MySqlServer) -> MySqlTables:
-    """Return the tables that are wanted."""
+    """Return the wanted tables."""
     found = MySqlTables({}, {})
     for row in sorted(server.rows(_TABLES), key=lambda row: row[:2]):
         database, name = row[:2]
@@ -133,23 +134,24 @@ def followed_tables(server: MySqlServer) -> MySqlTables:
 def followed_table(
     server: MySqlServer, database: str, name: str, others: Mapping[str, MySqlTable]
 ) -> MySqlTable | UnfitMySqlTable | None:
-    """Return a table as it is now, None where there is none; ``others`` are followed, too."""
+    """Return a table as it is now, None if it does not exist. ``others`` are followed too."""
     query = _TABLES + " AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
     for row in server.rows(query, (database, name)):
-        # Where the server does not tell letters' cases apart, it finds others too.
+        # A server that ignores letter case finds other tables too.
         if row[:2] == (database, name):
             return _table(server, *row, others=others)
     return None
 
 
 def writes_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
-    """True if a statement that writes a table certainly changes rows of no other table.
+    """True if a statement that writes a table surely changes rows of no other table.
 
-    A view, a trigger, and some engines change others. A user that may not see triggers can't tell.
-    A table that is not there was a temporary one, or its end is in the binlog.
+    A view, a trigger, and some engines change others. A user without permission to see
+    triggers can't know. A table that does not exist was temporary, or its DROP is in the
+    binlog.
     """
     if database.lower() in SYSTEM:
-        return True  # No trigger can be there.
+        return True  # System tables have no triggers.
     found = server.rows(_NAMED, (database, name))
     if not found:
         return _would_see(server, database, name)
@@ -162,12 +164,13 @@ def writes_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
 
 
 def reads_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
-    """True if a statement that reads a table certainly changes nothing: it is no view.
+    """True if a statement that reads a table surely changes nothing: it is no view.
 
-    A view may call a function that writes. A user that may not see the table can't tell.
+    A view may call a function that writes. A user without permission to see the table
+    can't know.
     """
     if database.lower() in _VIRTUAL:
-        return True  # Nobody can make a view there.
+        return True  # No view can be created there.
     found = server.rows(_NAMED, (database, name))
     if not found:
         return _would_see(server, database, name)
@@ -175,8 +178,8 @@ def reads_itself_alone(server: MySqlServer, database: str, name: str) -> bool:
 
 
 def _would_see(server: MySqlServer, database: str, name: str) -> bool:
-    """True if the user would certainly see a table that is not there."""
-    # With this setting a right to every database may have exceptions.
+    """True if the user would surely see a table if it existed."""
+    # With this setting a privilege on all databases may have exceptions.
     revokes = server.rows("SHOW VARIABLES LIKE 'partial_revokes'")
     if any(value == "ON" for _, value in revokes):
         return False
@@ -184,13 +187,13 @@ def _would_see(server: MySqlServer, database: str, name: str) -> bool:
 
 
 def _holds(server: MySqlServer, privilege: str, database: str, name: str) -> bool:
-    """True if the user certainly has a privilege on a table, or would have it if it were there."""
+    """True if the user surely has a privilege on a table, even if it does not exist."""
     arguments = (privilege, privilege, database, privilege, database, name)
     return bool(server.rows(_HOLDS, arguments))
 
 
 def is_of_a_table(code: int) -> bool:
-    """True if an error of a read concerns its table, and no other."""
+    """True if an error of a read concerns only its table."""
     return code not in _CONNECTION and not 2000 <= code < 3000
 
 
@@ -204,7 +207,7 @@ def _table(
     *,
     others: Mapping[str, MySqlTable],
 ) -> MySqlTable | UnfitMySqlTable | None:
-    """Return a table; None if it is gone by now."""
+    """Return a table, None if it was dropped meanwhile."""
     full_name = f"{database}.{name}"
     target = server.settings.names.get(full_name, name)
     try:
@@ -250,10 +253,10 @@ def _check_target(table: MySqlTable, others: Mapping[str, MySqlTable]) -> None:
 
 
 def _probe(server: MySqlServer, table: MySqlTable) -> None:
-    """Read no row of a table, as a snapshot does: rights and the key's index are seen so."""
+    """Read a table without rows, as a snapshot does, to check privileges and the key's index."""
     terms = ", ".join(select_term(column) for column in table.columns)
     index = quoted(table.key_index)
-    # A table that is locked for long must not hold up the others: it is found out later.
+    # A table that is locked for long must not delay the others. It is checked later.
     server.rows(f"SET lock_wait_timeout = {PROBE_S}")
     try:
         server.rows(
@@ -287,8 +290,8 @@ def _described(
     if not settings.cascades and (found := server.rows(_CASCADES, (database, name))):
         names = ", ".join(constraint for (constraint,) in found)
         raise _Refused(
-            f"foreign keys change it without a word in the binlog ({names})",
-            "'cascades: true' follows it all the same, without those changes.",
+            f"foreign keys change it without an entry in the binlog ({names})",
+            "Set 'cascades: true' to follow it without those changes.",
         )
     found_columns = server.rows(_COLUMNS, (database, name))
     if not found_columns:
@@ -311,7 +314,7 @@ def _columns(
     rows: Iterable[tuple[Any, ...]], no_default: Sequence[str | None]
 ) -> Iterator[MySqlColumn]:
     for name, kind, declared, nullable, default, charset, extra in rows:
-        if "VIRTUAL" not in extra:  # A virtual one is computed when it is read.
+        if "VIRTUAL" not in extra:  # A virtual column is computed on read.
             known = None if default in no_default else str(default)
             computed = "STORED" in extra or "PERSISTENT" in extra
             yield MySqlColumn(
@@ -322,7 +325,7 @@ def _columns(
 def _key(
     server: MySqlServer, database: str, name: str, columns: Mapping[str, MySqlColumn]
 ) -> tuple[str, tuple[MySqlColumn, ...]]:
-    """Return the index that rows are told apart by, and its columns."""
+    """Return the index that identifies rows, and its columns."""
     full_name = f"{database}.{name}"
     wanted = server.settings.keys.get(full_name)
     indexes: dict[str, list[tuple[str, Any]]] = {}

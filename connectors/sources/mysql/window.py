@@ -1,9 +1,10 @@
-"""What changed in a table while a moment of it was opened, where a server can't tell it apart.
+"""Keys of a table that changed while a moment was opened, for servers that can't separate
+them.
 
-A chunk that is read at a moment has all that is ``settled``, and may have more, up to the moment's
-place. The binlog says what: rows of keys that changed there are left out of the chunk, for the
-binlog's own, which are whole, are made before it. Where they are not, or are too many to remember,
-the chunk is read again.
+A chunk that is read at a moment has all that is ``settled``, and may have more, up to the
+moment's place. The binlog shows what. Rows of keys that changed there are left out of the
+chunk, because the binlog's own rows are whole and are written before it. If they are not
+whole, or are too many to remember, the chunk is read again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEYS_MAX = 50_000
 
 
 class ChunkWindow:
-    """Changes of a table of rowtide's beyond ``settled``; none where that is None."""
+    """Changes of one of rowtide's tables after ``settled``. None are recorded if it is None."""
 
     def __init__(self, table: str, settled: Gtids | None) -> None:
         self._table = table
@@ -29,7 +30,7 @@ class ChunkWindow:
         self.unclear = False
 
     def note(self, piece: BinlogPiece) -> None:
-        """Remember what a piece of the binlog changes."""
+        """Record what a piece of the binlog changes."""
         if self._settled is None or not piece.rows or piece.gtid in self._settled:
             return
         for row in piece.rows:

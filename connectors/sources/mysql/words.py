@@ -1,8 +1,9 @@
 """The words of a statement, as the server's own lexer separates them.
 
-Two bits of the session's ``sql_mode`` change the language: with ANSI_QUOTES a text in double quotes
-is a name, with NO_BACKSLASH_ESCAPES a backslash is a character as any other. MariaDB's mode MSSQL
-adds names in brackets. A comment that the server executes is a part of the statement.
+Two bits of the session's ``sql_mode`` change the language. With ANSI_QUOTES a text in
+double quotes is a name. With NO_BACKSLASH_ESCAPES a backslash is an ordinary character.
+MariaDB's mode MSSQL adds names in brackets. A comment that the server executes is a part
+of the statement.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """Return a word or a symbol for comparison; empty for what stood in quotes."""
+        """A word or a symbol in capitals for comparison, empty for quoted text."""
         return self.text.upper() if self.kind in (WORD, SYMBOL) else ""
 
 
@@ -53,7 +54,7 @@ def _lexer(mode: int) -> re.Pattern[str]:
     brackets = r"|(?P<bracket>\[[^\]]+\])" if mode & MSSQL else ""
     return re.compile(
         r"(?P<gap>\s+|--(?=[\s\x00-\x1f]|\Z)[^\n]*|\#[^\n]*"
-        # What opens and closes a comment that is executed is no more than a gap.
+        # The start and end of an executed comment are only a gap.
         r"|/\*M?!(?:\d{5,6})?|\*/|/\*.*?(?:\*/|\Z))"
         rf"|(?P<single>'(?:[^'{plain}]|''{escape})*')|(?P<double>{double})"
         rf"|(?P<ticked>`(?:[^`]|``)*`){brackets}"
@@ -82,11 +83,11 @@ def tokens(statement: str, mode: int = 0) -> list[Token]:
 
 
 class UnknownForm(Exception):
-    """A statement has a form that is not known here."""
+    """A statement has an unknown form."""
 
 
 class Reader:
-    """Reads tokens from the first to the last. Raises UnknownForm where a name is missing."""
+    """Reads tokens in order. Raises UnknownForm if a name is missing."""
 
     def __init__(self, found: Sequence[Token]) -> None:
         self._tokens = found
@@ -94,20 +95,20 @@ class Reader:
 
     @property
     def rest(self) -> Sequence[Token]:
-        """Return what was not read."""
+        """The tokens that were not read."""
         return self._tokens[self._at :]
 
     @property
     def next(self) -> str:
-        """Return the next word or symbol in capitals; empty at the end and for quotes."""
+        """The next word or symbol in capitals, empty at the end and for quotes."""
         return self._tokens[self._at].upper if self._at < len(self._tokens) else ""
 
     def skip(self) -> None:
-        """Pass over one token."""
+        """Skip one token."""
         self._at += 1
 
     def take(self, *words: str) -> bool:
-        """Pass over these words if they are next; return whether they were."""
+        """Skip these words if they are next. True if they were."""
         end = self._at + len(words)
         if [token.upper for token in self._tokens[self._at : end]] != list(words):
             return False
@@ -115,7 +116,7 @@ class Reader:
         return True
 
     def take_any(self, words: set[str]) -> str:
-        """Pass over one word of these; return it, empty if none is next."""
+        """Skip one of these words and return it, empty if none is next."""
         found = self.next
         if not found or found not in words:
             return ""
@@ -123,20 +124,20 @@ class Reader:
         return found
 
     def take_if_exists(self) -> bool:
-        """Pass over IF EXISTS or IF NOT EXISTS; return whether one was there."""
+        """Skip IF EXISTS or IF NOT EXISTS. True if one was next."""
         return self.take("IF", "EXISTS") or self.take("IF", "NOT", "EXISTS")
 
     def part(self) -> str:
-        """Pass over one part of a name and return it."""
+        """Read one part of a name."""
         if not self.rest or self.rest[0].kind not in (WORD, NAME):
             raise UnknownForm
         if "\ufffd" in self.rest[0].text:
-            raise UnknownForm  # It was not in the charset that the session named.
+            raise UnknownForm  # It was not in the session's charset.
         self._at += 1
         return self._tokens[self._at - 1].text
 
     def name(self, database: str) -> Name:
-        """Pass over a table's name and return it."""
+        """Read a table's name."""
         self.take(".")
         first = self.part()
         return Name(first, self.part()) if self.take(".") else Name(database, first)

@@ -1,8 +1,9 @@
-"""Which table a statement writes that was logged instead of its rows, and which tables it reads.
+"""The table that a statement writes, if it was logged instead of its rows, and those that
+it reads.
 
-Only forms that write one table are read: anything else may write any table. So may a statement that
-calls a function which is not the server's own. A view may call one, too, so every name that a
-statement reads counts.
+Only forms that write one table are parsed. Any other form may write any table. So may a
+statement that calls a function which is not the server's own. A view may call one too, so
+every name that a statement reads counts.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _FUNCTIONS = {
     *("UTC_DATE", "UTC_TIME", "UTC_TIMESTAMP", "UUID", "UUID_SHORT", "VARIANCE", "VERSION"),
     *("WEEK", "WEEKDAY", "WEEKOFYEAR", "YEAR", "YEARWEEK"),
 }
-"""The server's own functions. One that is missing here is only taken for one of a user."""
+"""The server's own functions. A function that is missing here counts as a user's."""
 
 
 _TABLES_FOLLOW = {"FROM", "JOIN", "STRAIGHT_JOIN", "TABLE"}
@@ -58,7 +59,7 @@ _TABLES_END = {
     *("WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "SELECT", "UNION", "EXCEPT", "INTERSECT"),
     "VALUES",
 }
-"""Reserved words behind which a comma divides no tables."""
+"""Reserved words after which a comma does not separate tables."""
 _TAKES_FROM = {"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "MID"}
 """Functions whose arguments may have a FROM."""
 
@@ -70,7 +71,7 @@ def written_table(reader: Reader, database: str) -> Name:
 
 
 def query_part(rest: Sequence[Token]) -> Sequence[Token]:
-    """Return what begins with the query that fills a new table; nothing where there is none."""
+    """Return the query that fills a new table, empty if there is none."""
     for at, token in enumerate(rest):
         later = rest[at + 1].upper if at + 1 < len(rest) else ""
         of_partitions = token.upper == "VALUES" and later in ("LESS", "IN")
@@ -82,14 +83,14 @@ def query_part(rest: Sequence[Token]) -> Sequence[Token]:
 def read_tables(rest: Sequence[Token], database: str) -> list[Name]:
     """Return every table or view that the rest of a statement reads.
 
-    Some names may be of no table. Raises UnknownForm if a function may be called that is not the
-    server's own.
+    Some names may be no tables. Raises UnknownForm if a function may be called that is
+    not the server's own.
     """
     if _calls_unknown(rest):
         raise UnknownForm
     names: list[Name] = []
     reader = Reader(rest)
-    # For each parenthesis that is open: a comma divides tables there; None within a function.
+    # For each open parenthesis: True if a comma separates tables, None within a function.
     depths: list[bool | None] = [False]
     expected, former = False, ""
     while reader.rest:
@@ -128,7 +129,7 @@ def _target(reader: Reader, statement: str, database: str) -> Name:
     if statement in ("INSERT", "REPLACE"):
         reader.take("INTO")
         name = reader.name(database)
-        reader.take("(")  # Columns stand there, or a query.
+        reader.take("(")  # Columns follow, or a query.
         return name
     if statement == "DELETE":
         deletes_from = reader.take("FROM")

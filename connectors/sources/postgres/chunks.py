@@ -1,7 +1,7 @@
-"""Parts of tables as of one moment: rows in their key's order, or which of some keys are there.
+"""Parts of tables as of one moment: rows in key order, or which of some keys exist.
 
-Everything here blocks. A part says which transactions its moment sees; where it must see some, and
-does not yet, there is no part.
+All calls block. A part has the transactions that its moment sees. If the moment does not
+see all required transactions yet, there is no part.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 
 
 class PostgresTableChanged(TableUnread):
-    """A table is not as it was when it was last looked at."""
+    """A table has changed since it was last read from the catalog."""
 
 
 class TableRefused(PostgresTableChanged):
-    """The server does not let a table be read: a grant is gone, or a policy hides rows."""
+    """The server refuses to read a table: a grant was revoked, or a policy hides rows."""
 
 
 class Required(NamedTuple):
@@ -58,7 +58,7 @@ class Required(NamedTuple):
 
 
 class PostgresChunk(NamedTuple):
-    """Rows of a table. ``cursor`` is the key of the last one; None: there are no more."""
+    """Rows of a table. ``cursor`` is the key of the last one, None if there are no more."""
 
     rows: Sequence[tuple[Key, Cells]]
     cursor: list[str] | None
@@ -75,21 +75,21 @@ class ExistingPostgresTable(NamedTuple):
 
 
 class Chunks:
-    """Reads parts over a session of its own; one has ``CHUNK_BYTES`` and a row at most.
+    """Reads parts over its own session, each of at most ``CHUNK_BYTES`` and one row.
 
-    Behind each part that the stream is waited for it marks the stream.
+    After each part for which the stream waits, it writes a mark to the stream.
     """
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
-        # Who no longer waits for a part does not end the thread that reads it.
+        # A caller that stops waiting for a part does not end the thread that reads it.
         self._one_at_a_time = threading.Lock()
         self._sizes = ChunkSizes(server.settings.chunk_rows)
 
     def read(
         self, table: PostgresTable, cursor: Sequence[str] | None, required: Required
     ) -> PostgresChunk | None:
-        """Return the rows after a key; None where the moment is too early."""
+        """Return the rows after a key, None if the moment is too early."""
         limit = self._sizes.rows(table.oid)
         query = _chunk_query(table, cursor, limit)
         found = self._as_of_one_moment(table, query, required, bytes_max=CHUNK_BYTES)
@@ -99,7 +99,7 @@ class Chunks:
         return PostgresChunk(_rows(table, lines), self._end(table, lines, limit), visible, time_ms)
 
     def again(self, table: PostgresTable, key: Key, required: Required) -> PostgresChunk | None:
-        """Return the row of a key, if it is there; None where the moment is too early."""
+        """Return the row of a key, if it exists; None if the moment is too early."""
         found = self._of_keys(table, _columns(table), [key], required)
         if found is None:
             return None
@@ -109,7 +109,7 @@ class Chunks:
     def existing(
         self, table: PostgresTable, keys: Sequence[Key], required: Required
     ) -> ExistingPostgresTable | None:
-        """Return which keys the table has; None where the moment is too early."""
+        """Return which keys the table has, None if the moment is too early."""
         names = [column.name for column in table.key]
         found = self._of_keys(table, _names(names), keys, required)
         if found is None:
@@ -123,22 +123,22 @@ class Chunks:
     def page(
         self, table: PostgresTable, cursor: Sequence[str] | None
     ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
-        """Return rows after a key as they are now, and the last one's key if there are more."""
+        """Return current rows after a key, and the last one's key if there are more."""
         limit = self._sizes.rows(table.oid)
         lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
         return _rows(table, lines), self._end(table, lines, limit)
 
     def look_up(self, table: PostgresTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
-        """Return the rows of some keys as they are now."""
+        """Return the current rows of some keys."""
         where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
         return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
 
     def _of_keys(
         self, table: PostgresTable, columns: str, keys: Sequence[Key], required: Required
     ) -> tuple[Lines, Visible, int] | None:
-        """Return some columns' lines of the rows of keys, and their moment.
+        """Return COPY lines of some columns for the rows of keys, and their moment.
 
-        Somebody may have written rows to rowtide's table that the source can't have.
+        A client may have written rows to rowtide's table that the source can't have.
         """
 
         def found(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
@@ -152,10 +152,10 @@ class Chunks:
             return found(self._fit(table, keys))
 
     def _fit(self, table: PostgresTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return the keys that the server takes for some of a table's."""
+        """Return the keys that the server accepts as keys of the table."""
         try:
             with self._one_at_a_time:
-                # Constants are looked at before there is anything to compare them with.
+                # The server checks constants before it reads rows.
                 self._server.rows(
                     f"SELECT 1 FROM {_name(table)} WHERE {_is_one_of(table, keys)} LIMIT 0"
                 )
@@ -169,7 +169,7 @@ class Chunks:
         return keys
 
     def _end(self, table: PostgresTable, lines: Lines, limit: int) -> list[str] | None:
-        """Return the texts of the last line's key; None where it is the table's last."""
+        """Return the last line's key as texts, None if the line is the table's last."""
         self._sizes.note(table.oid, len(lines), lines.size)
         if len(lines) < limit and not lines.cut:
             return None
@@ -180,7 +180,7 @@ class Chunks:
     def columns_of(
         self, table: PostgresTable, key: Key, names: Collection[str], required: Required
     ) -> Cells | None:
-        """Return some columns of a row; nothing where it is gone, None where it is too early."""
+        """Return some columns of a row, empty if it was deleted, None if it is too early."""
         wanted = [column for column in table.columns if column.name in names]
         if not wanted:
             return {}
@@ -207,8 +207,8 @@ class Chunks:
     ) -> tuple[Lines, Visible, int] | None:
         """Return a query's lines and their moment.
 
-        ``copying``: the stream is marked behind it, and the table has the partitions of the last
-        look: rows that come or go with others are not in the stream.
+        ``copying``: mark the stream after it, and require the partitions of the last
+        look: rows that come or go with other partitions are not in the stream.
         """
         with self._one_at_a_time:
             found = self._seen(
@@ -230,8 +230,8 @@ class Chunks:
         server = self._server
         server.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
-            # Locked before the moment: a rewritten or emptied table would show no rows at one
-            # from before, though it had some.
+            # Lock the table before the moment. Otherwise a rewritten or truncated table
+            # would show no rows at a moment from before, though it had some.
             server.run(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
             [(text, time_ms)] = server.rows(_MOMENT)
             visible = Visible.parsed(text)
@@ -277,7 +277,7 @@ def _is_one_of(table: PostgresTable, keys: Sequence[Key]) -> str:
 
 
 def _name(table: PostgresTable) -> str:
-    """Return a table as statements name it: with its partitions, without tables that inherit."""
+    """Return a table's name for statements: with partitions, without inheriting tables."""
     return ("ONLY " if table.parts is None else "") + quoted_name(table.schema, table.name)
 
 

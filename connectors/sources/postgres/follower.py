@@ -1,7 +1,9 @@
-"""Follows the stream for the copy engine: what its pieces do to tables, and how far it is written.
+"""Follows the stream for the copy engine: the effects of its pieces, and how far it is
+written.
 
-A chunk's moment is the set of transactions that its read saw (``reader.py``). Positions rise by
-the LSN of commits, and the checkpoint names an LSN up to which all is durable (``position.py``).
+A chunk's moment is the set of transactions that its read saw (``reader.py``). Positions
+rise by the LSN of commits. The checkpoint names an LSN up to which all is durable
+(``position.py``).
 """
 
 from __future__ import annotations
@@ -55,11 +57,11 @@ logger = logging.getLogger(__name__)
 LOOK_S = 10.0
 
 BEHIND_BYTES = 1024 * 1024
-"""Of log without a change of ours, after which a mark lets the slot go on."""
+"""Bytes of log without a change of ours, after which a mark advances the slot."""
 
 
 class ConfirmingKeeper(CheckpointKeeper):
-    """Confirms to the server what the stored checkpoint names."""
+    """Confirms the stored checkpoint's LSN to the server."""
 
     def __init__(
         self, target: SourceTarget, checkpoint: PostgresCheckpoint, stream: ReplicationStream
@@ -76,7 +78,7 @@ class ConfirmingKeeper(CheckpointKeeper):
 
 
 class Parts(NamedTuple):
-    """What a follower works with: a session, the stream, and what others see of both."""
+    """What a follower works with: a session, the stream, and the state shared with others."""
 
     server: PostgresServer
     stream: ReplicationStream
@@ -91,9 +93,8 @@ class Parts(NamedTuple):
 class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, PostgresServer]):
     """See ``LogFollower``.
 
-    The checkpoint and what was found at the first look are its own from here on. Nothing is
-    copied before the stream has passed ``begin``: an LSN above all that an earlier life may have
-    made.
+    The checkpoint and the first look's result belong to it from now on. Nothing is copied
+    before the stream has passed ``begin``: an LSN above all writes of an earlier life.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         self._parts = parts
         self._begin = begin
         self._refused: dict[str, UnfitPostgresTable] = {}
-        """Tables whose rows could not be read since the last look of the clock's."""
+        """Tables whose rows could not be read since the last periodic look."""
         self._left_out = _left_out(found)
         self._reached = self._time_ms = 0
         self._restarts = 0
@@ -124,12 +125,12 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         return self._parts.rows.last_lsn >= self._begin
 
     def version(self, table: str) -> int:
-        """See ``LogFollower``. What was read of any table is void once one has changed."""
+        """See ``LogFollower``. If one table changes, reads of all tables become invalid."""
         del table
         return self._restarts
 
     def rows_of(self, piece: StreamPiece) -> Sequence[SourceRow]:
-        """See ``LogFollower``. Returns none of tables that can't be followed."""
+        """See ``LogFollower``. Returns no rows of tables that can't be followed."""
         self._parts.rows.last_lsn = piece.lsn
         self._parts.written.note(piece.xid)
         self._reached, self._time_ms = piece.end or self._reached, piece.time_ms
@@ -143,7 +144,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
 
     async def handle_event(self, piece: StreamPiece, rows: list[SourceRow]) -> list[SourceRow]:
         """See ``LogFollower``. An event comes after the piece's rows."""
-        assert piece.event is not None, "it is called only for an event"
+        assert piece.event is not None, "the piece has an event"
         return await self._handled(piece, piece.event, rows)
 
     def note_durable(self) -> None:
@@ -161,7 +162,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         self._parts.written.forget_noted()
 
     async def look_around(self) -> bool:
-        """See ``LogFollower``: look at the catalog, and let the slot of an idle table go on."""
+        """See ``LogFollower``. Reads the catalog, and advances the slot of an idle table."""
         if time.monotonic() - self._looked_s >= LOOK_S:
             self._refused.clear()
             await self._look()
@@ -176,7 +177,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         why: TableUnread,
         follow: Callable[[StreamMoment], Awaitable[bool]],
     ) -> None:
-        """See ``LogFollower``. The catalog says what changed, without the stream."""
+        """See ``LogFollower``. The catalog shows what changed, without the stream."""
         del follow
         await self._look_again(table, why)
 
@@ -187,20 +188,20 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         return Distance((at,), (end,), now_ms, max(0, end - at))
 
     def _written_lsn(self) -> int:
-        """Return the LSN up to which nothing of ours is left to write."""
+        """Return the LSN up to which everything of ours is written."""
         passed = self._parts.stream.passed
         if not self._parts.backlog.is_empty:
             return self._checkpoint.lsn
         return max(self._checkpoint.lsn, passed)
 
     async def _look_again(self, table: PostgresTable, error: TableUnread) -> None:
-        """Look at the tables, as one of them could not be read."""
+        """Read the catalog because a table could not be read."""
         logger.info("%s", error)
         if isinstance(error, TableRefused):
             self._refused[table.full_name] = UnfitPostgresTable(
                 table.full_name,
                 table.target,
-                f"The server does not let it be read: {error}",
+                f"The server refuses to read it: {error}",
                 "It is tried again every few seconds.",
             )
         await self._look()
@@ -208,7 +209,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
     async def _handled(
         self, piece: StreamPiece, event: Event, rows: list[SourceRow]
     ) -> list[SourceRow]:
-        """Do what an event after rows asks for; return those that are still to be written."""
+        """Handle an event after rows. Return the rows that are still to be written."""
         if isinstance(event, Incomplete):
             if event.table.target not in self._left_out:
                 rows[-1] = await self._completed(rows[-1], event, piece.xid)
@@ -221,7 +222,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         elif isinstance(event, Joined):
             progress = self._checkpoint.tables.get(event.full_name)
             if progress is not None and str(event.partition) not in progress.parts:
-                # It may go with its rows before a look finds it.
+                # The partition may be dropped with its rows before a look finds it.
                 await self._lose(event.full_name)
         else:
             for table in event.tables:
@@ -230,12 +231,12 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         return []
 
     async def _lose(self, full_name: str) -> None:
-        """Copy a table from the beginning: what was copied lacks changes from here on."""
+        """Copy a table again from the start: changes from here on are missing."""
         self._checkpoint.tables.pop(full_name, None)
         await self._look()
 
     async def _altered(self, table: PostgresTable) -> None:
-        """Look at a table that changed, and have the rows that follow written or left out."""
+        """Read a changed table. Decide whether its next rows are written or left out."""
         refused = False
         try:
             await self._target.ensure_table(table.shape)
@@ -246,10 +247,10 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             self._left_out.add(table.target)
 
     async def _completed(self, row: SourceRow, event: Incomplete, xid: int) -> SourceRow:
-        """Return a row with what the server did not send: as it is now, if it still is.
+        """Return a row with the columns that the server did not send, read from the table
+        now.
 
-        Where it is newer than the row, the stream has the change that made it; where the row is
-        gone or moved on, that too.
+        If the table's row is newer, deleted or moved, the stream has that change too.
         """
         chunks, required = Chunks(self._parts.server), Required(0, (xid,))
         try:
@@ -264,13 +265,13 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             await self._look_again(event.table, error)
             return row
         except PostgresTableChanged as error:
-            # The stream will say so, and then the table is looked at.
+            # The stream will have this change, and then the table is read.
             logger.info("%s", error)
             return row
 
     async def _empty(self, table: PostgresTable, event: Emptied) -> None:
-        """Delete all rows of a table. Those made after the statement have higher positions."""
-        logger.info("%s is emptied", table.full_name)
+        """Delete all rows of a table. Rows after the statement have higher positions."""
+        logger.info("%s was truncated", table.full_name)
         after: Key | None = None
         while keys := await self._target.keys(table.target, after, limit=KEYS):
             deletes = self._parts.rows.deletes_at(
@@ -284,7 +285,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             await self._target.write(rows)
 
     async def _look(self) -> None:
-        """See which tables there are, and whether they are what they were."""
+        """Read which tables exist, and whether they changed."""
         self._looked_s = time.monotonic()
         parts = self._parts
         found = await asyncio.to_thread(
@@ -311,6 +312,6 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
 
 
 def _left_out(found: Look) -> set[str]:
-    """Return the tables of rowtide to which nothing is to be written."""
+    """Return the tables of rowtide to which nothing may be written."""
     followed = {table.target for table in found.tables.values()}
     return {fault.target for fault in found.unfit.values()} - followed

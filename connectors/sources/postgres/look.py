@@ -1,4 +1,4 @@
-"""A look at the server: which tables are followed, which can't be, and what each has missed."""
+"""A look at the server: followed tables, unfit tables, and which tables missed changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Look(NamedTuple):
-    """Tables that are wanted, by full name: those that are published and fit, and the others.
+    """Wanted tables by full name: those that are published and fit, and the others.
 
     ``empty`` has the new partitions that never had a row.
     """
@@ -42,7 +42,7 @@ class Look(NamedTuple):
     empty: Collection[int]
 
     def refuse(self, fault: UnfitPostgresTable) -> None:
-        """Follow a table no more."""
+        """Stop following a table."""
         self.tables.pop(fault.full_name, None)
         self.unfit[fault.full_name] = fault
 
@@ -54,12 +54,11 @@ def look(
     *,
     publication: int | None = None,
 ) -> Look:
-    """Return the tables, published; blocks. For ``owners`` see ``read_tables``.
+    """Publish the tables and return them. Blocks. For ``owners`` see ``read_tables``.
 
-    ``partitions`` are those that are known already.
-
-    Raises SettingsRefused where no table can be published, Unavailable where ``publication`` is
-    the number of one that is gone: what the log has since then can't be read.
+    ``partitions`` are known already. Raises SettingsRefused if no table can be published.
+    Raises Unavailable if the publication with number ``publication`` was dropped: the log
+    since then can't be read.
     """
     if publication is not None and publication_number(server) != publication:
         raise Unavailable(
@@ -78,7 +77,7 @@ def look(
 
 
 async def make_targets(target: SourceTarget, found: Look) -> None:
-    """Make rowtide's tables; one that rowtide refuses is unfit."""
+    """Create rowtide's tables. A table that rowtide refuses is unfit."""
     for table in list(found.tables.values()):
         try:
             await target.ensure_table(table.shape)
@@ -93,17 +92,17 @@ async def make_targets(target: SourceTarget, found: Look) -> None:
 def note_tables(
     checkpoint: PostgresCheckpoint, found: Look, told: Collection[UnfitPostgresTable]
 ) -> list[str]:
-    """Note the tables that there are; return those of which nothing that was begun may go on.
+    """Record the existing tables. Return those whose copies and reads must not continue.
 
-    They are copied from the beginning, or not followed any more. ``told`` is what was logged.
+    These are copied from the start, or no longer followed. ``told`` was already logged.
     """
     for fault in found.unfit.values():
         if fault not in told:
-            logger.warning("%s The other tables are followed", fault)
+            logger.warning("%s The other tables are still followed", fault)
     others = [name for name in checkpoint.tables if name not in found.tables]
     for name in others:
         if name not in found.unfit:
-            logger.warning("%s is not there any more; its rows in rowtide stay", name)
+            logger.warning("%s was dropped at the source; its rows in rowtide stay", name)
         del checkpoint.tables[name]
     changed = [
         name
@@ -119,7 +118,7 @@ def _goes_on(
     published: Published,
     empty: Collection[int],
 ) -> bool:
-    """Note a table; return False where it is copied from the beginning."""
+    """Record a table. False if it must be copied from the start."""
     name = table.full_name
     progress = checkpoint.tables.get(name)
     parts = table.parts or {}
@@ -129,7 +128,7 @@ def _goes_on(
     elif progress.oid != table.oid:
         why = "is another table now"
     elif progress.published and not set(progress.published) & set(published.numbers):
-        why = "was not wholly in the publication for a while, and changes are missed"
+        why = "was not completely in the publication for a while, so changes are missing"
     elif not same_rows(progress.parts, parts, empty):
         why = "has other partitions, or some were emptied or rewritten"
     elif not same_values(progress.types, table.types):
@@ -139,8 +138,9 @@ def _goes_on(
     ):
         why = "has other columns or was rewritten"
     if why:
-        logger.warning("%s %s: it is copied again", name, why)
-        # Keys may have other values now: rows of the former ones are looked for, and deleted.
+        logger.warning("%s %s, so it is copied again", name, why)
+        # Keys may have other values now, so rows of the former keys are searched and
+        # deleted.
         progress.restart(sweep=True)
     begun = bool(why) or not progress.oid
     progress.oid, progress.file = table.oid, table.file

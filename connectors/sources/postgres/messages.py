@@ -5,11 +5,12 @@
     R  table 4, schema 0, name 0, identity 1, columns 2, each: is key 1, name 0, type 4, modifier 4
     I  table 4, N, row     U  table 4, [K or O, row], N, row     D  table 4, K or O, row
     T  tables 4, options 1, tables 4 each
+
     row: columns 2, each: n (NULL), u (not sent: it is not in the row and did not change),
          t and its length 4 and text
 
-K is the old key, sent where it changed; O the whole old row, where the table's identity is FULL.
-Other kinds (origins, types, logical messages) say nothing that a source needs.
+K is the old key, sent if it changed. O is the whole old row, sent if the table's identity
+is FULL. Other kinds (origins, types, logical messages) are not needed by a source.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _NULL, _NOT_SENT = ord("n"), ord("u")
 
 
 class Begin(NamedTuple):
-    """A transaction begins: where it was committed and when, and its number (32 bits)."""
+    """The begin of a transaction: LSN and time of its commit, and its number (32 bits)."""
 
     lsn: int
     time_ms: int
@@ -66,7 +67,7 @@ class Begin(NamedTuple):
 
 
 class RelationColumn(NamedTuple):
-    """A column as of the rows that follow."""
+    """A column of the rows that follow."""
 
     name: str
     type_oid: int
@@ -78,7 +79,7 @@ class RelationColumn(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """A table as of the rows that follow."""
+    """A table as it is for the rows that follow."""
 
     oid: int
     schema: str
@@ -88,31 +89,31 @@ class Relation(NamedTuple):
 
 
 def parsed_begin(message: bytes) -> Begin:
-    """Return what a B says."""
+    """Return the content of a B."""
     lsn, time_us, xid = _BEGIN.unpack_from(message, 1)
     return Begin(lsn, time_us // 1000 + _YEAR_2000_MS, xid)
 
 
 def commit_end(message: bytes) -> int:
-    """Return where the commit ends that a C tells of."""
+    """Return where the commit of a C ends."""
     end: int = _END.unpack_from(message, 10)[0]
     return end
 
 
 def table_of(message: bytes) -> int:
-    """Return the table that an R, I, U or D is about."""
+    """Return the table of an R, I, U or D."""
     oid: int = _INTEGER.unpack_from(message, 1)[0]
     return oid
 
 
 def truncated_tables(message: bytes) -> list[int]:
-    """Return the tables that a T empties."""
+    """Return the tables of a T."""
     count = _INTEGER.unpack_from(message, 1)[0]
     return [_INTEGER.unpack_from(message, 6 + 4 * number)[0] for number in range(count)]
 
 
 def parsed_relation(message: bytes) -> Relation:
-    """Return what an R says."""
+    """Return the content of an R."""
     schema, at = _text(message, 5)
     name, at = _text(message, at)
     identity = chr(message[at])
@@ -127,7 +128,7 @@ def parsed_relation(message: bytes) -> Relation:
 
 
 def parsed_row(message: bytes, at: int) -> tuple[Row, int]:
-    """Return a row, and where it ends."""
+    """Return a row and its end."""
     row: Row = []
     count = message[at] << 8 | message[at + 1]
     at += 2

@@ -1,8 +1,9 @@
 """The partitions of a table that is followed as one.
 
-The stream has the changes of each row under the name of the partitioned table. It says nothing of
-rows that come or go with a whole partition: ATTACH, DETACH, DROP, and TRUNCATE of one partition. So
-each partition is noted with how it was joined and with its storage.
+The stream has the changes of each row under the name of the partitioned table. It does
+not have rows that come or go with a whole partition: by ATTACH, DETACH, DROP, or TRUNCATE
+of one partition. So the state of each partition is recorded: how it was attached, and its
+storage.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ __all__ = ["Partition", "empty_partitions", "read_partitions", "same_rows", "unf
 class Partition(NamedTuple):
     """A partition that has rows, at any depth.
 
-    ``state`` is another one once it was joined anew, emptied or rewritten. ``key`` has the columns
-    of its replica identity, sorted. ``estimate`` is how many rows the server believes there are, -1
-    where it does not know. It is no foreign table: a table with a key can't have such a partition.
+    ``state`` changes if it is attached again, truncated or rewritten. ``key`` has the
+    sorted columns of its replica identity. ``estimate`` is the server's estimate of its
+    rows, -1 if unknown. It is no foreign table: a table with a key can't have such a
+    partition.
     """
 
     oid: int
@@ -35,7 +37,7 @@ class Partition(NamedTuple):
 
 
 def read_partitions(server: PostgresServer, oids: Sequence[int]) -> dict[int, list[Partition]]:
-    """Return the partitions of partitioned tables, by the table."""
+    """Return the partitions of partitioned tables, by table."""
     found: dict[int, list[Partition]] = {oid: [] for oid in oids}
     for oid, *partition in server.rows(_PARTITIONS, (list(oids),)):
         found[oid].append(Partition(*partition))
@@ -45,7 +47,7 @@ def read_partitions(server: PostgresServer, oids: Sequence[int]) -> dict[int, li
 def unfit_partitions(
     row: CatalogRow, partitions: Sequence[Partition], identity: Sequence[str]
 ) -> Fault | None:
-    """Return why partitions can't be followed as one table; None where they can.
+    """Return why partitions can't be followed as one table, None if they can.
 
     ``identity`` has the columns of the table's own replica identity.
     """
@@ -71,15 +73,15 @@ def unfit_partitions(
 
 
 def empty_partitions(server: PostgresServer, oids: Collection[int]) -> frozenset[int]:
-    """Return which partitions have no rows, and had none since they were made."""
+    """Return which partitions have no rows and never had any."""
     if not oids:
         return frozenset()
-    # A table's first file has its own number; each TRUNCATE gives it another one.
+    # A table's first file has the table's number. Each TRUNCATE changes it.
     return frozenset(oid for (oid,) in server.rows(_EMPTY, (list(oids),)))
 
 
 def same_rows(kept: Mapping[str, str], now: Mapping[int, str], empty: Collection[int]) -> bool:
-    """True if no row came or went with a partition since ``kept`` was noted."""
+    """True if no row came or went with a partition since ``kept`` was recorded."""
     return all(now.get(int(oid)) == state for oid, state in kept.items()) and all(
         oid in empty for oid in now if str(oid) not in kept
     )

@@ -1,20 +1,23 @@
-"""Where a source is in the log of a PostgreSQL server, and the positions that its rows get from it.
+"""Where a source is in the log of a PostgreSQL server, and the positions of its rows.
 
-A **position** is 28 bytes, big-endian, that rise with every row:
+A **position** has 28 bytes, big-endian, and rises with every row:
 
     epoch 4 | LSN 8 | change 4 | run 4 | number 8
 
-- A row of the stream: the LSN of its transaction's commit (the server sends transactions in this
-  order), which change of the transaction it is (from 1), run 0; number 1 for the second row of one
-  change. It is the same however often it is read, so a shard that has it skips it.
-- A row of a chunk, or one that a sweep deletes: the LSN of the last commit before it, the highest
-  change, the run, and a number that rises within the run. It may be read again after a crash, and
-  be another then: each start has a higher run, so nothing is skipped.
-- A row that TRUNCATE deletes: the LSN and the change of the statement, the run, a rising number.
-- The epoch rises where LSNs may begin anew or something was left out: another server, another
-  timeline, a lost slot. It is kept before it is used.
+- A row of the stream: the LSN of its transaction's commit (the server sends transactions
+  in this order), the number of the change in the transaction (from 1), run 0, and number
+  1 for the second row of one change. The row has the same position each time it is read,
+  so a shard that has it skips it.
+- A row of a chunk, or one that a sweep deletes: the LSN of the last commit before it, the
+  highest change, the run, and a number that rises within the run. It may be read again
+  after a crash and may then differ. So each start has a higher run, and nothing is
+  skipped.
+- A row that TRUNCATE deletes: the LSN and the change of the statement, the run, a rising
+  number.
+- The epoch rises if LSNs may start again or changes were missed: another server, another
+  timeline, a lost slot. It is stored before it is used.
 
-The checkpoint is JSON. It names what is durable in rowtide, no more.
+The checkpoint is JSON. It names only what is durable in rowtide.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _PREFIX = Struct(">IQII")
 
 
 def prefix(epoch: int, lsn: int, *, change: int, run: int = 0) -> bytes:
-    """Return the first 20 bytes of a position; eight of the row's number follow."""
+    """Return the first 20 bytes of a position. Eight bytes with the row's number follow."""
     return _PREFIX.pack(epoch, lsn, change, run)
 
 
@@ -61,12 +64,12 @@ def lsn_text(lsn: int) -> str:
 class PostgresTableProgress(source_progress.TableProgress):
     """How far one table is.
 
-    ``oid`` and ``file`` name the table and its storage at the server: while both stay, no row has
-    changed without a word in the stream. ``cursor`` are the texts of the last key copied; a sweep
-    comes before the copy. ``published`` are the numbers of its memberships in the publication: a
-    change was missed once none of them stays. ``types`` is what ``type_parts.noted`` keeps.
-    ``parts`` has the states of its partitions by their numbers.
-    ``rows`` counts the rows of the copy.
+    ``oid`` and ``file`` identify the table and its storage at the server. While both
+    stay, every change of a row is in the stream. ``cursor`` has the last copied key as
+    texts. A sweep comes before the copy. ``published`` has the numbers of its memberships
+    in the publication: a change was missed if none of them stays. ``types`` is from
+    ``type_parts.noted``. ``parts`` has the states of its partitions by number. ``rows``
+    counts the rows of the copy.
     """
 
     oid: int = 0
@@ -77,18 +80,20 @@ class PostgresTableProgress(source_progress.TableProgress):
     rows: int = 0
 
     def restart(self, *, sweep: bool) -> None:
-        """Copy the table again from the beginning."""
+        """Copy the table again from the start."""
         source_progress.TableProgress.restart(self, sweep=sweep)
         self.rows = 0
 
 
 @dataclass(slots=True)
 class PostgresCheckpoint(source_progress.SourceProgress[PostgresTableProgress]):
-    """What is durable in rowtide: all transactions whose commit ends at or before ``lsn``.
+    """What is durable in rowtide: all transactions whose commit ends at or before
+    ``lsn``.
 
-    ``system`` is the server's own number and its timeline. An ``lsn`` of 0: the epoch has begun,
-    and nothing was read of a slot yet. ``publication`` is the publication's number, 0 where it is
-    not known, -1 where the server could not read the slot's log with it.
+    ``system`` is the server's identifier and its timeline. An ``lsn`` of 0 means that the
+    epoch has begun and nothing was read of a slot yet. ``publication`` is the
+    publication's number, 0 if unknown, -1 if the server could not read the slot's log
+    with it.
     """
 
     kind: ClassVar[str] = "postgres"
@@ -100,7 +105,7 @@ class PostgresCheckpoint(source_progress.SourceProgress[PostgresTableProgress]):
 
     @property
     def partitions(self) -> set[int]:
-        """Return the numbers of all partitions that are known."""
+        """The numbers of all known partitions."""
         return {int(oid) for table in self.tables.values() for oid in table.parts}
 
     @classmethod
@@ -115,7 +120,7 @@ class PostgresCheckpoint(source_progress.SourceProgress[PostgresTableProgress]):
         return asdict(self) | {"lsn": lsn_text(self.lsn)}
 
     def begin_epoch(self, system: str, slot: str) -> None:
-        """Begin anew: whatever was copied may lack something, or have too much."""
+        """Start again: copied tables may lack rows or have too many."""
         self.epoch += 1
         self.system, self.slot, self.lsn = system, slot, 0
         self.restart(self.tables, sweep=True)

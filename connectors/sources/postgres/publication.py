@@ -1,8 +1,9 @@
-"""The publication of a source: which tables the server sends, and since when without a gap.
+"""The publication of a source: which tables the server sends, and since when without a
+gap.
 
-A table that was taken out of the publication, or narrowed in it, and is there again has missed
-changes. Each membership has a number of its own at the server, which no later one gets: while a
-number stays, nothing was missed.
+If a table was removed from the publication or restricted in it for a while, changes were
+missed. Each membership has its own number at the server, which is never used again. While
+a number stays, nothing was missed.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ VIA_ROOT = "publish_via_partition_root = true"
 
 
 class Publication(NamedTuple):
-    """A publication. ``version`` is another one once its settings were changed.
+    """A publication. ``version`` changes with its settings.
 
-    ``whole``: it publishes every kind of change. ``own``: the source made it. ``generated``: it
-    publishes stored generated columns. ``via_root``: it publishes changes of partitions as those of
-    a partitioned table that is in it.
+    ``whole``: it publishes every kind of change. ``own``: the source created it.
+    ``generated``: it publishes stored generated columns. ``via_root``: it publishes
+    changes of partitions as those of a partitioned table that it has.
     """
 
     oid: int
@@ -61,7 +62,7 @@ class Publication(NamedTuple):
 class Published(NamedTuple):
     """A table in a publication. ``numbers`` are those of its memberships.
 
-    ``columns`` are None where the server can't leave some out. ``listed``: by its own name.
+    ``columns`` is None if the server can't leave some out. ``listed``: by its own name.
     """
 
     schema: str
@@ -78,27 +79,28 @@ class Published(NamedTuple):
 
 
 def publication(server: PostgresServer) -> Publication | None:
-    """Return the publication as it is; None where there is none."""
+    """Return the publication as it is, None if there is none."""
     name = server.settings.publication
     found = server.rows(_PUBLICATION, (_made_for(server), name))
     return Publication(*found[0]) if found else None
 
 
 def publication_number(server: PostgresServer) -> int | None:
-    """Return the number of the publication, which no later one gets; None where there is none."""
+    """Return the number of the publication, which is never used again; None if there is none."""
     found = publication(server)
     return found.oid if found is not None else None
 
 
 def ensured_publication(server: PostgresServer) -> Publication:
-    """Make the publication, or repair one that the source made. Raises SettingsRefused."""
+    """Create the publication, or repair one that the source made. Raises SettingsRefused."""
     name = server.settings.publication
     found = publication(server)
     options = f"publish = '{WHOLE}', {VIA_ROOT}"
     if server.version >= GENERATED_VERSION:
         options += ", publish_generated_columns = stored"
     if found is None:
-        # Two statements sent together are one transaction: who sees it sees whose it is.
+        # Two statements sent together are one transaction, so no other session sees it
+        # without its comment.
         server.run(
             f"CREATE PUBLICATION {quoted_name(name)} WITH ({options});"
             f"COMMENT ON PUBLICATION {quoted_name(name)} IS {quoted(_made_for(server))}"
@@ -106,7 +108,9 @@ def ensured_publication(server: PostgresServer) -> Publication:
     elif found.own and not (
         found.whole and (found.generated or server.version < GENERATED_VERSION)
     ):
-        logger.warning("publication %s is set to publish every change again", name)
+        logger.warning(
+            "publication %s did not publish every change; it is set to do so again", name
+        )
         server.run(f"ALTER PUBLICATION {quoted_name(name)} SET ({options})")
     elif not found.whole:
         raise SettingsRefused(
@@ -121,7 +125,7 @@ def ensured_publication(server: PostgresServer) -> Publication:
 def ensured_roots(
     server: PostgresServer, found: Publication, tables: Mapping[str, PostgresTable]
 ) -> tuple[Publication, dict[str, UnfitPostgresTable]]:
-    """See that partitioned tables are published as one; return those that can't be."""
+    """Make partitioned tables be published as one. Return those that can't be."""
     roots = [table for table in tables.values() if table.parts is not None]
     if found.via_root or not roots:
         return found, {}
@@ -155,10 +159,12 @@ def _changed(server: PostgresServer) -> Publication:
 def publish(
     server: PostgresServer, found: Publication, tables: Mapping[str, PostgresTable]
 ) -> tuple[dict[str, Published], dict[str, UnfitPostgresTable]]:
-    """Bring the publication up to the tables; return which it has now, and which it can't have.
+    """Adapt the publication to the tables. Return its tables, and those that it can't
+    have.
 
-    A table in neither was dropped meanwhile. One that the source took in, and that is not followed
-    any more, is taken out: the server would hold the application to what replication needs.
+    A table in neither was dropped meanwhile. A table that the source added, and that is
+    no longer followed, is removed: otherwise the server would restrict the application
+    for replication's sake.
     """
     there = published(server, found)
     unfit: dict[str, UnfitPostgresTable] = {}
@@ -181,7 +187,7 @@ def publish(
 
 
 def withdraw(server: PostgresServer) -> bool:
-    """Drop the publication if the source made it; return whether one is left."""
+    """Drop the publication if the source made it. True if it still exists."""
     found = publication(server)
     if found is not None and found.own:
         with suppress(FORBIDDEN):
@@ -214,16 +220,16 @@ def published(server: PostgresServer, found: Publication) -> dict[str, Published
 def _put_in(
     server: PostgresServer, table: PostgresTable, *, again: bool
 ) -> UnfitPostgresTable | None:
-    """Put a whole table into the publication; return why it can't be."""
+    """Add a whole table to the publication. Return why it can't be added."""
     settings = server.settings
     name, quoted_table = quoted_name(settings.publication), quoted_name(table.schema, table.name)
     add = f"ALTER PUBLICATION {name} ADD TABLE ONLY {quoted_table}"
     drop = f"ALTER PUBLICATION {name} DROP TABLE ONLY {quoted_table};" if again else ""
-    logger.info("publication %s gets %s", settings.publication, table.full_name)
+    logger.info("adding %s to publication %s", table.full_name, settings.publication)
     try:
         server.run(drop + add)
     except CHANGED:
-        return None  # It was dropped a moment ago.
+        return None  # The table was just dropped.
     except FORBIDDEN:
         return UnfitPostgresTable(
             table.full_name,
@@ -245,12 +251,12 @@ def _put_in(
 
 
 def _take_out(server: PostgresServer, names: Iterable[str], there: Mapping[str, Published]) -> bool:
-    """Take tables out of the publication; return whether there were any."""
+    """Remove tables from the publication. True if there were any."""
     taken = [name for name in names if there[name].listed]
     publication_name = quoted_name(server.settings.publication)
     for name in taken:
         table = quoted_name(there[name].schema, there[name].name)
-        logger.info("publication %s loses %s, which is not followed", publication_name, name)
+        logger.info("removing %s from publication %s: not followed", name, publication_name)
         with suppress(*UNPUBLISHABLE):
             server.run(f"ALTER PUBLICATION {publication_name} DROP TABLE ONLY {table}")
     return bool(taken)
@@ -282,10 +288,10 @@ def _made_for(server: PostgresServer) -> str:
 
 
 SCHEMAS_VERSION = 150_000
-"""Since then a publication may have whole schemas, and parts of tables."""
+"""The first version whose publications may have whole schemas, and parts of tables."""
 
 GENERATED_VERSION = 180_000
-"""Since then a publication may have stored generated columns."""
+"""The first version whose publications may have stored generated columns."""
 
 # The row's xmin is the transaction that last changed a setting of the publication.
 _PUBLICATION = """

@@ -1,10 +1,12 @@
-"""Chunks of PostgreSQL's tables for the copy engine: what a moment must see, and rows' positions.
+"""Chunks of PostgreSQL's tables for the copy engine: required transactions, and positions
+of rows.
 
-A moment sees some transactions and not others. The stream brings transactions in another order
-than the server shows them, so a moment must see, by their numbers, all that were written so far.
-Rows that pass through earlier states after a chunk end right, because all that the chunk has seen
-follows. The mark that is written after each chunk is a transaction that the chunk does not see: an
-idle table waits for no other.
+A moment sees some transactions and not others. The stream has transactions in another
+order than the server makes them visible. So a moment must see all transactions written so
+far, by their numbers. Rows may pass through earlier states after a chunk, but end right,
+because all that the chunk has seen follows. The mark that is written after each chunk is
+a transaction that the chunk does not see. So the copy of an idle table does not wait for
+another transaction.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _Row = tuple[Key, Cells]
 
 @dataclass(frozen=True, slots=True)
 class StreamMoment:
-    """The transactions that a read saw, and when it was by the server."""
+    """The transactions that a read saw, and the server's time of the read."""
 
     visible: Visible
     time_ms: int
@@ -62,7 +64,8 @@ class StreamMoment:
 class WrittenTransactions:
     """The transactions that every moment of a copy must see.
 
-    Those below ``floor``, and those noted since. ``floor`` is None while nothing is copied.
+    These are all below ``floor``, and those recorded since. ``floor`` is None while
+    nothing is copied.
     """
 
     def __init__(self) -> None:
@@ -70,21 +73,21 @@ class WrittenTransactions:
         self._xids: set[int] = set()
 
     def begin(self, floor: int) -> None:
-        """Note transactions from here on."""
+        """Record transactions from here on."""
         self.floor = floor
         self._xids.clear()
 
     def note(self, xid: int) -> None:
-        """Note a transaction that is written."""
+        """Record a transaction that is written."""
         if self.floor is not None:
             self._xids.add(xid)
 
     def forget_noted(self) -> None:
-        """What one moment has seen each later one sees: it need not be looked for again."""
+        """Forget the recorded transactions: a moment has seen them, so later ones do too."""
         self._xids.clear()
 
     def required(self) -> Required:
-        """Return what a moment must see by now."""
+        """Return what a moment must see now."""
         assert self.floor is not None, "a copy began"
         return Required(self.floor, frozenset(self._xids))
 
@@ -115,10 +118,10 @@ class StreamReader(CopyChunkReader[PostgresTable, StreamMoment, _Row]):
         self._waiting = waiting
 
     async def begin_copying(self) -> None:
-        """See ``CopyChunkReader``: note which transactions a moment must see."""
+        """See ``CopyChunkReader``. Records which transactions a moment must see."""
         if self._written.floor is None:
-            # As a slot begins: when all that ran then has ended, nothing is seen late that was
-            # made before the transactions' numbers were noted.
+            # Like the start of a slot: once all transactions of now have ended, no
+            # transaction from before the recorded numbers becomes visible later.
             self._written.begin((await asyncio.to_thread(self._server.visible)).xmax)
 
     def end_copying(self) -> None:
@@ -150,7 +153,7 @@ class StreamReader(CopyChunkReader[PostgresTable, StreamMoment, _Row]):
         return KeysPresent(StreamMoment(found.visible, found.time_ms), found.keys)
 
     async def note_too_early(self) -> None:
-        """See ``CopyChunkReader``: report which transaction is waited for."""
+        """See ``CopyChunkReader``. Reports the transaction that the copy waits for."""
         await self._waiting.note()
 
     def note_read(self) -> None:
@@ -178,7 +181,7 @@ def _chunk(found: reads.PostgresChunk | None) -> CopyChunk[StreamMoment, _Row] |
 
 
 class StreamRows(ChunkRows[PostgresTable, StreamMoment, _Row]):
-    """See ``ChunkRows``. ``last_lsn`` is the commit of what was written last of the stream."""
+    """See ``ChunkRows``. ``last_lsn`` is the commit of the last written piece of the stream."""
 
     def __init__(self, checkpoint: PostgresCheckpoint) -> None:
         self._checkpoint = checkpoint
@@ -215,7 +218,7 @@ class StreamRows(ChunkRows[PostgresTable, StreamMoment, _Row]):
     def deletes_at(
         self, table: PostgresTable, keys: Iterable[Key], lsn: int, change: int, *, time_ms: int
     ) -> list[SourceRow]:
-        """Return deletions that come after a change of the transaction that commits at an LSN."""
+        """Return deletes after a change of the transaction that commits at an LSN."""
         positions = self._positions(lsn, change)
         return [SourceRow(table.target, key, None, True, time_ms, next(positions)) for key in keys]
 

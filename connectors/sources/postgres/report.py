@@ -1,4 +1,4 @@
-"""How each table of a source stands, for whoever asks while it runs."""
+"""The state of each table of a source, for reports while it runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ __all__ = ["TableReport"]
 
 
 class TableReport:
-    """The tables of one life, their progress in ``checkpoint``, and those that can't be followed.
+    """The tables of one life, their progress in ``checkpoint``, and those that can't be
+    followed.
 
-    ``waits`` says what the server, and so every copy, waits for; empty where it waits for nothing.
+    ``waits`` says what the server, and so every copy, waits for; empty if there is
+    nothing.
     """
 
     def __init__(self, checkpoint: PostgresCheckpoint) -> None:
@@ -26,13 +28,13 @@ class TableReport:
 
     @property
     def unfit(self) -> Collection[UnfitPostgresTable]:
-        """Return the tables that can't be followed."""
+        """The tables that can't be followed."""
         return self._unfit.values()
 
     def note(
         self, tables: Mapping[str, PostgresTable], unfit: Mapping[str, UnfitPostgresTable]
     ) -> None:
-        """Take what a look has found."""
+        """Store the result of a look."""
         self._tables, self._unfit = dict(tables), dict(unfit)
 
     def states(self) -> list[TableState]:

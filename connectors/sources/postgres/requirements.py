@@ -1,4 +1,4 @@
-"""What a server and a role must have to be followed: all that is missing is said at once."""
+"""What a server and a role need to be followed. All missing requirements are reported at once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rowtide.connectors.sources.postgres.unfit import CatalogRow, grants
 __all__ = ["check"]
 
 LEAST_VERSION = 140_000
-"""Since then pgoutput passes on the messages that mark a place in the stream."""
+"""The first version whose pgoutput sends the messages that mark a place in the stream."""
 
 
 def check(server: PostgresServer) -> None:
-    """Raise SettingsRefused where no table can be followed, with all that is in the way.
+    """Raise SettingsRefused with all faults if no table can be followed.
 
-    What single tables lack is said too, so that one visit to the server is enough. Alone it does
-    not stop the others.
+    The text also has what single tables lack, so that one visit to the server is enough.
+    That alone is no fault.
     """
     if server.version < LEAST_VERSION:
         raise SettingsRefused(
@@ -44,7 +44,7 @@ def _faults(server: PostgresServer) -> list[str]:
     if standby:
         faults.append("It is a standby; the source must be the primary.")
     if encoding == "SQL_ASCII":
-        faults.append("The database's encoding is SQL_ASCII: its texts can't be told.")
+        faults.append("The database's encoding is SQL_ASCII: the encoding of its texts is unknown.")
     if not role:
         faults.append(
             f"The role {user} must have REPLICATION: ALTER ROLE {quoted_name(user)} REPLICATION; "
@@ -62,7 +62,7 @@ def _faults(server: PostgresServer) -> list[str]:
 
 
 def _grants(server: PostgresServer) -> list[str]:
-    """Return what the role lacks for single tables."""
+    """Return the statements that the role lacks for single tables."""
     settings = server.settings
     rows = wanted_rows(server)
     wanted = list(dict.fromkeys(grant for row in rows for grant in grants(row, settings.user)))
@@ -71,7 +71,7 @@ def _grants(server: PostgresServer) -> list[str]:
 
 
 def _owners(server: PostgresServer, others: Sequence[CatalogRow]) -> list[str]:
-    """Return what lets tables be published that the role does not own."""
+    """Return statements that allow tables of other owners to be published."""
     name = quoted_name(server.settings.publication)
     made = publication(server)
     if made is not None:

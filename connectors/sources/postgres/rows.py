@@ -1,10 +1,12 @@
-"""Rows of the stream as rows for rowtide: one decoder per table as the stream describes it.
+"""Rows of the stream as rows for rowtide: one decoder per table as the stream describes
+it.
 
-An insert becomes a put of the whole row. An update becomes a merge of what it says, so that rowtide
-keeps the former versions; where the old row came along (REPLICA IDENTITY FULL), of what differs.
-While a table is being copied an update is a put, which needs nothing below it. A change of the key
-is a delete and a put. A value that was not sent, because it is large and did not change, is left
-out of a merge; what lacks after a change of the key is named, to be asked for.
+An insert becomes a put of the whole row. An update becomes a merge of its columns, so
+that rowtide keeps the former versions. If the old row is sent too (REPLICA IDENTITY
+FULL), only changed columns are merged. While a table is being copied an update is a put,
+which does not need the former row. A change of the key is a delete and a put. A value
+that was not sent, because it is large and did not change, is left out of a merge. After a
+change of the key such columns are listed, so that they can be read.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ _OLD = (ord("K"), ord("O"))
 
 
 class KeyMissing(Exception):
-    """The server does not say which row a change is about."""
+    """The server does not send the key of a changed row."""
 
 
 class Decoded(NamedTuple):
-    """What a change says; ``missing`` are columns of the last row that were not sent."""
+    """The rows of a change. ``missing`` are columns of the last row that were not sent."""
 
     rows: Sequence[SourceRow]
     missing: tuple[str, ...] = ()
@@ -48,7 +50,7 @@ class Decoded(NamedTuple):
 def key_reader(
     table: PostgresTable, names: Sequence[str]
 ) -> Callable[[Sequence[bytes | None]], Key]:
-    """Return what makes a key of a row that has the columns ``names``. Raises Unavailable."""
+    """Return the function that makes a key of a row with columns ``names``. Raises Unavailable."""
     parts = []
     for column in table.key:
         if column.name not in names:
@@ -56,14 +58,14 @@ def key_reader(
         parts.append((column.name, names.index(column.name), key_reader_of(column.type_oid)))
 
     def key_of(row: Sequence[bytes | None]) -> Key:
-        # The server holds columns of such a key to NOT NULL.
+        # The server enforces NOT NULL for columns of such a key.
         return tuple([(name, part(row[place] or b"")) for name, place, part in parts])
 
     return key_of
 
 
 def cells_reader(table: PostgresTable) -> Callable[[Sequence[bytes | None]], Cells]:
-    """Return what makes cells of a row that has all columns of a table."""
+    """Return the function that makes cells of a row with all columns of a table."""
     key = {column.name for column in table.key}
     readers = [
         (place, column.name, reader_of(column.type_oid))
@@ -110,7 +112,8 @@ class PostgresRowDecoder:
     def decoded(
         self, kind: int, message: bytes, prefix: bytes, time_ms: int, *, whole: bool
     ) -> Decoded:
-        """Return what an I, U or D says. ``whole``: updates too are puts of the whole row.
+        """Return the rows of an I, U or D. ``whole``: updates too are puts of the whole
+        row.
 
         Raises KeyMissing.
         """

@@ -1,8 +1,8 @@
-"""Questions to a PostgreSQL server: where is its log, what is in it.
+"""Queries to a PostgreSQL server: where its log is, and what is in it.
 
-Everything blocks, and a ``PostgresServer`` is for one thread at a time; only ``interrupt`` may come
-from another. Its session writes values as ``rowtide.connectors.sources.postgres.values`` reads
-them.
+All calls block, and a ``PostgresServer`` is for one thread at a time. Only ``interrupt``
+may be called by another. Its session writes values as
+``rowtide.connectors.sources.postgres.values`` reads them.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ CHANGED = (
     psycopg2.errors.UndefinedTable,
     psycopg2.errors.InvalidSchemaName,
 )
-"""What a statement about a table fails with that is another by now, or is gone."""
+"""Errors of a statement about a table that was changed or dropped."""
 
 REFUSED = (psycopg2.ProgrammingError, psycopg2.InternalError, psycopg2.NotSupportedError)
-"""What a statement fails with that will fail again, because of what it is about."""
+"""Errors of a statement that would fail again, because of its objects."""
 
 UNPUBLISHABLE = (*REFUSED, psycopg2.DataError, psycopg2.errors.ObjectNotInPrerequisiteState)
-"""What ALTER PUBLICATION fails with where a publication and a table do not fit together."""
+"""Errors of ALTER PUBLICATION if a publication can't have a table."""
 
 UNREADABLE = psycopg2.DataError
-"""What a statement fails with that gives a text for a value that its type can't have."""
+"""Errors of a statement with a text that is no value of its type."""
 
 FORBIDDEN = psycopg2.errors.InsufficientPrivilege
-"""What a statement fails with that somebody else may run."""
+"""Error of a statement for which the role lacks a privilege."""
 
 IN_USE = psycopg2.errors.ObjectInUse
-"""What dropping a slot fails with that somebody reads."""
+"""Error of dropping a slot while a process reads it."""
 
 PLUGIN = "pgoutput"
 _MARK = "rowtide"
@@ -68,35 +68,36 @@ _MARK = "rowtide"
 _SESSION = (
     *("search_path=pg_catalog", "DateStyle=ISO", "IntervalStyle=iso_8601", "TimeZone=UTC"),
     *("bytea_output=hex", "extra_float_digits=1", "xmloption=content"),
-    # Marks are for readers of the log; no standby needs to have them.
+    # Marks are for readers of the log, so no standby needs to have them.
     *("synchronous_commit=local", "default_transaction_read_only=off"),
     *("statement_timeout=0", "lock_timeout=0", "idle_in_transaction_session_timeout=0"),
-    # Where a policy would hide rows, the server then refuses the query.
+    # The server then refuses a query in which a policy would hide rows.
     "row_security=off",
 )
 
 
 class ReplicationSlot(NamedTuple):
-    """A slot as the server has it. ``confirmed``: where its next reader begins at the earliest."""
+    """A slot of the server. Its next reader begins at ``confirmed`` at the earliest."""
 
     confirmed: int
     lost: bool
 
 
 class LogUnreadable(Unavailable):
-    """The server can't decode what a slot has: the publication was not there when it was written.
+    """The server can't decode a slot's log: it was written before the publication
+    existed.
 
-    Up to PostgreSQL 17 it fails then, each time.
+    Up to PostgreSQL 17 each attempt fails.
     """
 
 
 @contextmanager
 def decoding(settings: PostgresSourceSettings) -> Iterator[None]:
-    """Raise LogUnreadable where reading the stream fails for want of the publication."""
+    """Raise LogUnreadable if reading the stream fails because the publication is missing."""
     try:
         yield
     except psycopg2.DatabaseError as error:
-        # The library gives no code for what ends a stream.
+        # The library has no code for an error that ends a stream.
         if f'publication "{settings.publication}" does not exist' in str(error):
             raise LogUnreadable(f"The log of the slot can't be read: {_text(error)}") from error
         raise
@@ -104,7 +105,7 @@ def decoding(settings: PostgresSourceSettings) -> Iterator[None]:
 
 @contextmanager
 def translated(settings: PostgresSourceSettings) -> Iterator[None]:
-    """Raise what a failure of the server means for a source."""
+    """Map errors of the server to errors of a source."""
     where = f"PostgreSQL at {settings.host}:{settings.port}"
     try:
         yield
@@ -113,14 +114,14 @@ def translated(settings: PostgresSourceSettings) -> Iterator[None]:
     except (psycopg2.OperationalError, psycopg2.InterfaceError) as error:
         raise Unavailable(f"{where}: {_text(error)}") from error
     except psycopg2.DatabaseError as error:
-        # The stream's connection ends with a bare DatabaseError where the server is killed.
+        # If the server is killed, the stream ends with a plain DatabaseError.
         if error.pgcode is None:
             raise Unavailable(f"{where}: {_text(error)}") from error
         raise
 
 
 def connected(settings: PostgresSourceSettings, *, replication: bool = False) -> Any:
-    """Return a connection; each statement is a transaction of its own."""
+    """Return a connection. Each statement is a transaction of its own."""
     connection = psycopg2.connect(
         host=settings.host,
         port=settings.port,
@@ -148,23 +149,23 @@ class PostgresServer:
         self._connection = connected(settings)
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         self._connection.close()
 
     def interrupt(self) -> None:
-        """Let the statement fail that another thread waits for."""
+        """Cancel the statement that another thread waits for."""
         with suppress(psycopg2.Error):
             self._connection.cancel()
 
     @property
     def version(self) -> int:
-        """Return the server's version, as 180006."""
+        """The server's version, as 180006."""
         number: int = self._connection.server_version
         return number
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Let the questions within see the catalog as of one moment."""
+        """Run the queries of the block as of one moment."""
         self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
@@ -173,25 +174,25 @@ class PostgresServer:
                 self.run("ROLLBACK")
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
+        """Return the rows of a query."""
         with self._connection.cursor() as cursor:
             cursor.execute(query, tuple(arguments) or None)
             return list(cursor.fetchall())
 
     def run(self, statement: str) -> None:
-        """Run a statement that gives nothing."""
+        """Run a statement without a result."""
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 
     def copied(self, query: str, *, bytes_max: int | None = None) -> Lines:
-        """Return the lines of COPY's text form that a query gives; the first ones up to a size."""
+        """Return a query's lines in COPY's text form, the first ones up to a size."""
         lines = Lines(bytes_max)
         with self._connection.cursor() as cursor:
             cursor.copy_expert(f"COPY ({query}) TO STDOUT", lines)
         return lines
 
     def system(self) -> str:
-        """Return what names the server and its history: its own number and its timeline."""
+        """Return the server's identifier and its timeline."""
         connection = connected(self.settings, replication=True)
         try:
             with connection.cursor() as cursor:
@@ -207,33 +208,33 @@ class PostgresServer:
         return parsed_lsn(lsn)
 
     def flushed(self) -> tuple[int, int]:
-        """Return the server's time in ms, and the LSN up to which the log is durable by then."""
+        """Return the server's time in ms, and the LSN up to which the log is durable then."""
         [(time_ms, lsn)] = self.rows(_FLUSHED)
         return time_ms, parsed_lsn(lsn)
 
     def visible(self) -> Visible:
-        """Return what a transaction sees that begins now, or what the present one sees."""
+        """Return what a transaction that begins now sees, or what the current one sees."""
         [(text,)] = self.rows("SELECT pg_current_snapshot()")
         return Visible.parsed(text)
 
     def mark(self) -> int:
-        """Write a transaction that every reader of a slot gets; return an LSN that it is above."""
+        """Write a transaction for every reader of a slot. Return an LSN below it."""
         [(lsn,)] = self.rows("SELECT pg_logical_emit_message(true, %s, '')", (_MARK,))
         return parsed_lsn(lsn)
 
     def slot(self, name: str) -> ReplicationSlot | None:
-        """Return a slot; None where there is none. Raises SettingsRefused for another's."""
+        """Return a slot, None if there is none. Raises SettingsRefused if it is not ours."""
         found = self.rows(_SLOT, (name,))
         if not found:
             return None
         [(plugin, own, confirmed, restart, state)] = found
         if plugin != PLUGIN or not own:
-            raise SettingsRefused(f"The slot {name} is not of {PLUGIN} and of this database.")
+            raise SettingsRefused(f"The slot {name} is not one of {PLUGIN} in this database.")
         lost = state == "lost" or restart is None or confirmed is None
         return ReplicationSlot(0 if lost else parsed_lsn(confirmed), lost)
 
     def make_slot(self, name: str) -> None:
-        """Make a slot. It waits for the transactions that run now."""
+        """Create a slot. The server waits for the transactions that run now."""
         self.rows("SELECT pg_create_logical_replication_slot(%s, %s)", (name, PLUGIN))
 
     def drop_slot(self, name: str) -> None:
@@ -242,9 +243,10 @@ class PostgresServer:
 
 
 class Lines(list[bytes]):
-    """A file as COPY writes to it, line by line.
+    """A file to which COPY writes, line by line.
 
-    The one that goes beyond ``bytes_max`` is the last that is kept; ``cut`` if there were more.
+    The line that exceeds ``bytes_max`` is the last that is kept. ``cut``: there were
+    more.
     """
 
     def __init__(self, bytes_max: int | None = None) -> None:
@@ -254,7 +256,7 @@ class Lines(list[bytes]):
         self._bytes_max = bytes_max
 
     def write(self, line: bytes) -> None:
-        """Take a line."""
+        """Add a line."""
         if self._bytes_max is not None and self.size > self._bytes_max:
             self.cut = True
             return
@@ -263,13 +265,13 @@ class Lines(list[bytes]):
 
 
 def quoted(text: str) -> str:
-    """Return a text for a statement, whatever the session's settings are."""
+    """Return a text as a literal, valid with any settings of the session."""
     escaped = text.replace("\\", "\\\\").replace("'", "''")
     return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"
 
 
 def quoted_name(*parts: str) -> str:
-    """Return a name for a statement."""
+    """Return a name quoted for a statement."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 

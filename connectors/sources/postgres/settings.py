@@ -1,4 +1,4 @@
-"""The settings of a PostgreSQL source, as its file gives them."""
+"""The settings of a PostgreSQL source, from its file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PostgresSourceSettings", "parsed_settings"]
 
 PORT = 5432
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
-"""Whole requests to rowtide, four of them: a rest would take an append's time for itself."""
+"""Two full requests to rowtide. A partial request would take the time of a full append."""
 NAME_BYTES_MAX = 63
 TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
@@ -23,12 +23,12 @@ _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
 
 @dataclass(frozen=True, slots=True)
 class PostgresSourceSettings:
-    """Which database is followed, and which of its tables: ``tables`` but those of ``without``.
+    """The database to follow, and its tables: ``tables`` without those of ``without``.
 
-    ``keys`` are key columns by table, where they are not those of its primary key.
-    ``publication`` and ``slot`` are made where they are missing. A slot is for one reader: two
-    connectors with one slot take changes from one another. ``chunk_rows`` are read in one query of
-    a copy, fewer where rows are wide: few cost round trips.
+    ``keys`` has key columns by table, if they are not those of the primary key.
+    ``publication`` and ``slot`` are created if they are missing. A slot is for one
+    reader: two connectors on one slot take changes from each other. ``chunk_rows`` are
+    read in one query of a copy, fewer if rows are wide. A low number takes round trips.
     """
 
     host: str
@@ -46,13 +46,13 @@ class PostgresSourceSettings:
     tls: str = "prefer"
 
     def wants(self, full_name: str) -> bool:
-        """True if a table, as schema.table, is followed."""
+        """True if a table, given as schema.table, is followed."""
         return any(fnmatchcase(full_name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(full_name, pattern) for pattern in self.without
         )
 
     def target(self, schema: str, table: str) -> str:
-        """Return what a table is called in rowtide: as ``names`` say, else without its schema."""
+        """Return the name of a table in rowtide, by ``names`` or without its schema."""
         return self.names.get(f"{schema}.{table}", table)
 
 
@@ -95,7 +95,7 @@ def parsed_settings(fields: Fields, connector: str) -> PostgresSourceSettings:
 
 
 def _own_name(connector: str) -> str:
-    """Return a name that a slot may have, and no other connector's has."""
+    """Return a valid slot name that no other connector has."""
     plain = re.sub(r"[^a-z0-9_]", "_", connector)
     if plain != connector or len(plain) > 50:
         plain = f"{plain[:40]}_{zlib.crc32(connector.encode()):08x}"

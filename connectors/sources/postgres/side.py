@@ -1,4 +1,4 @@
-"""A table of PostgreSQL as ``verify`` compares rowtide's with it: read as it is copied."""
+"""A table of PostgreSQL for ``verify``, read like a copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PostgresSide"]
 
 
 class PostgresSide(ServerSide[PostgresServer, PostgresTable]):
-    """See ``SourceSide``. Making one connects, and blocks. Raises SettingsRefused."""
+    """See ``SourceSide``. The constructor connects and blocks. Raises SettingsRefused."""
 
     def __init__(self, settings: PostgresSourceSettings, target: str) -> None:
         super().__init__(
@@ -43,11 +43,11 @@ class PostgresSide(ServerSide[PostgresServer, PostgresTable]):
 
 
 def _tables(server: PostgresServer, *, target: str) -> dict[str, PostgresTable]:
-    """Return the tables that can be followed. Raises SettingsRefused where ``target`` can't be."""
+    """Return the tables that can be followed. Raises SettingsRefused if ``target`` can't be."""
     made = publication(server)
     found = read_tables(server, {}, generated=made is not None and made.generated)
     for fault in found.unfit.values():
-        # Which of two tables of one name is followed is not known here.
+        # It is not known here which of two tables of one name is followed.
         if fault.target == target:
             raise SettingsRefused(str(fault))
     return found.fit

@@ -1,7 +1,8 @@
-"""PostgreSQL as a source, by logical replication: tables first as they are, then as they change.
+"""PostgreSQL as a source by logical replication: it copies the tables, then follows their
+changes.
 
-DESIGN.md beside this file says why it is built so,
-docs/guides/connectors/postgres-source.md what it promises.
+DESIGN.md beside this file has the reasons for the design.
+docs/guides/connectors/postgres-source.md has the guarantees.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ __all__ = ["PostgresSource", "make_source"]
 logger = logging.getLogger(__name__)
 
 UNREADABLE_LOG = -1
-"""In place of the publication's number: the slot's log is older than the publication."""
+"""As the publication's number: the slot's log is older than the publication."""
 
 AHEAD_BYTES = 16 * 1024 * 1024
-"""Of the stream that may wait for rowtide."""
+"""Bytes of the stream that may wait for rowtide."""
 
 
 def make_source(fields: Fields, surroundings: ConnectorContext) -> PostgresSource:
-    """Return the source that settings describe. Raises SettingsRefused; nothing is reached yet."""
+    """Return the source that settings describe, without connecting. Raises SettingsRefused."""
     return PostgresSource(parsed_settings(fields, surroundings.connector))
 
 
 class _Sessions(NamedTuple):
-    """What is open at the server, each for one thread: for chunks, stream, lag, and all else."""
+    """Open sessions, each for one thread: for chunks, the stream, the lag, and all else."""
 
     chunks: PostgresServer
     stream: PostgresServer
@@ -89,7 +90,7 @@ class PostgresSource(ServerSource[PostgresServer]):
         return translated(self._settings)
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
-        """See ``Repeatable``: tables are copied again, and what is no more there is deleted."""
+        """See ``Repeatable``. Tables are copied again, and rows that are gone are deleted."""
         return PostgresCheckpoint.begun_again(checkpoint, tables, target=self._target)
 
     def target_of(self, table: str) -> str | None:
@@ -108,7 +109,7 @@ class PostgresSource(ServerSource[PostgresServer]):
         return slot_trace(self._settings), publication_trace(self._settings)
 
     async def erase(self) -> Sequence[str]:
-        """See ``LeavesTraces``: the slot goes, and the publication if the source made it."""
+        """See ``LeavesTraces``. Drops the slot, and the publication if the source made it."""
         with self.translated():
             return await asyncio.to_thread(erased, self._settings)
 
@@ -118,7 +119,7 @@ class PostgresSource(ServerSource[PostgresServer]):
             return await asyncio.to_thread(PostgresSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
-        """See ``Source.run``. Raises ``SettingsRefused`` where the server can't be followed."""
+        """See ``Source.run``. Raises ``SettingsRefused`` if the server can't be followed."""
         checkpoint = PostgresCheckpoint.parsed(await target.checkpoint())
         with self.translated():
             sessions = await asyncio.to_thread(self._opened)
@@ -164,20 +165,21 @@ class PostgresSource(ServerSource[PostgresServer]):
         shared: Shared,
         report: TableReport,
     ) -> Look:
-        """Bring publication, slot, tables and checkpoint up to the server as it is."""
+        """Adapt publication, slot, tables and checkpoint to the server."""
         server = sessions.server
         await asyncio.to_thread(check, server)
         found = await asyncio.to_thread(look, server, shared.owners, checkpoint.partitions)
         known: list[Followed] = [*found.tables.values(), *found.unfit.values()]
         warn_of_patterns(self._settings.tables, known)
-        # Before the slot is waited for: what has no room in the instance is known by then.
+        # Before waiting for the slot, to report early which tables the instance has no
+        # room for.
         await make_targets(target, found)
         report.note(found.tables, found.unfit)
         system = await asyncio.to_thread(server.system)
         missed = await asyncio.to_thread(_missed, server, checkpoint, system)
         unreadable = checkpoint.publication not in (0, found.publication.oid)
         if unreadable and not missed:
-            missed = f"the publication {self._settings.publication} was not there for a while"
+            missed = f"the publication {self._settings.publication} did not exist for a while"
         if missed:
             logger.warning("changes may be missing, all tables are copied again: %s", missed)
         if missed or checkpoint.lsn == 0:
@@ -192,7 +194,7 @@ class PostgresSource(ServerSource[PostgresServer]):
         for name, table in found.tables.items():
             progress = checkpoint.tables[name]
             if progress.begun and not await target.keys(table.target, None, limit=1):
-                progress.restart(sweep=False)  # Rowtide's table was removed, and made anew.
+                progress.restart(sweep=False)  # Rowtide's table was dropped and created again.
         await target.keep(checkpoint.encoded())
         return found
 
@@ -253,7 +255,7 @@ def _ended(sessions: _Sessions, pipe: Pipe[StreamPiece], stream: ReplicationStre
 
 
 def _missed(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str) -> str:
-    """Say why the stream can't go on where the checkpoint is; nothing where it can."""
+    """Return why the stream can't continue at the checkpoint, an empty text if it can."""
     if checkpoint.epoch and not checkpoint.system:
         return "the source of this name was of another kind"
     if checkpoint.lsn == 0:
@@ -267,11 +269,11 @@ def _missed(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str)
     if slot is None:
         return f"the slot {name} is gone"
     if slot.lost:
-        return f"the server has thrown away what the slot {name} had not read"
+        return f"the server has removed log that the slot {name} had not read"
     if slot.confirmed > checkpoint.lsn:
         return (
-            f"the slot {name} is at {lsn_text(slot.confirmed)}, where somebody else moved it, "
-            f"and the checkpoint at {lsn_text(checkpoint.lsn)}"
+            f"the slot {name} is at {lsn_text(slot.confirmed)}, where another program moved it, "
+            f"and the checkpoint is at {lsn_text(checkpoint.lsn)}"
         )
     if server.end() < checkpoint.lsn:
         return f"the log ends before the checkpoint, {lsn_text(checkpoint.lsn)}"
@@ -279,14 +281,15 @@ def _missed(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str)
 
 
 def _owners(settings: PostgresSourceSettings, checkpoint: PostgresCheckpoint) -> dict[str, str]:
-    """Return which table has a name of rowtide's, of those that were followed."""
+    """Return the followed table of each of rowtide's names."""
     return {settings.target(*name.split(".", 1)): name for name in checkpoint.tables}
 
 
 def _fresh_slot(server: PostgresServer, *, unreadable: bool) -> int:
-    """Return where a slot begins from which an epoch can be read; make it where it is missing.
+    """Return where a slot begins from which an epoch can be read. Create it if it is
+    missing.
 
-    ``unreadable``: the log of the slot that is there can't be read with the publication.
+    ``unreadable``: the existing slot's log can't be read with the publication.
     """
     name = server.settings.slot
     slot = server.slot(name)
@@ -297,5 +300,5 @@ def _fresh_slot(server: PostgresServer, *, unreadable: bool) -> int:
         server.make_slot(name)
         slot = server.slot(name)
     if slot is None:
-        raise Unavailable(f"The slot {name} went away as soon as it was made.")
+        raise Unavailable(f"The slot {name} was dropped just after it was created.")
     return slot.confirmed

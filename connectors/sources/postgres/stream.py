@@ -1,10 +1,10 @@
 """The stream of a slot, read in a thread: messages become pieces of transactions.
 
-The server is told of an LSN only once everything up to it is durable in rowtide, and of no LSN that
-the checkpoint does not name. The library would tell more by itself: of every end of the log that an
-idle server mentions, once the last message has been confirmed. So a message's own LSN is never
-confirmed, only what lies before it; the slot says by that where rowtide is, and a slot that says
-more was moved by somebody else.
+An LSN is confirmed to the server only once everything up to it is durable in rowtide and
+the checkpoint names it. The library would confirm more: once the last message is
+confirmed, it confirms every end of the log that an idle server sends. So a message's own
+LSN is never confirmed, only what is before it. The slot then shows where rowtide is, and
+a slot that shows more was moved by another program.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = [
 PIECE_ROWS, PIECE_BYTES = 500, 1024 * 1024
 LIST_MESSAGES = 1000
 ROW_BYTES = 200
-"""What a row, and a piece, weighs beside its values."""
+"""Weight of a row, and of a piece, beside its values, in bytes."""
 FEEDBACK_S = 1.0
 
 
 class Altered(NamedTuple):
-    """A table is not as it was known, or was not known."""
+    """A table has changed, or is new."""
 
     table: PostgresTable
 
 
 class Lost(NamedTuple):
-    """Changes of a table are left out from here on: it is to be looked at, and copied again."""
+    """Changes of a table are missing from here on. It must be read and copied again."""
 
     full_name: str
 
 
 class Joined(NamedTuple):
-    """A table has a partition with changes, which the stream has not described before."""
+    """A table has a partition with changes that the stream has not described before."""
 
     full_name: str
     partition: int
@@ -85,9 +85,10 @@ Event = Altered | Lost | Joined | Emptied | Incomplete
 
 
 class StreamPiece(NamedTuple):
-    """A part of a transaction: rows, then an event. ``end`` is 0 where the transaction goes on.
+    """A part of a transaction: rows, then an event. ``end`` is 0 if the transaction
+    continues.
 
-    ``time_ms`` is when it was committed, ``size`` how many bytes the rows' messages had.
+    ``time_ms`` is its commit time, ``size`` the size of the rows' messages in bytes.
     """
 
     first: bool
@@ -101,16 +102,16 @@ class StreamPiece(NamedTuple):
 
 
 def weight(pieces: list[StreamPiece]) -> int:
-    """Return about how many bytes pieces are."""
+    """Return the approximate size of pieces in bytes."""
     return sum([piece.size + (len(piece.rows) + 1) * ROW_BYTES for piece in pieces])
 
 
 @dataclass(slots=True)
 class Shared:
-    """What the stream's thread and the follower both know of tables.
+    """What the stream's thread and the follower share about tables.
 
-    Updates of the tables ``copied`` are merges. ``owners`` has the full name of the table that is
-    followed under a name of rowtide's.
+    Updates of the tables ``copied`` are merges. ``owners`` has the full name of the table
+    that is followed under each name of rowtide's.
     """
 
     copied: set[str]
@@ -140,20 +141,20 @@ class ReplicationStream:
         self._generated = generated
         self._decoders: dict[int, PostgresRowDecoder] = {}
         self._set_aside: dict[int, Relation] = {}
-        """Descriptions of tables that can't be followed, until the follower finds that they can."""
+        """Descriptions of unfit tables, until the follower finds that they are fit."""
         self._root: PostgresTable | None = None
-        """The partitioned table whose description came just before."""
+        """The partitioned table that was described just before."""
         self._closed = False
         self._woken, self._waker = socket.socketpair()
         self._connection: Any = None
         self._cursor: Any = None
         self._told_s = 0.0
         self.passed = 0
-        """The LSN up to which the server has sent everything, which is in the pipe."""
+        """The LSN up to which everything that the server sent is in the pipe."""
         self._pieces: list[StreamPiece] = []
         self._rows: list[SourceRow] = []
         self._bytes = 0
-        """Of the messages of ``_rows``."""
+        """Bytes of the messages of ``_rows``."""
         self._listed = 0
         """Bytes of ``_pieces``."""
         self._begin = Begin(0, 0, 0)
@@ -161,7 +162,7 @@ class ReplicationStream:
         self._change = 0
 
     def open(self) -> None:
-        """Begin to read; blocks. Raises psycopg2's errors."""
+        """Start reading. Blocks. Raises psycopg2's errors."""
         settings = self._server.settings
         self._connection = connected(settings, replication=True)
         self._cursor = self._connection.cursor()
@@ -175,16 +176,16 @@ class ReplicationStream:
         )
 
     def confirm(self, lsn: int) -> None:
-        """Let the server know, soon, that all before an LSN is durable; from any thread."""
+        """Confirm to the server, soon, that all before an LSN is durable. For any thread."""
         self._lsn = lsn
 
     def close(self) -> None:
-        """Let ``run`` end; from any thread."""
+        """Make ``run`` end. For any thread."""
         self._closed = True
         self._waker.send(b".")
 
     def release(self) -> None:
-        """Let go of what is open; after ``run``."""
+        """Close everything, after ``run``."""
         if self._connection is not None:
             self._connection.close()
         self._woken.close()
@@ -192,7 +193,7 @@ class ReplicationStream:
 
     def run(self) -> None:
         """Read until ``close``. Raises ``LogUnreadable``."""
-        # The last reply fails, too, with the reason for which the stream has ended.
+        # The last reply also fails with the reason for which the stream ended.
         with decoding(self._server.settings):
             try:
                 self._read_on()
@@ -290,7 +291,7 @@ class ReplicationStream:
         self._first, self._rows, self._bytes = False, [], 0
 
     def _described(self, relation: Relation) -> None:
-        """Take a description. That of a partition comes just behind its table's."""
+        """Take a description. A partition is described just after its table."""
         root, self._root = self._root, None
         if root is not None and relation.oid not in self._tables:
             if relation.identity != root.identity:
@@ -305,15 +306,15 @@ class ReplicationStream:
             self._root = table
 
     def _learn(self, relation: Relation) -> None:
-        """Take a table's description, which stands before its changes where it is another."""
+        """Take a table's description. If it changed, it comes before the table's changes."""
         self._decoders.pop(relation.oid, None)
         self._set_aside.pop(relation.oid, None)
         full_name = f"{relation.schema}.{relation.name}"
         settings = self._server.settings
         known = self._tables.get(relation.oid)
         if known is not None and known.full_name != full_name:
-            # The table of the other name lacks the changes that are made under this one, and may
-            # get its name back before anybody looks at it.
+            # The table of the other name misses the changes made under this name, and may
+            # get its name back before the next look.
             del self._tables[relation.oid]
             self._lose(known.full_name, known.target, None)
         if not settings.wants(full_name):
@@ -322,7 +323,7 @@ class ReplicationStream:
         if table is None or not _describes(relation, table):
             found = read_table(self._server, relation.oid, generated=self._generated)
             if found is None:
-                return  # It is gone by now, and what happened to it before with it.
+                return  # The table was dropped meanwhile, so its earlier changes do not matter.
             if isinstance(found, UnfitPostgresTable):
                 self._lose(full_name, found.target, relation)
                 return
@@ -337,13 +338,13 @@ class ReplicationStream:
         if owner != full_name:
             self._lose(full_name, table.target, relation)
         elif relation.identity == NOTHING or not _has_key(relation, table):
-            # Another description comes before changes that can be followed.
+            # Before changes that can be followed, another description arrives.
             self._lose(full_name, table.target, None)
         else:
             self._decoders[relation.oid] = PostgresRowDecoder(table, relation)
 
     def _lose(self, full_name: str, target: str, relation: Relation | None) -> None:
-        """Leave out a table's changes; what is described stays so once it can be followed."""
+        """Leave out a table's changes. Keep its description until it can be followed."""
         if relation is not None:
             self._set_aside[relation.oid] = relation
         if self._shared.owners.get(target) == full_name:

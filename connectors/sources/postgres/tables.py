@@ -38,13 +38,14 @@ __all__ = [
 ]
 
 STRICT_VERSION = 180_000
-"""Since then an update fails whose replica identity has a column that is not published."""
+"""From this version on an update fails if its replica identity has an unpublished column."""
 
 
 class PostgresColumn(NamedTuple):
-    """A column. ``number`` is never given again; ``type_oid`` is a domain's own type.
+    """A column. ``number`` is never used again. ``type_oid`` is the base type of a
+    domain.
 
-    ``filled``: rows that are older than the column may have a value there.
+    ``filled``: rows older than the column may have a value in it.
     """
 
     number: int
@@ -55,17 +56,17 @@ class PostgresColumn(NamedTuple):
 
     @property
     def identity(self) -> list[str]:
-        """Return what rests on: while it stays, and the table's file, so do the values."""
+        """The column's identity. While it and the table's file stay the same, so do the values."""
         return [str(self.number), self.name, self.type]
 
 
 class PostgresTable(NamedTuple):
-    """A table that is followed. ``key`` are the columns that the server names its rows by.
+    """A followed table. ``key`` has the columns by which the server identifies its rows.
 
-    ``target`` is its name in rowtide. ``file`` is another one once the table was rewritten.
-    ``estimate`` is how many rows the server believes there are, -1 where it does not know.
-    ``within`` are the full names of the partitioned tables that it is a part of. ``parts`` has the
-    states of its partitions by their numbers; None where the table is not partitioned.
+    ``target`` is its name in rowtide. ``file`` changes if the table is rewritten.
+    ``estimate`` is the server's estimate of its rows, -1 if unknown. ``within`` has the
+    full names of the partitioned tables that it is a part of. ``parts`` has the states of
+    its partitions by number, None if the table is not partitioned.
     """
 
     oid: int
@@ -87,18 +88,18 @@ class PostgresTable(NamedTuple):
 
     @property
     def key_names(self) -> Sequence[str]:
-        """Return the columns of the key, in rowtide's order."""
+        """The columns of the key in rowtide's order."""
         return [column.name for column in self.key]
 
     @property
     def shape(self) -> TableShape:
-        """Return the table as rowtide has it."""
+        """The table as rowtide has it."""
         parts = [KeyColumn(column.name, key_type(column.type_oid)) for column in self.key]
         return TableShape(self.target, tuple(parts))
 
 
 class PostgresTables(NamedTuple):
-    """The tables that are wanted, by full name: those that can be followed, and the others."""
+    """The wanted tables, by full name: those that can be followed, and the others."""
 
     fit: dict[str, PostgresTable]
     unfit: dict[str, UnfitPostgresTable]
@@ -107,11 +108,11 @@ class PostgresTables(NamedTuple):
 def read_tables(
     server: PostgresServer, owners: MutableMapping[str, str], *, generated: bool
 ) -> PostgresTables:
-    """Return the tables that are wanted.
+    """Return the wanted tables.
 
-    ``owners`` has the full name of the table that is followed under a name of rowtide's. It is
-    brought up to date: a table that has its name keeps it. ``generated``: the server streams
-    stored generated columns.
+    ``owners`` has the full name of the table that is followed under each name of
+    rowtide's. It is updated: a table that has its name keeps it. ``generated``: the
+    server streams stored generated columns.
     """
     with server.one_moment():
         rows = wanted_rows(server)
@@ -132,7 +133,7 @@ def read_tables(
 
 
 def wanted_rows(server: PostgresServer) -> list[CatalogRow]:
-    """Return the tables that are wanted; a partition is a part of a wanted partitioned table."""
+    """Return the wanted tables. A partition belongs to a wanted partitioned table."""
     wants = server.settings.wants
     rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
     return [row for row in rows if wants(row.full_name) and not any(map(wants, row.within))]
@@ -141,7 +142,7 @@ def wanted_rows(server: PostgresServer) -> list[CatalogRow]:
 def read_table(
     server: PostgresServer, oid: int, *, generated: bool
 ) -> PostgresTable | UnfitPostgresTable | None:
-    """Return a table as it is now; None where it is gone or not wanted."""
+    """Return a table as it is now, None if it was dropped or is not wanted."""
     with server.one_moment():
         rows = [row for row in wanted_rows(server) if row.oid == oid]
         found = _tables(server, rows, generated=generated)
@@ -151,7 +152,7 @@ def read_table(
 
 
 class _Columns(NamedTuple):
-    """The columns of one table; ``names`` says of each whether the server streams it."""
+    """The columns of one table. ``names`` has whether the server streams each."""
 
     streamed: list[PostgresColumn]
     names: dict[str, bool]
@@ -282,7 +283,8 @@ SELECT attrelid::int8, attgenerated::text, attnum, attname, format_type(atttypid
  WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped
  ORDER BY attrelid, attnum
 """
-# Two rows may have one key of a deferred index for a while: the second would be taken for both.
+# With a deferred index two rows may have one key for a while, and the second would
+# replace both.
 _INDEXES = """
 SELECT i.indrelid::int8, c.relname, i.indisprimary, i.indisreplident,
        array_agg(a.attname::text ORDER BY k.place), bool_and(a.attnotnull)

@@ -1,6 +1,7 @@
-"""What a source makes at its server and leaves there: a slot, which keeps the log, a publication.
+"""What a source creates at its server and leaves there: a slot, which retains the log,
+and a publication.
 
-Everything blocks.
+All calls block.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 __all__ = ["erased", "publication_trace", "slot_trace"]
 
 READ_S_MAX = 10.0
-"""For so long the server may take to notice that nobody reads a slot any more."""
+"""How long the server may take to notice that no process reads a slot any more."""
 LOOK_S = 0.2
 ANSWER_MS_MAX = 10_000
 
 
 def slot_trace(settings: PostgresSourceSettings) -> str:
-    """Tell of the slot."""
+    """Return a description of the slot, for people."""
     return (
         f"the slot {settings.slot} in {_where(settings)}, for which the server keeps its log until "
         f"SELECT pg_drop_replication_slot({quoted(settings.slot)})"
@@ -30,16 +31,16 @@ def slot_trace(settings: PostgresSourceSettings) -> str:
 
 
 def publication_trace(settings: PostgresSourceSettings) -> str:
-    """Tell of the publication."""
+    """Return a description of the publication, for people."""
     name = settings.publication
     return (
-        f"the publication {name} in {_where(settings)}; if nobody else reads it, "
+        f"the publication {name} in {_where(settings)}; if no other program uses it, "
         f"DROP PUBLICATION {quoted_name(name)}"
     )
 
 
 def erased(settings: PostgresSourceSettings) -> Sequence[str]:
-    """Drop the slot, and the publication if it was made for it; return what is left."""
+    """Drop the slot, and the publication if it was made for it. Return what is left."""
     server = PostgresServer(settings)
     try:
         server.run(f"SET statement_timeout = {ANSWER_MS_MAX}")
@@ -54,7 +55,7 @@ def erased(settings: PostgresSourceSettings) -> Sequence[str]:
 
 
 def _slot_dropped(server: PostgresServer) -> bool:
-    """Drop the slot, if there is one; return False where it is another's, or somebody reads it."""
+    """Drop the slot if there is one. False if it is not ours or is being read."""
     name, until_s = server.settings.slot, time.monotonic() + READ_S_MAX
     while True:
         try:

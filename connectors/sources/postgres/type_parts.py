@@ -1,8 +1,9 @@
-"""Types whose values the server writes otherwise once somebody alters the type.
+"""Types whose values are written differently after an ALTER TYPE.
 
-``ALTER TYPE .. RENAME VALUE`` and attributes that a composite type gains or loses change what is
-read of every old row, without a word in the stream. So the labels and attributes are noted for each
-table, also those within domains, arrays, ranges and composite types.
+``ALTER TYPE .. RENAME VALUE``, and attributes that a composite type gains or loses,
+change how old rows are read, and the stream does not show it. So the labels and
+attributes are recorded for each table, also those within domains, arrays, ranges and
+composite types.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["TypeParts", "noted", "read_type_parts", "same_values"]
 
 
 class TypeParts(NamedTuple):
-    """An enum with its labels, or a composite type with its attributes, by their numbers."""
+    """An enum with its labels, or a composite type with its attributes, by number."""
 
     oid: int
     is_enum: bool
@@ -25,14 +26,14 @@ class TypeParts(NamedTuple):
     texts: Sequence[str]
 
     def digest(self, last: int | None) -> int:
-        """Return what another label or attribute changes; of an enum's labels up to ``last``."""
+        """Return a digest of the parts; of an enum's labels only up to ``last``."""
         parts = zip(self.numbers, self.texts, strict=True)
         kept = [part for part in parts if last is None or part[0] <= last]
         return zlib.crc32(repr(kept).encode())
 
 
 def read_type_parts(server: PostgresServer, oids: Sequence[int]) -> dict[int, list[TypeParts]]:
-    """Return the types that columns of some tables use, by the table."""
+    """Return the types that columns of some tables use, by table."""
     found: dict[int, list[TypeParts]] = {}
     for table, *parts in server.rows(_PARTS, (list(oids),)):
         found.setdefault(table, []).append(TypeParts(*parts))
@@ -40,9 +41,9 @@ def read_type_parts(server: PostgresServer, oids: Sequence[int]) -> dict[int, li
 
 
 def noted(types: Sequence[TypeParts]) -> dict[str, list[int]]:
-    """Return what a checkpoint keeps of types.
+    """Return what a checkpoint stores of types.
 
-    A label that is added changes no row that is there. So an enum is kept with its last label.
+    An added label changes no existing row. So an enum is stored with its last label.
     """
     return {
         str(known.oid): [last, known.digest(last)]
@@ -53,7 +54,7 @@ def noted(types: Sequence[TypeParts]) -> dict[str, list[int]]:
 
 
 def same_values(kept: Mapping[str, Sequence[int]], types: Sequence[TypeParts]) -> bool:
-    """True if values of types are written as they were when ``noted`` returned ``kept``."""
+    """True if values are still written as they were when ``noted`` returned ``kept``."""
     for known in types:
         former = kept.get(str(known.oid))
         if former is not None:

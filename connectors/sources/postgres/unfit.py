@@ -1,6 +1,6 @@
 """Why one table of PostgreSQL can't be followed, and what an operator can do about it.
 
-Such a table stops no other one: it is reported as failed, and looked at again.
+Such a table stops no other one. It is reported as failed and checked again later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 KEY_COLUMNS_MAX = 4
-"""A table of rowtide has no more."""
+"""The limit of a table of rowtide."""
 
 FULL, NOTHING, BY_INDEX = "f", "n", "i"
 LEAVE_OUT = "leave the table out with 'except'"
@@ -46,11 +46,11 @@ class UnfitPostgresTable(NamedTuple):
 class CatalogRow(NamedTuple):
     """A table as the catalog has it.
 
-    ``kind`` is ``r``, ``p`` for a partitioned table, ``u`` for an unlogged one. ``policy`` is
-    empty unless row level security hides rows from the role: ``forced`` where the role owns the
-    table. ``usable`` is about its schema. ``estimate`` is how many rows the server believes there
-    are, -1 where it does not know. ``within`` are the full names of the partitioned tables that it
-    is a part of.
+    ``kind`` is ``r``, ``p`` for a partitioned table, ``u`` for an unlogged one.
+    ``policy`` is empty unless row level security hides rows from the role; it is
+    ``forced`` if the role owns the table. ``usable`` is about its schema. ``estimate`` is
+    the server's estimate of its rows, -1 if unknown. ``within`` has the full names of the
+    partitioned tables that it is a part of.
     """
 
     oid: int
@@ -76,7 +76,7 @@ class CatalogRow(NamedTuple):
 
 
 class PostgresIndex(NamedTuple):
-    """A unique index whose rows are checked at once, over plain columns."""
+    """A unique index that is checked at once, over plain columns."""
 
     name: str
     primary: bool
@@ -90,7 +90,7 @@ Fault = tuple[str, str]
 
 
 def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
-    """Return why the rows of a table can't be read or streamed; None where they can."""
+    """Return why the rows of a table can't be read or streamed, None if they can."""
     role = quoted_name(user)
     if row.kind == "u":
         return "It is unlogged.", f"Run ALTER TABLE {row.quoted} SET LOGGED, or {LEAVE_OUT}."
@@ -116,7 +116,7 @@ def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
 
 
 def grants(row: CatalogRow, user: str) -> list[str]:
-    """Return the statements that let a role read a table; none where it can."""
+    """Return the statements that let a role read a table, empty if it can."""
     role = quoted_name(user)
     found = []
     if not row.usable:
@@ -129,7 +129,7 @@ def grants(row: CatalogRow, user: str) -> list[str]:
 def key_of(
     row: CatalogRow, indexes: Sequence[PostgresIndex], wanted: Sequence[str] | None
 ) -> tuple[Sequence[str], Fault | None]:
-    """Return the key's columns, and why rows can't have this key; None where they can.
+    """Return the key's columns, and why rows can't have this key, None if they can.
 
     ``wanted`` are the columns that the settings name.
     """
@@ -175,11 +175,11 @@ def unfit_columns(
     identity: Sequence[str],
     strict: bool,
 ) -> Fault | None:
-    """Return why the columns can't be streamed; None where they can.
+    """Return why the columns can't be streamed, None if they can.
 
-    ``columns`` says of each whether the server streams it. ``identity`` are the columns of the
-    replica identity. ``strict``: the server refuses the application's own updates of a published
-    table whose identity has a column that is not streamed.
+    ``columns`` has whether the server streams each. ``identity`` are the columns of the
+    replica identity. ``strict``: the server refuses the application's own updates of a
+    published table whose identity has a column that is not streamed.
     """
     for name in columns:
         try:
@@ -209,7 +209,7 @@ def unfit_columns(
 
 
 def unfit_target(row: CatalogRow, target: str, owner: str) -> Fault | None:
-    """Return why a table can't have its name in rowtide; ``owner`` is the table that has it."""
+    """Return why a table can't have its name in rowtide. ``owner`` is the table that has it."""
     if not table_name_fits(target, Limits()):
         return (
             f"Rowtide has no table with the name {target!r}: a name has 1 to 255 of a-z, A-Z, 0-9 "

@@ -1,16 +1,17 @@
-"""What values of PostgreSQL become in rowtide. From a copy as from the stream they come as texts.
+"""Values of PostgreSQL in rowtide. In a copy and in the stream they are texts.
 
     smallint .. bigint, oid     integer
     boolean                     boolean
-    real, double precision      double; a real is exactly the value that the server keeps. NaN,
-                                Infinity and -Infinity are strings: no double of rowtide is one
+    real, double precision      double; a real is exactly the value that the server stores. NaN,
+                                Infinity and -Infinity are strings, because rowtide's doubles lack
+                                them
     bytea                       binary
     all else                    string, as the server writes it: numeric with its digits, dates and
                                 times in ISO form, timestamptz in UTC, intervals in ISO 8601, json
                                 as it was written, arrays, ranges and records in braces
 
-A domain is what it is made of. NULL is no column at all. In a key: integers and booleans are
-INTEGER, binaries BINARY, all else STRING.
+A domain is its base type. NULL is no column. In a key, integers and booleans are INTEGER,
+binaries BINARY, and all else STRING.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _REAL = 700
 _DOUBLE = 701
 
 _NOT_FINITE = {text: text.decode() for text in (b"NaN", b"Infinity", b"-Infinity")}
-"""Values that a table refuses as a DOUBLE: they are kept as the text that the server writes."""
+"""Values that a table refuses as a DOUBLE. They are stored as the server's text."""
 
 _FLOAT = Struct("<f")
 _ESCAPED = re.compile(rb"\\(.)", re.S)
@@ -43,7 +44,7 @@ Reader = Callable[[bytes], Scalar]
 
 
 def reader_of(type_oid: int) -> Reader:
-    """Return what makes a text of a type, no domain, ours."""
+    """Return the conversion of a text of a type (no domain) to rowtide's value."""
     if type_oid in _INTEGERS:
         return int
     if type_oid == _BOOLEAN:
@@ -56,21 +57,21 @@ def reader_of(type_oid: int) -> Reader:
 
 
 def key_reader_of(type_oid: int) -> Reader:
-    """Return what makes a text of a type a part of a key."""
+    """Return the conversion of a text of a type to a part of a key."""
     if type_oid == _BOOLEAN:
         return _zero_or_one
     return bytes.decode if type_oid in (_REAL, _DOUBLE) else reader_of(type_oid)
 
 
 def key_type(type_oid: int) -> int:
-    """Return the type that a column of a key has in rowtide."""
+    """Return the type of a key column in rowtide."""
     if type_oid in _INTEGERS or type_oid == _BOOLEAN:
         return INTEGER
     return BINARY if type_oid == _BYTEA else STRING
 
 
 def key_text(value: Scalar) -> str:
-    """Return a part of a key in rowtide as a text that the server reads as that value."""
+    """Return a part of a key as a text that the server reads as that value."""
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -98,7 +99,7 @@ def _double(text: bytes) -> Scalar:
 
 
 def _real(text: bytes) -> Scalar:
-    # The text is the shortest that tells this value from others of its 32 bits.
+    # The text is the shortest that identifies this 32-bit value.
     value: float = _FLOAT.unpack(_FLOAT.pack(float(text)))[0]
     return _NOT_FINITE.get(text) or value
 

@@ -1,7 +1,7 @@
-"""What a copy waits for: the oldest transaction that the server still runs.
+"""The transaction that a copy waits for: the oldest one that the server still runs.
 
-A slot that is made, and the first chunk of a copy, wait until every transaction has ended that ran
-before. Its statement is not shown: it may have secrets.
+The creation of a slot, and the first chunk of a copy, wait until every earlier
+transaction has ended. The statement is not shown, because it may have secrets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["Waiting"]
 logger = logging.getLogger(__name__)
 
 ASK_S = 1.0
-"""Between two questions; a shorter wait is not worth a word."""
+"""Pause between two queries. A shorter wait is not reported."""
 
 T = TypeVar("T")
 
 
 class Waiting:
-    """Says in ``report``, and once in the log, which transaction is waited for."""
+    """Reports the transaction in ``report``, and once in the log."""
 
     def __init__(self, server: PostgresServer, report: TableReport) -> None:
         self._server = server
@@ -35,7 +35,7 @@ class Waiting:
         self._logged = ""
 
     async def during(self, blocking: Callable[[], T]) -> T:
-        """Return what a call gives that waits at the server, in another session."""
+        """Run a blocking call that waits at the server in another session. Return its result."""
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(self._watch(), name="postgres waiting")
             try:
@@ -50,7 +50,7 @@ class Waiting:
             await asyncio.sleep(ASK_S)
 
     async def note(self) -> None:
-        """Ask what is waited for, if that goes on for a while."""
+        """Find what the copy waits for, if the wait has lasted a while."""
         now_s = time.monotonic()
         if self._since_s is None:
             self._since_s = now_s
@@ -63,12 +63,12 @@ class Waiting:
                 logger.warning("the copy of tables waits for %s, %s", who, how_long)
 
     def over(self) -> None:
-        """Nothing is waited for any more."""
+        """Record that the copy no longer waits."""
         self._since_s, self._report.waits = None, ""
 
 
 def _oldest(server: PostgresServer) -> tuple[str, str]:
-    """Return whose the oldest transaction is, and for how long; empty where there is none."""
+    """Return the oldest transaction and its age as texts, empty if there is none."""
     found = server.rows(_OLDEST)
     if not found:
         return "", ""

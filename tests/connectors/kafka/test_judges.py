@@ -18,7 +18,7 @@ import pytest
 from demo.servers.apicurio import Apicurio
 from demo.servers.connect import Connect
 from demo.servers.mariadb import HOST, QUICK, MariaDB, NotToBeHad, find_programs
-from demo.servers.server import Answered, fetched
+from demo.servers.server import Answered, fetch
 from rowtide.connectors.rows import SinkBatch, SinkRow
 from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.records.change import ROW, UPDATE
@@ -227,4 +227,4 @@ def _told(url: str, method: str, path: str, body: object = None) -> Any:
     text = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     request = urllib.request.Request(url + path, text, headers, method=method)
-    return json.loads(fetched(request))
+    return json.loads(fetch(request))

@@ -33,11 +33,11 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/guides/connectors/mysql-sourc
         ({"host": "x", "user": "x", "tables": ["a.*"], "chunk_rows": 0}, "chunk_rows must be"),
         (
             {"host": "x", "user": "x", "tables": ["a.*"], "names": {"b.t": "t"}},
-            "source.names has 'b.t', and no such table is followed",
+            "source.names has 'b.t', but the source follows no such table",
         ),
         (
             {"host": "x", "user": "x", "tables": ["a.*"], "keys": {"t": ["x"]}},
-            "source.keys has 't', and no such table is followed",
+            "source.keys has 't', but the source follows no such table",
         ),
         (
             {"host": "x", "user": "x", "tables": ["a.*"], "names": {"a.t": "a.t"}},
@@ -199,5 +199,5 @@ async def test_a_pattern_that_no_table_fits_is_warned_of(
     async with following(mariadb, target, tables=["shop.orders", "shop.oders"]) as running:
         await running.settle()
     assert [text for text in caplog.messages if "no table" in text] == [
-        "no table at the source fits shop.oders"
+        "no table at the source matches shop.oders"
     ]

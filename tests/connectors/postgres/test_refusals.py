@@ -49,11 +49,11 @@ def test_connectors_have_slots_of_their_own() -> None:
         ({"tables": ["orders"]}, "as schema.table"),
         ({"slot": "Mine"}, "slot must have"),
         ({"tls": "maybe"}, "must be one of"),
-        ({"names": {"other.c": "c"}}, "names has 'other.c', and no such table is followed"),
+        ({"names": {"other.c": "c"}}, "names has 'other.c', but the source follows no such table"),
         ({"names": {"public.c": "1"}}, "names.public.c must be 1 to 255 letters"),
-        ({"keys": {"other.c": ["a"]}}, "keys has 'other.c', and no such table is followed"),
+        ({"keys": {"other.c": ["a"]}}, "keys has 'other.c', but the source follows no such table"),
         ({"except": ["orders"]}, "except must name tables as schema.table"),
-        ({"except": ["public.c"], "names": {"public.c": "d"}}, "no such table is followed"),
+        ({"except": ["public.c"], "names": {"public.c": "d"}}, "follows no such table"),
         ({"chunk_rows": 0}, r"in \[1, 100000\]"),
     ],
 )
@@ -77,7 +77,7 @@ SERVERS: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "another's slot": (
         ["SELECT pg_create_logical_replication_slot('rowtide_shop', 'test_decoding')"],
-        "is not of pgoutput",
+        "is not one of pgoutput",
     ),
 }
 
@@ -189,5 +189,5 @@ async def test_a_pattern_that_no_table_fits_is_warned_of(
     async with following(postgres, target, tables=["shop.orders", "shop.oders"]) as running:
         await running.settle()
     assert [text for text in caplog.messages if "no table" in text] == [
-        "no table at the source fits shop.oders"
+        "no table at the source matches shop.oders"
     ]

@@ -170,7 +170,7 @@ def test_a_sink_that_is_away_is_waited_for(scene: Scene) -> None:
     assert "the file is away" in told["processes"][0]["last_error"]
     sink.mend()
     scene.until(lambda: sink.rows == {"first": {"v": 1}})
-    scene.until(lambda: "the sink is away" in scene.connector("logs", sink.name))
+    scene.until(lambda: "the sink is unavailable" in scene.connector("logs", sink.name))
 
 
 def test_one_that_fails_is_begun_again_and_others_do_not_notice(scene: Scene) -> None:

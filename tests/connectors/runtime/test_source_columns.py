@@ -116,8 +116,8 @@ def test_what_a_file_may_not_say_of_columns(text: str) -> None:
     ("columns", "why"),
     [
         ({"without": {"shop.a": ["x"], "shop.b": ["y"]}}, None),
-        ({"without": {"a": ["x"]}}, "'a', and no such table is followed"),
-        ({"without": {"crm.a": ["x"]}}, "'crm.a', and no such table is followed"),
+        ({"without": {"a": ["x"]}}, "'a', but the source follows no such table"),
+        ({"without": {"crm.a": ["x"]}}, "'crm.a', but the source follows no such table"),
         ({"mask": {"shop.a": {"x": "hash"}}, "secret": "${LONG}"}, None),
         ({"mask": {"shop.a": {"x": "hash"}}, "secret": "${SHORT}"}, "16 bytes or more"),
     ],

@@ -272,7 +272,7 @@ async def test_what_is_asked_of_a_life_that_ends_is_refused(world: MemoryWorld) 
 
 
 async def _refused(asked: Any) -> None:
-    with pytest.raises(Unavailable, match="follows nothing now"):
+    with pytest.raises(Unavailable, match="does not follow its server now"):
         await asked
 
 

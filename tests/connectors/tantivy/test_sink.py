@@ -274,7 +274,7 @@ async def test_a_damaged_index_is_made_anew_from_the_rows(tmp_path: Path) -> Non
 async def test_one_process_writes_at_a_time_and_says_who(tmp_path: Path) -> None:
     async with opened(tmp_path):
         other = TantivySink(tmp_path, language="none", refresh_s=1)
-        with pytest.raises(Unavailable, match=f"is written by process {os.getpid()}"):
+        with pytest.raises(Unavailable, match=f"is being written by process {os.getpid()}"):
             await other.open(TABLE)
         await other.close()
     async with opened(tmp_path):

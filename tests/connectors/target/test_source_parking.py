@@ -198,7 +198,7 @@ async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
         await former.ensure_table(shape)
 
         async def writes() -> None:
-            with pytest.raises(Rejected, match="another process's to change"):
+            with pytest.raises(Rejected, match="Another process is responsible"):
                 await former.write([bad])
 
         async with asyncio.TaskGroup() as tasks:

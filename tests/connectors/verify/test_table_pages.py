@@ -86,7 +86,7 @@ async def test_a_copy_is_equal_while_its_table_changes_and_a_spoilt_one_is_not(
 
 async def test_a_consumer_that_does_not_come_is_told(endpoint: Endpoint, table: str) -> None:
     pages = TablePages(ApiSource(endpoint, table), TableLeases(endpoint, "nobody"), wait_s=0)
-    with pytest.raises(Unavailable, match="Consumer nobody has not come so far"):
+    with pytest.raises(Unavailable, match="Consumer nobody has not caught up"):
         await pages.open()
 
 
