@@ -1,7 +1,5 @@
-"""Builds the parts of one worker and joins them.
-
-The product and the simulation call the same ``assemble``. What differs between them, such as the
-logs, the clocks, the disks and the group, is the ``Environment``. Nothing is started here: see
+"""The product and the simulation call the same ``assemble``. They differ in the logs,
+clocks, disks and group, which the ``Environment`` holds. Nothing starts here: see
 ``Worker``.
 """
 
@@ -53,11 +51,11 @@ from rowtide.stream.worker.worker_status import ClusterStatus, WorkerStatus
 __all__ = ["METRICS_BESIDE", "Assembly", "assemble"]
 
 METRICS_BESIDE = "connectors.prom"
-"""File of metrics in the data directory that the process of connectors writes."""
+"""File in the data directory to which the connector process writes its metrics."""
 
 
 class WatchedParts(NamedTuple):
-    """What clients connect to, and what operators see of the worker."""
+    """What clients connect to, and what operators can read about the worker."""
 
     edge: Edge
     health: Health
@@ -84,14 +82,15 @@ class Assembly(NamedTuple):
 def assemble(
     config: WorkerConfig, site: WorkerSite, around: Environment, tasks: asyncio.TaskGroup
 ) -> Assembly:
-    """Return the parts of a worker; tasks that they need later are born in ``tasks``."""
+    """Return the parts of a worker; they start their later tasks in ``tasks``."""
     return _Assembler(config, site, around, tasks).assembly()
 
 
 class _Assembler:
-    """Joins parts that ask each other in circles.
+    """Joins parts that call each other in a circle.
 
-    A part that is made later is reached by a method here: nothing calls it before all are made.
+    A method here reaches each part that is created later. No method is called before
+    every part exists.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class _Assembler:
         return Assembly(owned, directory, self._operations, router, bounded, self._watched, hops)
 
     def _watch(self, around: Environment) -> WatchedParts:
-        """Build what clients connect to, and what operators see."""
+        """Build the edge for clients, and the health and status pages for operators."""
         config, owned = self._config, self._ownership
         edge = Edge(
             Authenticator(owned.view.credential, owned.view.has_instance, owned.catalog.told_age_s),
@@ -174,7 +173,7 @@ class _Assembler:
         return WatchedParts(edge, health, status)
 
     def _join_operations(self) -> WorkerOperations:
-        """Build the parts that answer."""
+        """Build the parts that answer requests."""
         directory, owned, status = self._directory, self._ownership, self._watched.status
         catalog, placement = owned.catalog, owned.placement
         all_status = ClusterStatus(status, owned.peers).told
@@ -245,10 +244,10 @@ class _Assembler:
             address=self._site.address,
         )
 
-    # What parts ask of those that are made later.
+    # Calls from parts to others that are created later.
 
     async def _finish_index(self, identity: Identity, body: bytes) -> bytes:
-        """Have the catalog's owner find out whether an index is built."""
+        """Ask the catalog's owner to check if an index is built."""
         if self._ownership.catalog.owning:
             return await self._indexes.finish_request(identity, body)
         operation = FinishIndexRequest.operation
@@ -259,7 +258,7 @@ class _Assembler:
 
 
 def _metered(config: WorkerConfig, around: Environment, catalog: Catalog) -> Consumption:
-    """Return what counts consumption, and stores it where there is a file."""
+    """Return the counter of consumption; it writes to the consumption file if there is one."""
     consumption = Consumption(
         config.clock.unix_s, partition_units_max=config.limits.partition_units_per_s
     )

@@ -1,9 +1,10 @@
-"""Has shards split, merged and moved by themselves: the catalog's owner looks at all of them.
+"""Splits, merges and moves shards without an operator's request.
 
-Every worker tells how far the logs of its shards are and how much their rows take on disk; two
-looks make a rate. What follows from that is ``core/cluster/balance.py``'s; how it is done is
-``stream/api/reshape.py``'s. A look that fails is left out. Rows that
-can't be read are their slot's to rebuild, as after any other read of them.
+The catalog's owner checks all shards at a fixed interval. Every worker reports the log
+ends of its shards and the bytes of their rows on disk. Two reports give a rate.
+``core/cluster/balance.py`` decides what to change and ``stream/api/reshape.py`` changes
+it. A failed check is skipped. The slot rebuilds rows that cannot be read, as after any
+other failed read.
 """
 
 from __future__ import annotations
@@ -44,18 +45,21 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
 SAMPLE = 2000
-"""Of the last entries of a log, in which the middle of what is written is looked for."""
+"""Number of a log's last entries that are searched for the middle of the writes."""
 
 
 class Seen(NamedTuple):
-    """Where a log ended, and when that was looked at."""
+    """The end of a log, and the time when it was read."""
 
     end: int
     at_s: float
 
 
 class Balancer:
-    """Looks and acts while this worker owns the catalog. ``owners`` tells each slot's worker."""
+    """Checks loads and changes shards while this worker owns the catalog.
+
+    ``owners`` returns the address of each slot's worker.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class Balancer:
         self._seen: dict[str, Seen] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check loads every ``LOOK_S`` seconds until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._owner.owning:
@@ -86,9 +90,9 @@ class Balancer:
             try:
                 await self._look()
             except StoreError as error:
-                logger.debug("loads are looked at later: %s", error)
+                logger.debug("balancer: cannot read loads, retrying in %s s: %s", LOOK_S, error)
             except StoreFailed as error:
-                logger.warning("loads are looked at later: %s", error)
+                logger.warning("balancer: cannot read loads, retrying in %s s: %s", LOOK_S, error)
 
     async def _look(self) -> None:
         loads = await self._loads()
@@ -96,12 +100,14 @@ class Balancer:
             table = self._owner.catalog.tables_by_id.get(wanted.table_id)
             if table is None:
                 continue
-            logger.info("%s of %s by itself", wanted.kind, ", ".join(wanted.shards))
+            logger.info("balancer: starting %s of %s", wanted.kind, ", ".join(wanted.shards))
             try:
                 await self._change(table, wanted)
             except (StoreError, StoreFailed) as error:
                 level = logging.INFO if isinstance(error, StoreError) else logging.WARNING
-                logger.log(level, "%s of %s is not done: %s", wanted.kind, wanted.shards[0], error)
+                logger.log(
+                    level, "balancer: %s of %s failed: %s", wanted.kind, wanted.shards[0], error
+                )
                 if wanted.kind == SPLIT:
                     self._balance.refused(wanted, time.monotonic())
 
@@ -118,9 +124,9 @@ class Balancer:
     async def _loads(self) -> list[ShardLoad]:
         """Return the loads of all shards that may be changed now."""
         body = LoadsRequest().encode()
-        told = [self.loads_request(NOBODY, body)]
-        told += await self._placement.others(LoadsRequest.operation, body)
-        answers = [ObjectAnswer.decode(part).content for part in told]
+        reports = [self.loads_request(NOBODY, body)]
+        reports += await self._placement.others(LoadsRequest.operation, body)
+        answers = [ObjectAnswer.decode(report).content for report in reports]
         ends = {name: found for answer in answers for name, found in answer.items()}
         catalog, now_s = self._owner.catalog, time.monotonic()
         busy = {change.table_id for change in catalog.reshapes.values()}
@@ -138,34 +144,37 @@ class Balancer:
 
     @answers(LoadsRequest.operation)
     def loads_request(self, _identity: Identity, _body: bytes) -> bytes:
-        """Return (log's end, bytes on disk) of every shard that is open here."""
-        told: dict[str, tuple[int, int]] = {}
+        """Return (end of the log, bytes on disk) of every shard that is open here."""
+        loads: dict[str, tuple[int, int]] = {}
         for slot in self._directory.slots():
             files = slot.rows.files() if slot.rows is not None else []
             for name, owner in slot.shards.items():
                 table = owner.shard.table
                 shard = table.shard(name)
                 ranges = [] if shard is None else row_ranges(table, shard)
-                told[name] = owner.end, sum(bytes_between(files, *ends) for ends in ranges)
-        return ObjectAnswer(told).encode()
+                loads[name] = owner.end, sum(bytes_between(files, *ends) for ends in ranges)
+        return ObjectAnswer(loads).encode()
 
-    # Where to split what is written much.
+    # Where to split a shard that receives many writes.
 
     async def _written_middle(self, table: Table, shard: ShardRange) -> bytes:
         request = WrittenMiddleRequest(shard.slot, shard.shard_id)
         body = request.encode()
         try:
-            told = self.written_middle_request(NOBODY, body)
+            answer = self.written_middle_request(NOBODY, body)
         except Elsewhere:
-            told = await self._forward(shard.slot, request.operation, NOBODY, body)
-        middle = KeyAnswer.decode(told).key
+            answer = await self._forward(shard.slot, request.operation, NOBODY, body)
+        middle = KeyAnswer.decode(answer).key
         if not middle:
-            raise invalid(f"Shard {shard.shard_id} is written at one partition key.")
+            raise invalid(f"All recent writes of shard {shard.shard_id} have one partition key.")
         return middle
 
     @answers(WrittenMiddleRequest.operation)
     def written_middle_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Return the encoded partition key in the middle of a shard's last writes; b"": none."""
+        """Return the encoded partition key in the middle of a shard's last writes.
+
+        Returns an empty key if there is none.
+        """
         request = WrittenMiddleRequest.decode(body)
         owner = self._directory.slot(request.slot).owner(request.shard)
         entries = owner.readers.last_applied()[-SAMPLE:]

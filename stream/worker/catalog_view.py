@@ -1,4 +1,4 @@
-"""What slots, copies of slots and requests ask of the catalog as one worker knows it."""
+"""The catalog as one worker knows it, for slots, their copies and requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class CatalogView:
         return self._owner.catalog
 
     async def prove(self) -> None:
-        """Return once the catalog is known that was the newest when this was called."""
+        """Wait until this worker knows the catalog that was the newest at the time of the call."""
         await self._owner.ready.wait()
         await self._owner.prove()
 
     async def read(self) -> None:
-        """Read the catalog to its present end, as far as the broker that is asked reports it."""
+        """Read the catalog to the end that the broker reports."""
         await self._owner.ready.wait()
         await self._owner.refresh()
 
@@ -39,7 +39,7 @@ class CatalogView:
         ]
 
     def is_known(self, table_id: int) -> bool:
-        """True if a table may exist. Ids only grow, so the catalog may still bring a higher one."""
+        """True if a table may exist. Ids only grow, so the catalog may still add a higher one."""
         return table_id in self.catalog.tables_by_id or table_id >= self.catalog.next_table_id
 
     def credential(self, access_key_id: str) -> Credential | None:
@@ -51,5 +51,5 @@ class CatalogView:
         return name in self.catalog.instances
 
     def hop_secret(self) -> bytes | None:
-        """Return the secret that workers share, None before it is known."""
+        """Return the secret that workers share; None before it is known."""
         return self.catalog.hop_secret

@@ -1,7 +1,7 @@
-"""Operations of rowtide on all of its workers: whoever is asked asks the others, and joins.
+"""Rowtide's own operations on all workers: the worker that is called asks the others.
 
-Bodies and answers are JSON, only admin keys may ask. Where a worker does not answer, the others'
-answers stand, and ``silent`` names it: what is told is then less than there is.
+Bodies and answers are JSON, and a caller needs an admin key. ``silent`` names the workers
+that did not answer. The answer then lacks their part.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from rowtide.stream.measures.consumption import hours, packed, unpacked
 __all__ = ["ClusterOperations"]
 
 RECLAIM_S_MAX = 25.0
-"""Below what the hop waits for an answer."""
+"""Less than the time that a hop waits for an answer."""
 
 
 class ClusterOperations:
-    """Those that an admin key may ask of any worker."""
+    """The operations that an admin key may call on any worker."""
 
     def __init__(
         self,
@@ -64,15 +64,16 @@ class ClusterOperations:
 
     @answers("RowtideConsumption")
     async def consumption(self, identity: Identity, body: bytes) -> bytes:
-        """Return units by hour of ``instance``, one ``table`` or all, ``from`` and ``to`` (Unix s).
+        """Return the units per hour of ``instance``, of one ``table`` or of all tables.
 
-        An hour belongs to the range that holds its first second; ``to`` is exclusive.
+        ``from`` and ``to`` are Unix seconds. An hour belongs to the range that holds its
+        first second; ``to`` is exclusive.
         """
         wanted = self._wanted(identity, json_fields(body, {"instance", "table", "from", "to"}))
         whole = await self._directory.consumption.found(*astuple(wanted))
         answers = await self._peers.ask(wanted.operation, wanted.encode())
-        for told in answers.values():
-            whole.add(unpacked(told) if isinstance(told, bytes) else Taken())
+        for answer in answers.values():
+            whole.add(unpacked(answer) if isinstance(answer, bytes) else Taken())
         return json_answer(
             {"instance": wanted.instance, "hours": hours(whole), "silent": silent(answers)}
         )
@@ -100,17 +101,18 @@ class ClusterOperations:
 
     @answers("RowtideReclaim")
     async def reclaim(self, identity: Identity, body: bytes) -> bytes:
-        """Remove what is hidden in one ``table`` of the request's instance, now.
+        """Remove the hidden versions of one ``table`` of the request's instance now.
 
-        Raises ``Unavailable`` where a shard of it could not be gone through: others were.
+        Raises ``Unavailable`` if any shard could not be read through; the others are
+        done.
         """
         name = str(json_fields(body, {"table"}).get("table", ""))
         left = {s.shard_id for s in self._directory.table(identity.instance, name).shards}
         request = ReclaimRequest(sorted(left))
         body = request.encode()
         answers = [await self._reclaim_here(identity, body)]
-        told = await self._peers.ask(request.operation, body, answer_s=RECLAIM_S_MAX)
-        answers += [answer for answer in told.values() if isinstance(answer, bytes)]
+        replies = await self._peers.ask(request.operation, body, answer_s=RECLAIM_S_MAX)
+        answers += [answer for answer in replies.values() if isinstance(answer, bytes)]
         counted = [ObjectAnswer.decode(answer).content for answer in answers]
         done = {shard: counts for content in counted for shard, counts in content.items()}
         if left := left - done.keys():
@@ -120,7 +122,7 @@ class ClusterOperations:
 
     @answers(ReclaimRequest.operation)
     async def _reclaim_here(self, _identity: Identity, body: bytes) -> bytes:
-        """Go through those of the shards that are open here."""
+        """Reclaim in those of the shards that are open here."""
         wanted = ReclaimRequest.decode(body).shards
         done: dict[str, tuple[int, int]] = {}
         for slot in self._directory.slots():
@@ -131,12 +133,12 @@ class ClusterOperations:
 
     @answers("RowtidePauseReclaimer")
     async def pause_reclaimer(self, identity: Identity, body: bytes) -> bytes:
-        """Let the background reclaimers stand still until they are resumed, over restarts too."""
+        """Pause the background reclaimers until they are resumed. A restart keeps the pause."""
         return await self._set_reclaimer(identity, body, paused=True)
 
     @answers("RowtideResumeReclaimer")
     async def resume_reclaimer(self, identity: Identity, body: bytes) -> bytes:
-        """Let the background reclaimers go on."""
+        """Resume the background reclaimers."""
         return await self._set_reclaimer(identity, body, paused=False)
 
     async def _set_reclaimer(self, identity: Identity, body: bytes, *, paused: bool) -> bytes:
@@ -148,9 +150,11 @@ class ClusterOperations:
 
     @answers("RowtideDrain")
     async def drain(self, identity: Identity, body: bytes) -> bytes:
-        """Let a ``worker`` (its address; without: the one asked) give its slots away, take none.
+        """Drain a ``worker``: it hands over its slots and takes no new ones.
 
-        It goes on answering clients, by asking others. Ends with ``undrain``, or when it stops.
+        ``worker`` is an address; without it, this worker is drained. A drained worker
+        still answers clients, by forwarding their requests. The drain ends with
+        ``undrain`` or when the worker stops.
         """
         elsewhere = self._addressed(identity, body)
         if elsewhere:
@@ -160,7 +164,7 @@ class ClusterOperations:
 
     @answers("RowtideUndrain")
     async def undrain(self, identity: Identity, body: bytes) -> bytes:
-        """Let a drained ``worker`` take slots again."""
+        """Allow a drained ``worker`` to take slots again."""
         elsewhere = self._addressed(identity, body)
         if elsewhere:
             return await self._ask(elsewhere, identity, "RowtideUndrain")
@@ -175,7 +179,7 @@ class ClusterOperations:
             raise Unavailable(message, "OTSServerUnavailable") from failure
 
     def _addressed(self, identity: Identity, body: bytes) -> str:
-        """Return the address of the worker that is meant; empty where it is this one."""
+        """Return the address of the worker that the request names; empty if it is this one."""
         address = str(json_fields(body, {"worker"}).get("worker", ""))
         if address in ("", self._peers.address):
             return ""
@@ -185,18 +189,20 @@ class ClusterOperations:
 
     @answers("RowtideForgetWorker")
     async def forget_worker(self, identity: Identity, body: bytes) -> bytes:
-        """Ask a ``worker`` that has died, and will not come back, no more.
+        """Remove a dead ``worker`` from the catalog, so that no other worker calls it.
 
-        Raises OTSParameterInvalid where it lives: the others would not tell it what they change.
+        Raises OTSParameterInvalid if it is alive: it would miss the changes of the
+        others.
         """
         address = str(json_fields(body, {"worker"}).get("worker", ""))
         if address not in self._directory.catalog.workers.values():
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
         if await self._lives(address):
-            raise invalid(f"Worker '{address}' is alive: stop it, and it says goodbye by itself.")
+            raise invalid(f"Worker '{address}' is alive. Stop it, and it removes itself.")
 
         def decide(catalog: Catalog, _stamp: int) -> list[Document]:
-            # One that was started again while we waited for an answer is elsewhere by now.
+            # A worker that restarted while we waited for an answer has another address
+            # now.
             there = [name for name, at in catalog.workers.items() if at == address]
             return [worker_document(name, None) for name in there]
 
@@ -215,7 +221,7 @@ class ClusterOperations:
 
     @answers("RowtideRepairShard")
     async def repair_shard(self, identity: Identity, body: bytes) -> bytes:
-        """Tell what the log of a closed ``shard`` has lost; ``accept_loss``: serve what is left."""
+        """Report what the log of a closed ``shard`` has lost; ``accept_loss`` serves the rest."""
         fields = json_fields(body, {"shard", "accept_loss"})
         name, accept = str(fields.get("shard", "")), fields.get("accept_loss", False) is True
         found = self._directory.catalog.shards.get(name)

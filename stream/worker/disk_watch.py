@@ -1,4 +1,4 @@
-"""Watches how much room a worker's disk has left, so that writes are refused before it is full."""
+"""Watches the free space of a worker's disk, so that writes are rejected before it is full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ DISK_CHECK_S = 1.0
 
 
 async def watch_disk(path: Path, directory: Directory, free_bytes_min: int) -> None:
-    """Let writes be refused while the disk of ``path`` has less left; looks until cancelled."""
+    """Report the free bytes of the disk of ``path`` to ``directory`` until cancelled.
+
+    ``directory`` rejects writes while fewer than ``free_bytes_min`` are free.
+    """
     while True:
         directory.learn_free_bytes(shutil.disk_usage(path).free, free_bytes_min)
         await asyncio.sleep(DISK_CHECK_S)

@@ -1,8 +1,7 @@
-"""The Faust app of a worker, cut down to group membership and one table.
-
-Knows Faust's settings and service tree. It runs inside our event loop: no command line, no web
-server, no sensors, no producer, no log set-up and no signal handlers. A crash anywhere in the
-tree ends as the result of ``SlotApp.run``; nothing here ends the process.
+"""This module knows Faust's settings and service tree. The app runs inside our event
+loop: it has no command line, web server, sensors, producer, log set-up or signal
+handlers. A crash anywhere in the tree becomes the result of ``SlotApp.run``. Nothing here
+ends the process.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ class _Boot(BootStrategy):  # type: ignore[misc]
 
 
 class _SlotAssignor(PartitionAssignor):  # type: ignore[misc]
-    """Faust's sticky assignor for one topic, with a division of our own.
+    """Faust's sticky assignor for one topic, with our own division of the slots.
 
-    Its own, once it has standbys to place, gives a joining worker nothing as long as nobody has
-    more than the quotient rounded up (16 slots and 5 workers: 4, 4, 4, 4, 0). Standbys are told in
-    the place of external topics, of which there are none, and are no partitions of the consumer:
-    Faust reads nothing.
+    Once Faust's division has standbys to place, it gives a joining worker nothing while
+    no worker has more than the quotient rounded up (16 slots and 5 workers: 4, 4, 4, 4,
+    0). Standbys are reported in the field for external topics, of which there are none.
+    They are no partitions of the consumer: Faust reads nothing.
 
-    Tolerant of a static member that came back elsewhere: the broker hands it the assignment made
-    for its former life, with the address it had then. Faust asserts that the address is its own;
-    we accept and rejoin.
+    The assignor accepts a static member that returned at another address. The broker
+    hands it the assignment of its former life, with the former address. Faust asserts
+    that the address is its own; we accept it and rejoin.
     """
 
     address_is_stale = False
@@ -65,7 +64,7 @@ class _SlotAssignor(PartitionAssignor):  # type: ignore[misc]
         self.address_is_stale = metadata.url != str(self._url)
 
     def assigned_standbys(self) -> set[Any]:
-        """Return what Faust shall follow as a standby: nothing."""
+        """Return the empty set: Faust follows no standbys."""
         return set()
 
     def _perform_assignment(self, _cluster: Any, member_metadata: Any) -> dict[str, Any]:
@@ -101,12 +100,12 @@ class _SlotAssignor(PartitionAssignor):  # type: ignore[misc]
 
 
 def _holding(assignment: ClientAssignment, topic: str) -> Holding:
-    """Return what a member says it has."""
+    """Return the slots that a member reports as its own."""
     return Holding(set(assignment.actives.get(topic, ())), set(assignment.standbys.get(topic, ())))
 
 
 class SlotApp(App):  # type: ignore[misc]
-    """One life of the app: started once, and replaced by a new one after a crash."""
+    """One life of the app: it starts once. After a crash a new app replaces it."""
 
     BootStrategy = _Boot
     logger = logger
@@ -122,7 +121,7 @@ class SlotApp(App):  # type: ignore[misc]
         self.finalize()
         self.loop = asyncio.get_running_loop()
         self.leaving = False
-        """Set before ``stop`` where the worker ends: the others get its slots at once."""
+        """Set before ``stop`` if the worker ends: the group then divides its slots at once."""
         self._failed: asyncio.Future[BaseException] = self.loop.create_future()
         self.transport = SlotTransport(self, config)
         self._on_slots = on_slots
@@ -130,13 +129,13 @@ class SlotApp(App):  # type: ignore[misc]
         assert self._rows.changelog_topic_name == config.changelog_topic
 
     async def run(self, on_running: Callable[[], None]) -> BaseException:
-        """Start, and return the reason of the first crash."""
+        """Start, and return the reason for the first crash."""
         await self.start()
         on_running()
         return await self._failed
 
     def _division(self) -> Division:
-        """Return the slots as they were last divided, workers by address (host:port)."""
+        """Return the last division of the slots, with workers by address (host:port)."""
         assignor, topic = self.assignor, self.config.changelog_topic
         standbys: defaultdict[int, list[str]] = defaultdict(list)
         for address, slot in _places(assignor.external_topic_distribution, topic):
@@ -149,7 +148,7 @@ class SlotApp(App):  # type: ignore[misc]
         )
 
     async def on_first_start(self) -> None:
-        """Create no directories: the stores are not Faust's."""
+        """Create no directories: Faust has no stores."""
 
     async def _on_partitions_assigned(self, assigned: set[Any], generation_id: int = 0) -> None:
         await super()._on_partitions_assigned(assigned, generation_id)
@@ -157,11 +156,12 @@ class SlotApp(App):  # type: ignore[misc]
             self._on_slots(self._division(), generation_id)
 
     async def crash(self, reason: BaseException) -> None:
-        """End this life; whoever keeps the app logs the reason."""
+        """End this life. The keeper of the app logs the reason."""
         self._crash(reason)
 
     def _crash(self, reason: BaseException) -> None:
-        # Services crash in the consumer's thread too, and an event set there would not wake us.
+        # Services also crash in the consumer's thread, and an event set there would not
+        # wake us.
         self.loop.call_soon_threadsafe(self._fail, reason)
 
     def _fail(self, reason: BaseException) -> None:

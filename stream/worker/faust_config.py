@@ -1,4 +1,4 @@
-"""What can be set about a worker's place in the group."""
+"""Configuration of a worker's membership in the group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Division", "MembershipConfig"]
 
 
 class Division(NamedTuple):
-    """How the group has divided the slots, as one worker was told; workers by address."""
+    """How the group has divided the slots, as last reported to this worker; workers by address."""
 
     owned: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
-    """Slots that this worker is to keep copies of."""
+    """Slots of which this worker keeps copies."""
     owners: Mapping[int, str] = {}
     standbys: Mapping[int, Sequence[str]] = {}
 
@@ -32,22 +32,26 @@ class MembershipConfig:
     """Name of the group, and of the Faust app. All workers of one store share it."""
 
     instance: str
-    """Name of this worker across restarts: after kill -9 it gets its slots back at once, not at
-    the session time-out. Two live workers of one name take turns at throwing each other out."""
+    """Name of this worker across restarts. After kill -9 it gets its slots back at once,
+    not after the session time-out. Two live workers with one name keep removing each
+    other from the group.
+    """
 
     address: str
     """host:port at which other workers reach this one."""
 
     slots: int
-    """Partitions of ``rows``; fixed when the changelog topic was created."""
+    """Number of partitions of ``rows``; fixed when the changelog topic was created."""
 
     session_timeout_ms: int = 6000
-    """After this long without a sign the group divides a killed worker's slots. Others have taken
-    them over by then, as its leases tell; more delays that they are level again. Brokers refuse
-    less than their ``group.min.session.timeout.ms`` (6000 unless set)."""
+    """Time without a heartbeat after which the group divides a dead worker's slots. By
+    then other workers have taken them over, because its leases have ended. A larger value
+    delays only the even division. Brokers reject a value below their
+    ``group.min.session.timeout.ms`` (6000 by default).
+    """
 
     standbys: int = 0
-    """Copies of each slot kept warm on other workers. All workers of a group need the same."""
+    """Number of warm copies of each slot on other workers. Equal on all workers of a group."""
 
     security: Security = field(default_factory=Security)
 

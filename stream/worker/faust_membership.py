@@ -1,14 +1,18 @@
-"""A worker's place in the group that divides the slots.
+"""A worker's membership in the group that divides the slots.
 
-``Membership`` keeps a Faust app running: when the broker is away or a service of Faust's
-crashes, it builds a new one, with growing pauses, and the slots stay with us meanwhile.
-Safety never rests on this: writes rest on the append rule, reads on leases.
+``Membership`` keeps a Faust app running. When the broker is away or a Faust service
+crashes, it builds a new app, with growing pauses. The worker keeps its slots meanwhile.
+Safety never depends on this: writes depend on the append rule, reads on leases.
 
-Invariants: everything is called in the event loop: ``on_standby`` with all slots to keep copies
-of, then ``on_revoked`` and ``on_assigned``, for each slot alternately; a slot that stays through a
-rebalance is not mentioned, but one that may have been elsewhere meanwhile is revoked and assigned;
-after ``stop`` returns nothing is called (the caller has closed its slots before, and leaving hands
-them over).
+Invariants:
+
+- Every callback runs in the event loop.
+- ``on_standby`` gets all slots to keep copies of. Then come ``on_revoked`` and ``on_assigned``,
+  alternately for each slot.
+- A slot that stays through a rebalance is not mentioned. A slot that another worker may have
+  served meanwhile is revoked and assigned.
+- No callback comes after ``stop`` returns. The caller has closed its slots by then; leaving
+  the group hands them over.
 """
 
 from __future__ import annotations
@@ -29,20 +33,21 @@ __all__ = ["Membership", "MembershipConfig", "SlotCountMismatch"]
 log = logging.getLogger(__name__)
 
 STOP_S = 2.0
-"""After this long a stopping app is left to its daemon thread: the broker does not answer."""
+"""After this long a stopping app is left to its daemon thread, because no broker answers."""
 
 PAUSE_S_MIN = 0.25
 PAUSE_S_MAX = 5.0
-"""Between two lives of the app: doubled from failure to failure."""
+"""Pause between two lives of the app; each failure doubles it."""
 
 LIFE_S_MIN = 30.0
-"""A life of this length ends a row of failures: the next pause is the shortest again."""
+"""A life of this length ends a series of failures: the next pause is the shortest again."""
 
 
 class Membership:
-    """Which slots the group has given to this worker.
+    """The slots that the group has given to this worker.
 
-    ``on_lost`` is called if it ends though nobody stopped it: slots never come or go again.
+    ``on_lost`` is called if the membership ends without a call of ``stop``: the worker
+    gets and loses no more slots.
     """
 
     def __init__(
@@ -66,21 +71,22 @@ class Membership:
 
     @property
     def slots(self) -> frozenset[int]:
-        """Slots that are ours as far as we were told."""
+        """The slots of this worker, by the last division that it received."""
         return self._now.owned
 
     def owners(self) -> Mapping[int, str]:
-        """Address of each slot's worker, as of the last rebalance we took part in."""
+        """Return the address of each slot's worker, as of the last rebalance with this worker."""
         return self._now.owners
 
     def standbys(self, slot: int) -> Sequence[str]:
-        """Addresses of the workers that keep a copy of a slot, as of then."""
+        """Return the addresses of the workers that keep a copy of a slot, as of that rebalance."""
         return self._now.standbys.get(slot, ())
 
     async def start(self) -> None:
-        """Join; return once the group has told us our slots. Waits as long as Kafka is away.
+        """Join, and return once the group has assigned slots. Waits as long as Kafka is away.
 
-        Raises ``SlotCountMismatch``, and OSError for certificate files that cannot be read.
+        Raises ``SlotCountMismatch``, and OSError for certificate files that cannot be
+        read.
         """
         assert self._keeper is None, "a membership is started once"
         tls_context(self._config.security)
@@ -101,11 +107,12 @@ class Membership:
         slots, before = now.owned, self._now.owned
         kept = before & slots
         if generation not in (self._generation, self._generation + 1):
-            # The group was divided without us (we slept through the session time-out), so
-            # another worker may have served even what is ours again.
+            # The group was divided without us, because we slept through the session
+            # time-out. So another worker may have served even the slots that are ours
+            # again.
             kept = frozenset()
         gone, new = before - kept, slots - kept
-        # First the state: a callback that fails must not be called for these again.
+        # The state first: a callback that fails must not be called for these slots again.
         self._now, self._generation = now, generation
         self._on_standby(now.standby)
         if gone:
@@ -139,7 +146,9 @@ class _Keeper(Service):  # type: ignore[misc]
                 if failure is not None:
                     if self.loop.time() - born > LIFE_S_MIN:
                         pause_s = PAUSE_S_MIN
-                    log.warning("slots: the group is lost, next try in %s s: %r", pause_s, failure)
+                    log.warning(
+                        "slots: group membership lost, retrying in %s s: %r", pause_s, failure
+                    )
                     await self.sleep(pause_s)
                     pause_s = min(2 * pause_s, PAUSE_S_MAX)
         finally:
@@ -150,7 +159,7 @@ class _Keeper(Service):  # type: ignore[misc]
             self._finished.set()
 
     async def _live(self) -> BaseException | None:
-        """Run one app; return why it ended, or None when we were stopped."""
+        """Run one app; return why it ended, or None after ``stop``."""
         app: SlotApp | None = None
         try:
             app = self._new_app()
@@ -174,10 +183,10 @@ class _Keeper(Service):  # type: ignore[misc]
                 await app.stop()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Logged here.
             _pass_on_our_cancellation()
-            if not deadline.expired():  # Whatever an app leaves behind, another one follows it.
-                log.warning("slots: the app did not stop, another one follows it: %r", error)
+            if not deadline.expired():  # A new app follows, whatever this one leaves behind.
+                log.warning("slots: the app did not stop, starting a new one: %r", error)
         if deadline.expired():  # mode may have swallowed the cancellation.
-            log.warning("slots: left without a word to the group, its broker is silent")
+            log.warning("slots: the broker is silent, leaving the group without a message")
 
     async def on_stop(self) -> None:
         # mode cancels tasks after this; an app that is cancelled while it stops would not leave.
@@ -185,7 +194,7 @@ class _Keeper(Service):  # type: ignore[misc]
 
 
 def _pass_on_our_cancellation() -> None:
-    """Raise if this task was cancelled: what Faust has cancelled of its own ends its app alone."""
+    """Raise if this task was cancelled. A cancellation by Faust ends only its app."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,8 +1,9 @@
-"""The Faust table ``rows``: one partition per slot, kept in stores that Faust does not see.
+"""The Faust table ``rows``: one partition per slot, in stores that Faust does not see.
 
-Faust divides the partitions and reads none of them: its recovery takes one event at a time and
-waits for offsets that transaction markers occupy. A slot's owner, and who keeps a copy of it, read
-the changelog themselves, in batches. Faust is told that there is nothing left to read.
+Faust divides the partitions and reads none of them. Its recovery takes one event at a
+time and waits for offsets that hold transaction markers. A slot's owner and the workers
+with its copies read the changelog themselves, in batches. Faust sees nothing left to
+read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger("faust")
 
 
 class _NoStore(Store):  # type: ignore[misc]
-    """Stands for the slots' stores, of which Faust learns nothing."""
+    """Takes the place of the slots' stores, which Faust does not know."""
 
     logger = logger
 
@@ -31,26 +32,26 @@ class _NoStore(Store):  # type: ignore[misc]
         super().__init__("rowtide://", table.app, table, table_name=table.name)
 
     def persisted_offset(self, tp: Any) -> int | None:
-        """Tell nothing."""
+        """Return None: Faust has no offset."""
         return None
 
     def set_persisted_offset(self, tp: Any, offset: int) -> None:
-        """Refuse: Faust would call this for its own sends, and it has none."""
+        """Raise: Faust would call this for its own sends, and it has none."""
         raise AssertionError(f"only a flush advances {tp}, not Faust (offset {offset})")
 
     def apply_changelog_batch(self, batch: Iterable[Any], *_: Any) -> None:
-        """Refuse: Faust reads no changelog."""
+        """Raise: Faust reads no changelog."""
         raise AssertionError(f"Faust has read a changelog: {batch}")
 
     def reset_state(self) -> None:
-        """Keep everything: a store is thrown away by its owner only."""
+        """Keep everything: only its owner deletes a store."""
 
     async def backup_partition(self, tp: Any, *_: Any, **__: Any) -> None:
-        """Refuse: the logs and the changelog are the backup."""
+        """Raise: the logs and the changelog are the backup."""
         raise NotImplementedError
 
     def restore_backup(self, tp: Any, *_: Any, **__: Any) -> None:
-        """Refuse: the logs and the changelog are the backup."""
+        """Raise: the logs and the changelog are the backup."""
         raise NotImplementedError
 
 

@@ -1,12 +1,12 @@
-"""How Faust reaches Kafka: a consumer that takes part in the group and fetches nothing by itself.
+"""How Faust reaches Kafka: a consumer that joins the group and fetches nothing.
 
-Knows aiokafka's consumer as Faust drives it: in a thread of its own, so that heartbeats go on
-while the event loop is busy. Faust's producer is replaced by one that cannot send, for the
-changelog of ``rows`` is written by flushes alone.
+This module knows aiokafka's consumer as Faust drives it: in its own thread, so that
+heartbeats go on while the event loop is busy. A producer that cannot send replaces
+Faust's, because only flushes write the changelog of ``rows``.
 
-Invariants: the partitions of our slots are paused in aiokafka, so they cost no fetch; a failure
-that aiokafka's coordinator meets is raised within ``CHECK_S`` seconds instead of waiting for a poll
-that never comes.
+Invariants: the partitions of our slots are paused in aiokafka, so they cost no fetch. A
+failure in aiokafka's coordinator is raised within ``CHECK_S`` seconds. Otherwise it would
+wait for a poll that never comes.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ from rowtide.stream.worker.faust_config import MembershipConfig
 __all__ = ["ChangelogMissing", "SlotCountMismatch", "SlotTransport"]
 
 HEARTBEAT_MS_MAX = 500
-"""A member learns of a rebalance by its next heartbeat, so all the others wait this long."""
+"""A member learns of a rebalance at its next heartbeat, so all others wait this long."""
 
 RETRY_MS = 250
 """aiokafka's pause after each failed request while the broker is away."""
 
 CHECK_S = 1.0
-"""How often the thread looks for errors that aiokafka keeps for its next poll."""
+"""Interval at which the thread checks for errors that aiokafka keeps for its next poll."""
 
 FETCH_IDLE_S = 5.0
-"""How often aiokafka's fetch loop wakes while every partition is paused (its own: 0.2)."""
+"""Interval at which aiokafka's fetch loop wakes while all partitions are paused (default
+0.2).
+"""
 
 POLL_INTERVAL_MS_MAX = 10 * 365 * 86_400_000
-"""aiokafka leaves a group that is not polled for this long; paused partitions are never polled."""
+"""aiokafka leaves a group after this long without a poll; paused partitions get no polls."""
 
 
 own_logger = logging.getLogger(__name__)
 logger = logging.getLogger("faust")
-"""What Faust's services say about themselves stays under Faust's name."""
+"""Faust's services log under Faust's name."""
 
 
 class SlotCountMismatch(Exception):
-    """The changelog topic has another number of partitions than the configuration has slots."""
+    """The changelog topic's partition count differs from the configured number of slots."""
 
 
 class ChangelogMissing(Exception):
@@ -66,12 +68,12 @@ class _DaemonThread(WorkerThread):  # type: ignore[misc]
     def run(self) -> None:
         try:
             super().run()
-        except Exception as error:  # noqa: BLE001 - crash() has handed it over; nobody is above.
+        except Exception as error:  # noqa: BLE001 - crash() has reported it, and no caller is above.
             logger.debug("the consumer's thread ended: %r", error)
 
 
 class _Listener(driver.ConsumerRebalanceListener):  # type: ignore[misc]
-    """Pauses the served slots' partitions before the fetcher can ask for them."""
+    """Pauses the served slots' partitions before the fetcher can request them."""
 
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self._thread.hold_active(assigned)
@@ -113,30 +115,31 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     async def on_thread_stop(self) -> None:
         consumer = self._consumer
         if self.app.leaving and consumer is not None and consumer._coordinator is not None:
-            # aiokafka keeps a static member in the group when it stops: right between two lives
-            # of the app, but a worker that ends hands its slots over at once.
+            # aiokafka keeps a static member in the group when it stops. That is right
+            # between two lives of the app. A worker that ends must hand its slots over at
+            # once.
             consumer._coordinator._group_instance_id = None
         await super().on_thread_stop()
 
     def close(self) -> None:
         """Do nothing: the thread closes its consumer as it stops.
 
-        Faust calls this when a rebalance meets a stopping app, and would close the sockets in
-        the event loop of another thread.
+        Faust calls this when a rebalance meets a stopping app. It would close the sockets
+        in the event loop of another thread.
         """
 
     def correct_address(self) -> None:
-        """Join again where the others were told an address of a former life."""
+        """Rejoin if the other members know an address of a former life."""
         if self.app.assignor.address_is_stale:
             self._ensure_consumer()._coordinator.request_rejoin()
 
     def hold_active(self, assigned: Iterable[Any]) -> None:
-        """Stop aiokafka from fetching what slot opening reads by itself."""
+        """Stop aiokafka from fetching partitions that the slots read themselves."""
         consumer = self._ensure_consumer()
         actives = self.app.assignor.assigned_actives()
         for partition in assigned:
             if partition in actives:
-                # With a position it does not look one up at the broker either.
+                # A set position also saves a look-up at the broker.
                 consumer.seek(partition, 0)
                 consumer.pause(partition)
 
@@ -147,37 +150,39 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             await self.sleep(CHECK_S)
             if self._consumer is not None and not self.should_stop:
                 self._consumer._coordinator.check_errors()
-                self._say_whether_away(self._consumer._coordinator.coordinator_id is None)
+                self._log_broker_state(self._consumer._coordinator.coordinator_id is None)
 
-    def _say_whether_away(self, is_away: bool) -> None:
-        # aiokafka writes dozens of lines a second meanwhile, and none when it is over.
+    def _log_broker_state(self, is_away: bool) -> None:
+        # aiokafka writes dozens of lines a second meanwhile, and none when the broker is
+        # back.
         if is_away != self._is_away:
             level = logging.WARNING if is_away else logging.INFO
             own_logger.log(level, "slots: the group's broker is %s", "away" if is_away else "back")
         self._is_away = is_away
 
     async def crash(self, reason: BaseException) -> None:
-        """End this life of the app; the thread's starter hears of it too."""
+        """End this life of the app, and report the reason to the thread's starter too."""
         self.parent_loop.call_soon_threadsafe(maybe_set_exception, self._thread_running, reason)
         self.app._crash(reason)
 
     def _crash(self, reason: BaseException) -> None:
-        # Wherever the crash was seen: events of this loop are set in its thread only.
+        # The crash may come from any thread, but only its own thread sets this loop's
+        # events.
         if not self.thread_loop.is_closed():
             self.thread_loop.call_soon_threadsafe(super()._crash, reason)
 
     def _stopped_set(self) -> None:
         if self.thread_loop.is_closed():
-            self._stopped.set()  # The thread has ended by itself, and nothing waits in it.
+            self._stopped.set()  # The thread has ended, and nothing waits in it.
         else:
             super()._stopped_set()
 
     def on_crash(self, msg: str, *fmt: Any, **kwargs: Any) -> None:
-        """Say nothing here (mode writes to stderr): whoever keeps the app logs the reason."""
+        """Log nothing here (mode writes to stderr): the keeper of the app logs the reason."""
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
-    """Faust's consumer without its clockwork for source topics, of which there are none."""
+    """Faust's consumer without its timers for source topics, of which there are none."""
 
     RebalanceListener = _Listener
     logger = logger
@@ -186,14 +191,14 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def perform_seek(self) -> None:
-        """Nothing is committed, so there is nothing to seek to."""
+        """Do nothing: no offset is committed, so there is no position to seek."""
 
     async def verify_all_partitions_active(self) -> None:
-        """Paused partitions are not active, and that is no fault."""
+        """Do nothing: paused partitions are not active, and that is no error."""
 
 
 class _NoProducer(Producer):  # type: ignore[misc]
-    """A producer that opens no connection. Any send is refused by the base class."""
+    """A producer that opens no connection. The base class rejects any send."""
 
     logger = logger
 
@@ -219,8 +224,8 @@ async def _check_changelog(consumer: Any, config: MembershipConfig) -> None:
         raise ChangelogMissing(f"topic {config.changelog_topic} does not exist")
     if len(partitions) != config.slots:
         raise SlotCountMismatch(
-            f"topic {config.changelog_topic} has {len(partitions)} partitions, and the number of "
-            f"slots is fixed by it: the configuration says {config.slots}"
+            f"topic {config.changelog_topic} has {len(partitions)} partitions, which fix the "
+            f"number of slots: set slots to {len(partitions)}, not {config.slots}"
         )
 
 

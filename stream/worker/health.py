@@ -1,8 +1,9 @@
 """Reports to probes if this worker is alive, and if it is ready.
 
-It *lives* as long as it answers at all: its event loop turns. It is *ready* while each of its slots
-is open and may be read, or another worker has it as yet, a broker answered lately, the disk has
-room, and no drain has begun. What is told names no address, no key and no table.
+A worker is *alive* while its event loop turns, so that it can answer. It is *ready* under
+these conditions: each of its slots is open and readable, or another worker still serves
+it; a broker answered lately; the disk has room; and no drain has begun. The reports name
+no address, no key and no table.
 
 Times are seconds of ``time.monotonic``.
 """
@@ -27,16 +28,18 @@ from rowtide.stream.slot.slot import Slot
 __all__ = ["Health"]
 
 LATELY_S = 10.0
-"""A broker that has not answered for this long is away. Leases are renewed more often."""
+"""A broker without an answer for this long counts as away. Leases are renewed more often."""
 
 ASK_AFTER_S = 3.0
-"""A worker without slots has no leases to renew, so it asks by itself after this long."""
+"""A worker without slots renews no leases, so it calls the broker after this long."""
 
 SAMPLE_S = 0.1
 
 
 class Health:
-    """The health of one worker. ``slots`` are those that it serves, ``counts`` take its delays."""
+    """The health of one worker. ``slots`` are those that it serves; ``counts`` records
+    its delays.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class Health:
         catalog_lost: Callable[[], str] = str,
     ) -> None:
         self.drained = drained
-        """Whether this worker was told to take no slots."""
+        """True while this worker is drained: it takes no slots."""
         self._catalog_lost = catalog_lost
         self._edge = edge
         self._slots = slots
@@ -72,7 +75,7 @@ class Health:
         return said(200, {"ready": True})
 
     def reasons(self) -> list[str]:
-        """Return why this worker is not ready; nothing where it is."""
+        """Return why this worker is not ready; empty if it is ready."""
         reasons: list[str] = []
         if self._edge.leaving:
             reasons.append("draining")
@@ -105,7 +108,7 @@ class Health:
 
     @property
     def broker_age_s(self) -> float | None:
-        """How long ago a broker last answered; None where none ever did."""
+        """How long ago a broker last answered; None if none ever did."""
         answered_s = self._cluster.answered_s
         return None if answered_s is None else time.monotonic() - answered_s
 
@@ -121,11 +124,12 @@ class Health:
             tasks.create_task(self._ask_broker(), name="broker-asked")
 
     async def _measure_delay(self) -> None:
-        """Count how late the event loop wakes a task: so long everything else waits, too."""
+        """Count how late the event loop wakes a task: every other task waits as long."""
         while True:
             due_s = time.monotonic() + SAMPLE_S
             await asyncio.sleep(SAMPLE_S)
-            # The loop's timers are as coarse as a millisecond, both ways.
+            # The loop's timers have a resolution of about a millisecond, in both
+            # directions.
             self._counts.loop_delay.add(max(0.0, time.monotonic() - due_s))
 
     async def _ask_broker(self) -> None:

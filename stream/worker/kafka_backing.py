@@ -30,15 +30,15 @@ class KafkaBacking:
         return wanted
 
     def dead_owners(self, directory: WorkerDirectory) -> frozenset[bytes]:
-        """Return the owners of this very directory, where they have surely ended."""
+        """Return the former owners of this directory whose processes have certainly ended."""
         return directory.dead
 
     def tails(self, clock_s: Callable[[], float]) -> LogTails:
-        """Return what follows logs at the brokers."""
+        """Return the follower of logs at the brokers."""
         return LogTails(self.cluster.brokers, clock_s=clock_s)
 
     def membership(self, member: Member) -> Membership:
-        """Return a place in the Faust group."""
+        """Return a membership in the Faust group."""
         config = self._config
         return Membership(
             MembershipConfig(

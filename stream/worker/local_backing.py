@@ -1,7 +1,7 @@
-"""A worker for itself: its logs are in its data directory, and every slot is its own.
+"""A single worker: its logs are in its data directory, and it owns every slot.
 
-Nobody else can serve these logs, for the directory is locked, so leases protect nothing. They are
-kept all the same, since the slots' code is the same, but renewed seldom.
+The directory is locked, so no other worker can serve these logs, and leases protect
+nothing. They exist because the slots' code is the same, but they are renewed seldom.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
 __all__ = ["LocalBacking"]
 
 LEASE_S = 10.0
-"""Longer costs nothing: nobody waits for a lease to end. Shorter costs a sync for each renewal."""
+"""A longer lease costs nothing: no worker waits for its end. A shorter one costs more syncs."""
 
 
 class LocalBacking:
@@ -33,19 +33,19 @@ class LocalBacking:
         self.durability = "fsync"
 
     def lease(self, wanted: LeaseSettings) -> LeaseSettings:
-        """Return leases that are renewed seldom; ``wanted`` is about taking over from others."""
+        """Return leases that are renewed seldom; ``wanted`` matters only with other workers."""
         return LeaseSettings(lease_s=max(wanted.lease_s, LEASE_S))
 
     def dead_owners(self, directory: WorkerDirectory) -> frozenset[bytes]:
-        """Return every former owner: the log has one process at a time, on any machine."""
+        """Return every former owner: one process at a time has the log, on any machine."""
         return directory.former
 
     def tails(self, clock_s: Callable[[], float]) -> _NoTails:
-        """Return what follows no log: nobody keeps copies."""
+        """Return a follower of no logs, because no worker keeps copies."""
         return _NoTails()
 
     def membership(self, member: Member) -> _Alone:
-        """Return the place of the only worker."""
+        """Return the membership of the only worker."""
         return _Alone(member)
 
 
@@ -61,7 +61,7 @@ class _Alone:
         return self._owners
 
     def standbys(self, slot: int) -> Sequence[str]:
-        """Return nothing: nobody keeps copies."""
+        """Return nothing, because no worker keeps copies."""
         return ()
 
     async def start(self) -> None:
@@ -71,17 +71,17 @@ class _Alone:
         member.on_assigned(frozenset(self._owners))
 
     async def stop(self) -> None:
-        """Do nothing: there is nobody to tell."""
+        """Do nothing: there is no other worker to inform."""
 
 
 class _NoTails:
-    """What follows the logs of kept copies where none are kept, see ``Tails``."""
+    """The follower of logs for a worker without copies, see ``Tails``."""
 
     def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
-        raise AssertionError("a worker for itself keeps no copies")
+        raise AssertionError("a local worker keeps no copies")
 
     def leave(self, tail: Tail) -> None:
-        raise AssertionError("a worker for itself keeps no copies")
+        raise AssertionError("a local worker keeps no copies")
 
     async def run(self) -> None:
         await asyncio.Event().wait()

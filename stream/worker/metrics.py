@@ -1,10 +1,11 @@
-"""The page ``/metrics``: what a worker counts, in the Prometheus text format.
+"""The page ``/metrics``: a worker's counters, in the Prometheus text format.
 
-Nothing here is on a request's way: the numbers are read when the page is asked for, and written as
-text in a thread, so that the event loop hardly waits. Names, units and meanings are in
-``docs/reference/metrics.md``; a test holds the page and the server to each other.
+No request passes through here. A scrape reads the numbers and formats them in a thread,
+so that it hardly blocks the event loop. ``docs/reference/metrics.md`` has names, units
+and meanings; a test compares that page with the server.
 
-The library is imported with the first scrape: 40 ms and 3 MB that most workers never need.
+The first scrape imports the library: it takes 40 ms and 3 MB, and most workers never need
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 PREFIX = "rowtide_"
 
 BESIDE_S_MAX = 10.0
-"""Metrics of a process beside this one that are older are of one that ended."""
+"""Metrics of the process beside this one expire after this long, because it may have ended."""
 
 
 class Sample(NamedTuple):
@@ -55,10 +56,11 @@ def histogram(name: str, text: str, counted: Histogram) -> Family:
 
 
 class Metrics:
-    """The page. ``families`` reads every number; it is called in the event loop.
+    """The page ``/metrics``. ``families`` reads every number; it is called in the event loop.
 
-    ``of_process`` adds memory, CPU and files of the process. ``beside`` is a file of such metrics
-    that a process beside this one writes; an old one counts no more.
+    ``of_process`` adds memory, CPU and files of the process. ``beside`` is a file to
+    which a process beside this one writes its metrics; a file older than ``BESIDE_S_MAX``
+    is ignored.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Metrics:
             return await asyncio.to_thread(self._page)
 
     def text(self) -> bytes:
-        """Return the numbers of now, without those beside."""
+        """Return the present numbers, without those of the file ``beside``."""
         self._read = list(self._families())
         return self._written()
 
@@ -108,7 +110,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _new_registry(self) -> CollectorRegistry:
-        """Return a registry of our own: memory, CPU and files of the process, and our numbers."""
+        """Return our own registry: memory, CPU and files of the process, and our numbers."""
         from prometheus_client import CollectorRegistry, ProcessCollector
 
         registry = CollectorRegistry(auto_describe=False)
@@ -118,7 +120,7 @@ class Metrics:
         return registry
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what was read last, as the library wants it."""
+        """Yield the numbers that were read last, in the library's classes."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -134,8 +136,8 @@ class Metrics:
                     distribution.add_metric(values, buckets, counted.seconds)
                 yield distribution
                 continue
-            made = CounterMetricFamily if kind == COUNTER else GaugeMetricFamily
-            family = made(PREFIX + name, text, labels=labels)
+            kind_of_family = CounterMetricFamily if kind == COUNTER else GaugeMetricFamily
+            family = kind_of_family(PREFIX + name, text, labels=labels)
             for values, number in samples:
                 assert not isinstance(number, Histogram), name
                 family.add_metric(values, number)

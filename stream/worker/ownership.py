@@ -1,7 +1,7 @@
-"""Which slots a worker serves: its leases, its place in the group, the catalog that it opens by.
+"""Which slots a worker serves: its leases, its group membership and its catalog.
 
-It knows no operation. What is above it comes as ``links``: the parts that a slot asks about its
-indexes and its reshapes, which exist once the worker is assembled, before any slot is made.
+This module knows no operation. ``links`` returns the parts that a slot asks about indexes
+and reshapes. They exist once the worker is assembled, before any slot is created.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ __all__ = ["Clocks", "Environment", "OwnershipParts", "SlotParts", "Stores", "Wo
 
 @dataclass(frozen=True, slots=True)
 class WorkerSite:
-    """Who a worker is among the others, and which topics it uses.
+    """The identity of a worker among the others, and the topics that it uses.
 
-    ``owner`` names its claims, ``name`` stays the same over restarts, ``address`` (HOST:PORT) is
-    where other workers call it. ``dead_owners`` are former owners of slots that serve no longer.
+    ``owner`` names its claims. ``name`` stays the same over restarts. Other workers call
+    it at ``address`` (HOST:PORT). ``dead_owners`` are former owners of slots that have
+    stopped for good.
     """
 
     owner: bytes
@@ -67,9 +68,10 @@ class Clocks(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """Where a worker keeps rows: what makes a slot and a copy of one, on what is left on its disk.
+    """Where a worker keeps rows: the constructors of slots and copies on its disk.
 
-    Without ``new_standby`` it keeps no copies. ``remove_left`` is that of ``Roster``.
+    Without ``new_standby`` the worker keeps no copies. ``remove_left`` is that of
+    ``Roster``.
     """
 
     new_slot: Callable[[int, Surroundings, SlotLinks], Slot]
@@ -79,9 +81,10 @@ class Stores(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """What a worker rests on. The product and the simulation differ in this alone.
+    """The surroundings of a worker. Only these differ between the product and the simulation.
 
-    ``new_hop`` makes what calls other workers, from what returns the secret that they share.
+    ``new_hop`` takes a function that returns the workers' shared secret, and returns the
+    client that calls other workers.
     """
 
     cluster: TopicCluster
@@ -94,14 +97,14 @@ class Environment(NamedTuple):
 
 
 class SlotParts(NamedTuple):
-    """The parts of a worker that its slots ask."""
+    """The parts of a worker that its slots call."""
 
     indexes: IndexOperations
     reshapes: ReshapeOperations
 
 
 class OwnershipParts:
-    """The slots of one worker, and what they are owned by."""
+    """The slots of one worker, and the parts that own them."""
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class OwnershipParts:
     ) -> None:
         self.counts = around.counts
         self.lost = asyncio.Event()
-        """Set when the worker's place in the group ends though nobody stopped it."""
+        """Set when the worker's group membership ends without a request to stop."""
         self._config = config
         self._site = site
         self._around = around
@@ -148,7 +151,7 @@ class OwnershipParts:
         )
 
     def owners(self) -> Mapping[int, str]:
-        """Return where each slot's worker is: as its lease says, else as the group does."""
+        """Return the address of each slot's worker: by its lease, else by the group's division."""
         leased, grouped = self.leases.addresses, self.handover.membership.owners()
         seen = self._owners
         if leased is not seen.leased or grouped is not seen.grouped:
@@ -176,7 +179,7 @@ class OwnershipParts:
         )
 
     def _apply_catalog(self) -> None:
-        """Let every open shard know its table as the catalog has it now."""
+        """Pass the catalog's present tables to every open shard."""
         for slot in self.roster.slots.values():
             slot.retable()
             slot.reclaimer.hold(paused=self.view.catalog.reclaimer_paused)
@@ -186,7 +189,7 @@ class OwnershipParts:
 
 
 class _SlotMaker:
-    """Makes the slots of ``owned`` and its copies of others, each for one of its lives."""
+    """Creates the slots of ``owned`` and its copies of others, each for one life."""
 
     def __init__(
         self,
@@ -210,7 +213,7 @@ class _SlotMaker:
         )
 
     def new_slot(self, number: int) -> Slot:
-        """Return a slot that is to be served."""
+        """Return a slot that this worker is to serve."""
         owned, view, (indexes, reshapes) = self._owned, self._owned.view, self._links()
         links = SlotLinks(
             owned.leases,
@@ -258,7 +261,7 @@ def _lease_keeper(site: WorkerSite, around: Environment) -> LeaseKeeper:
 
 
 class _OwnersSeen(NamedTuple):
-    """The addresses of slots' workers, and what they were joined from."""
+    """The addresses of slots' workers, and the two sources that they were joined from."""
 
     leased: Mapping[int, str]
     grouped: Mapping[int, str]

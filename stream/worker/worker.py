@@ -1,9 +1,9 @@
-"""One worker: everything of rowtide that runs in a process. It starts, runs and stops the parts.
+"""One worker: all parts of rowtide in a process. It starts, runs and stops them.
 
-Starts in this order: its directory, its topics, leases, membership; the slots that the group
-gives it open by themselves; then clients are let in. Stops in the reverse order: clients first,
-then the group, then slots, one by one as other workers ask for them (flushed, answered, released).
-How the parts are built is in ``assembly.py``.
+The order of the start: directory, topics, leases, membership. The slots that the group
+assigns then open. Last, the worker accepts clients. It stops in the reverse order:
+clients, group, slots. Each slot is flushed, answers its requests and is released when
+another worker asks for it. ``assembly.py`` builds the parts.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 DRAIN_S = 20.0
 GRACE_S = 0.5
-"""Clients that are busy call again within this time, and hear then that the connection ends."""
+"""Busy clients call again within this time, and then learn that the connection ends."""
 
 
 class Worker:
-    """Runs until told to stop. Raises what makes a start impossible.
+    """Runs until ``stop`` is set. Raises the error that makes a start impossible.
 
-    ``own`` is ``config.data_dir``, locked by the caller from before until after. ``backing`` is
-    where the logs are.
+    ``own`` is ``config.data_dir``; the caller holds its lock before, during and after the
+    run. ``backing`` is where the logs are.
     """
 
     def __init__(self, config: WorkerConfig, own: WorkerDirectory, backing: Backing) -> None:
@@ -71,7 +71,7 @@ class Worker:
         ready: Callable[[Worker], None],
         stop: asyncio.Event,
     ) -> None:
-        """Serve until ``stop`` is set; call ``ready`` once clients are let in."""
+        """Serve until ``stop`` is set; call ``ready`` once clients are accepted."""
         try:
             await self._cluster.start()
             async with asyncio.TaskGroup() as tasks:
@@ -83,7 +83,7 @@ class Worker:
             await self._cluster.stop()
 
     def leave(self) -> None:
-        """Let probes send new clients elsewhere from now on: a worker that serves is to stop."""
+        """Report to probes that this worker is to stop, so that new clients go elsewhere."""
         self._parts.watched.edge.leaving = True
 
     async def _serve(
@@ -91,7 +91,8 @@ class Worker:
     ) -> None:
         topics = await self._create_topics()
         slots = (await self._cluster.topics())[topics.lease]
-        # Bound before anybody learns the address, listening only when clients may come.
+        # Bound before any other worker learns the address; it listens only once clients
+        # may come.
         listener = bind(self.config.host, self.config.port)
         self.port = listener.getsockname()[1]
         hops = bind(self.config.host, 0)
@@ -125,9 +126,10 @@ class Worker:
             raise Rejected(
                 "OTSUnsupportOperation",
                 f"an import into the topics {prefix}.* is not finished: run the same "
-                "`rowtide import` again until it says so",
+                "`rowtide import` again until it reports success",
             )
-        # Fixed at the first start: another number is passed over, and waited for in no topic.
+        # The first start fixes the number: another value is ignored, and no topic waits
+        # for it.
         wanted = topics.system(existing.get(topics.lease, self.config.slots))
         await self._cluster.create_topics([spec for spec in wanted if spec.name not in existing])
         logs = [name for name in existing if name.startswith(topics.shard(""))]
@@ -149,7 +151,7 @@ class Worker:
         )
 
     def _environment(self, tails: Tails) -> Environment:
-        """Return what the product's workers rest on."""
+        """Return the environment of the product's workers."""
         stores = Stores(
             lambda number, *around: Slot(number, self._rows_path(number), *around),
             lambda number, *around, **links: Standby(
@@ -164,11 +166,11 @@ class Worker:
         )
 
     def _rows_path(self, number: int) -> Path:
-        """Return where a slot's rows are, for its owner as for who keeps a copy."""
+        """Return where a slot's rows are, for its owner and for a copy alike."""
         return self.config.data_dir / "rows" / str(number)
 
     def _begin(self, tasks: asyncio.TaskGroup, tails: Tails, site: WorkerSite) -> None:
-        """Begin what runs for as long as the worker does."""
+        """Start the tasks that run as long as the worker does."""
         parts, owned = self._parts, self._parts.ownership
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(parts.watched.health.run(), name="health")
@@ -185,15 +187,15 @@ class Worker:
         tasks.create_task(parts.operations.introduction.keep(), name="introduction")
 
     async def _end_with_group(self) -> None:
-        """End the worker if its place in the group is not kept: slots would come and go no more."""
+        """End the worker if its group membership is lost: it would get and lose no more slots."""
         await self._parts.ownership.lost.wait()
-        raise _GroupLost("the worker's place in the group is not kept any more")
+        raise _GroupLost("the worker's group membership is lost: restart the worker")
 
     async def _start(self) -> None:
-        """Join the group, wait for our slots (see ``Roster.opened``), let clients in."""
+        """Join the group, wait for our slots (see ``Roster.opened``), then accept clients."""
         parts, owned = self._parts, self._parts.ownership
         await owned.catalog.ready.wait()
-        self._own.belong(owned.view.hop_secret())  # Before the rows left here are opened.
+        self._own.belong(owned.view.hop_secret())  # Before the rows that are left here are opened.
         await owned.handover.join()
         await owned.roster.opened()
         await parts.operations.introduction.make()
@@ -202,12 +204,12 @@ class Worker:
         parts.watched.edge.open(routed, parts.bounded.handlers(routed))
 
     async def _stop(self) -> None:
-        """Answer clients, give the slots to others; nothing acknowledged depends on it."""
+        """Answer clients and hand over the slots; no acknowledged write depends on it."""
         parts, owned = self._parts, self._parts.ownership
         await parts.operations.introduction.part()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._end_clients(), name="clients end")
-            # Who comes meanwhile is answered by the slots' next workers, through us.
+            # The slots' next workers answer later requests, through us.
             tasks.create_task(owned.handover.leave(), name="slots leave")
         await self._end_hops()
         await parts.directory.consumption.flush()
@@ -222,7 +224,7 @@ class Worker:
             logger.warning("%d requests were cut off", cut)
 
     async def _end_hops(self) -> None:
-        """Answer what others have passed on, as what our own clients ask."""
+        """Answer the requests that other workers forwarded, like those of our own clients."""
         if cut := await self._parts.hops.drain(DRAIN_S):
             logger.warning("%d requests of other workers were cut off", cut)
 
@@ -232,7 +234,7 @@ class _Stopped(Exception):
 
 
 class _GroupLost(Exception):
-    """Ends the worker: nothing would tell it of slots that come and go."""
+    """Ends the worker: without a group it would not learn which slots it has."""
 
 
 async def _until(stop: asyncio.Event) -> None:

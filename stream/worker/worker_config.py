@@ -1,4 +1,4 @@
-"""What can be set about one worker."""
+"""Configuration of one worker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ __all__ = ["WorkerConfig"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """One worker. ``slots`` counts only where rowtide's topics are created; it is fixed then.
+    """One worker. ``slots`` takes effect only when rowtide's topics are created; it is
+    fixed then.
 
-    Below ``free_bytes_min`` on the disk of ``data_dir`` writes are refused: too low lets the disk
-    fill up and the broker stop, too high refuses early. ``clock`` is not the machine's in some
-    tests. ``advertise`` is the host by which other workers reach this one, where that is not
-    ``host``. ``standbys`` copies of each slot are kept on other workers; all workers of a cluster
-    need the same number.
+    Writes are rejected while the disk of ``data_dir`` has less than ``free_bytes_min``
+    free. If that is too low, the disk fills up and the broker stops; if it is too high,
+    writes are rejected early. ``clock`` is the machine's, except in some tests. Other
+    workers reach this one at the host ``advertise``; empty: ``host``. ``standbys`` copies
+    of each slot are kept on other workers; all workers of a cluster need the same number.
     """
 
     data_dir: Path

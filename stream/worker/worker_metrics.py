@@ -1,7 +1,7 @@
-"""Every metric of a worker; the list that ``docs/reference/metrics.md`` explains.
+"""Every metric of a worker; ``docs/reference/metrics.md`` explains the list.
 
-Numbers of one table or shard carry its name: a worker with a thousand shards tells some thousands
-of them. Counters begin at zero with the process, those of a slot with the slot.
+Numbers of one table or shard carry its name: a worker with a thousand shards reports some
+thousands of them. Counters begin at zero with the process, those of a slot with the slot.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ UNUSUAL = (Latency.ADMIN, Latency.OTHER)
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """How a worker lets itself be watched.
+    """How a worker can be observed.
 
-    ``metrics`` serves ``/metrics`` to whoever reaches the port. From ``slow_request_s`` on a
-    request is logged as slow; 0: never. For ``drain_notice_s`` after the signal everybody is still
-    served, while ``/readyz`` already says no: too short and clients meet a closed port.
+    ``metrics`` serves ``/metrics`` to any client that reaches the port. A request that
+    takes ``slow_request_s`` or longer is logged as slow; 0: never. For ``drain_notice_s``
+    after the signal the worker still serves all clients, while ``/readyz`` already
+    answers 503. If that is too short, clients meet a closed port.
     """
 
     metrics: bool = True
@@ -46,7 +47,7 @@ class Watching:
 
 
 class WorkerParts(NamedTuple):
-    """What the numbers are read from."""
+    """The parts from which the numbers are read."""
 
     edge: Edge
     health: Health
@@ -96,7 +97,8 @@ def _requests(edge: Edge) -> Iterator[Family]:
             _of(count, operation.name, OUTCOMES[number])
             for operation in tally.operations()
             for number, count in enumerate(operation.answered)
-            # A zero tells that there is such an operation; those of other services have none.
+            # A zero shows that the operation exists; operations of other services have
+            # none.
             if count or (number == OK and latency_class(operation.name) not in UNUSUAL)
         ],
     )
@@ -203,7 +205,7 @@ def _by_name(numbers: Mapping[str, float]) -> list[Sample]:
 
 
 def _sums(slots: list[Slot]) -> Iterator[Family]:
-    """Yield what is summed over the shards of each slot."""
+    """Yield the sums over the shards of each slot."""
 
     def per_slot(name: str, text: str, number: Callable[[ShardOwner], int]) -> Family:
         samples = [
@@ -218,15 +220,15 @@ def _sums(slots: list[Slot]) -> Iterator[Family]:
 
 
 def _reclaimers(slots: list[Slot]) -> Iterator[Family]:
-    told = [(str(slot.number), slot.reclaimer.status()) for slot in slots]
+    statuses = [(str(slot.number), slot.reclaimer.status()) for slot in slots]
     for name, text in (
         ("passes", "Passes of the reclaimer through its slot."),
         ("rows", "Chunks that the reclaimer has read."),
         ("ranges", "Ranges with something to remove."),
     ):
-        samples = [_of(status[name], number) for number, status in told]
+        samples = [_of(status[name], number) for number, status in statuses]
         yield Family(COUNTER, f"reclaimer_{name}", text, ("slot",), samples)
-    paused = [_of(status["paused"], number) for number, status in told]
+    paused = [_of(status["paused"], number) for number, status in statuses]
     yield Family(GAUGE, "reclaimer_paused", "1 while it is paused.", ("slot",), paused)
 
 

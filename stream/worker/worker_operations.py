@@ -1,4 +1,4 @@
-"""Which of a worker's parts answers which operation."""
+"""The parts of a worker by the operations that they answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ __all__ = ["WorkerOperations"]
 
 
 class WorkerOperations(NamedTuple):
-    """The parts of one worker that answer; their methods say what, see ``handlers.py``."""
+    """The parts of one worker that answer. Decorators of their methods name the operations.
+
+    See ``handlers.py``.
+    """
 
     rows: RowOperations
     transactions: TransactionOperations
@@ -58,7 +61,11 @@ class WorkerOperations(NamedTuple):
     fan_out: FanOut
 
     def handlers(self, catalog: Catalog) -> dict[str, Handler]:
-        """Return what clients may ask; the keys of ``catalog`` have the admin right or not."""
+        """Return the handlers of operations that clients may call.
+
+        ``catalog`` has each key's right: without the admin right, an admin operation is
+        rejected.
+        """
         found = self._joined((Right.INSTANCE, Right.ADMIN))
         for name, handler in found.items():
             if OPERATIONS[name].right is Right.ADMIN:
@@ -66,11 +73,11 @@ class WorkerOperations(NamedTuple):
         return found
 
     def among_workers(self) -> dict[str, Handler]:
-        """Return what only other workers may ask."""
+        """Return the handlers of operations that only other workers may call."""
         return self._joined((Right.WORKER,))
 
     def _joined(self, rights: Container[Right]) -> dict[str, Handler]:
-        """Return the handlers of the table's rows. Raises ``LookupError`` where one is missing."""
+        """Return the handlers of the table's rows. Raises ``LookupError`` if one is missing."""
         found = methods_of(self, Role.ANSWERS) | refusals()
         wanted = [name for name, spec in OPERATIONS.items() if spec.right in rights]
         if missing := [name for name in wanted if name not in found]:

@@ -1,6 +1,7 @@
-"""What an operator asks first: how this worker is doing, and how all of them are.
+"""What an operator reads first: the status of this worker, and that of all workers.
 
-A worker that does not answer is told with the reason; the others' answers stand all the same.
+The status of a worker that does not answer is the reason. The answers of the others
+remain valid.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["ClusterStatus", "WorkerStatus"]
 
 
 class WorkerStatus(NamedTuple):
-    """The status of one worker. ``log`` says where logs are; ``started_s`` is a Unix time."""
+    """The status of one worker. ``log`` is the place of the logs; ``started_s`` is a Unix time."""
 
     parts: WorkerParts
     log: str
@@ -32,7 +33,7 @@ class WorkerStatus(NamedTuple):
     started_s: float
 
     def told(self) -> dict[str, Any]:
-        """Return it as operators see it."""
+        """Return the status as operators see it."""
         parts, catalog = self.parts, self.parts.catalog
         reasons = parts.health.reasons()
         return {
@@ -112,7 +113,7 @@ class ClusterStatus:
 
     async def told(self) -> dict[str, Any]:
         """Return every worker's status, this one's first."""
-        here = self._here.told()  # Before the others, of whom a silent one takes seconds.
+        here = self._here.told()  # Before the others: a silent worker takes seconds.
         request = StatusRequest()
         answers = await self._peers.ask(request.operation, request.encode())
         bodies = [body for body in answers.values() if isinstance(body, bytes)]

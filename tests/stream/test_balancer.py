@@ -86,4 +86,4 @@ async def test_rows_that_cannot_be_read_end_no_balancer(caplog: pytest.LogCaptur
                 await asyncio.sleep(0)
             assert not running.done()
             running.cancel()
-    assert "split of s1 is not done: rows/0: not every entry can be read" in caplog.text
+    assert "split of s1 failed: rows/0: not every entry can be read" in caplog.text
