@@ -1,8 +1,8 @@
 """Writes answers: the protocol's response headers, their signature, and error bodies.
 
-An answer is one ``bytes`` (or two for a long body), so that it leaves in one write. The headers
-are written as ``name:value``, without a blank: the same lines are then what is signed. Answers
-are signed whenever the request names a known key, save OTSAuthFailed, which never is.
+An answer is one ``bytes`` object (two if its body is long), so that one write sends it. A
+header is written as ``name:value`` without a blank, because the signature covers the same
+lines. Every answer to a request with a known key is signed, except OTSAuthFailed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATUS_LINES: Final = {
 }
 
 JOIN_BYTES_MAX = 64 * 1024
-"""A longer body is handed over beside its headers: copying it costs more than a second buffer."""
+"""A longer body is sent beside its headers: a copy costs more than a second buffer."""
 
 
 class RequestIds:
@@ -42,7 +42,7 @@ class RequestIds:
 
     def __init__(self, start: bytes | None = None) -> None:
         digits = (start or os.urandom(10)).hex()
-        # Version 8 of RFC 9562 leaves all other bits to the maker.
+        # Version 8 of RFC 9562 leaves all other bits to the implementation.
         parts = (digits[:8], digits[8:12], "8" + digits[13:16], "a" + digits[17:20])
         self._format = "-".join(parts).encode("ascii") + b"-%012x"
         self._count = itertools.count(1)
@@ -75,7 +75,7 @@ class AnswerWriter:
         deflate: bool = False,
         last: bool = False,
     ) -> list[bytes]:
-        """Return an answer's parts; ``key`` is (key id, key) when the answer is to be signed."""
+        """Return an answer's parts; ``key`` is (key id, key) if the answer is to be signed."""
         lines = [
             b"x-ots-contentmd5:" + content_md5(body),  # Of the body before compression.
             b"x-ots-contenttype:protocol buffer",

@@ -1,13 +1,14 @@
 """One client's connection: requests in, answers out, in order and one at a time.
 
-While a request is being answered the next ones are read ahead, up to ``pipeline_max``; then
-reading pauses and the client feels it. Nothing is answered while the client does not take what
-was written. A handler that returns bytes is answered in the same call, without a task; a Future
-is answered from its callback; any other awaitable runs as a task of the edge's group. Answers are
-sent at the end of the event loop's turn: a client that is woken by the first of them takes the
-processor from the rest.
+While a request is being answered, the next ones are read ahead, up to ``pipeline_max``.
+Then reading pauses, and the client cannot send more. No request is answered while the
+client does not read what was written. A result of type bytes is answered in the same
+call, without a task. A Future is answered from its callback. Any other awaitable runs as
+a task in the edge's group. Answers are sent at the end of the event loop's turn, because
+a client that wakes on the first one takes the processor from the rest.
 
-A handler is never cancelled because its client has gone: a write may already be in the log.
+A handler is never cancelled because its client has disconnected: a write may already be
+in the log.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 SLICE_BYTES = 32 * 1024
-"""Parsed at once. Bounds how many tiny requests one read can put into the queue."""
+"""Bytes that are parsed at once. Bounds the tiny requests that one read can put into the queue."""
 
 OPERATION_SHOWN_MAX = 128
-"""Characters of an unknown operation that are repeated to the client."""
+"""Characters of an unknown operation that are repeated in the error."""
 
 UNSENT_BYTES_MAX = 2 * 1024
-"""Answers of a connection that may wait for the end of the event loop's turn. What is more goes out
-at once: a large answer took long to make, and its client is not to wait for the requests of others.
-The transport feels a client that does not take it."""
+"""Bytes of a connection's answers that may wait for the end of the event loop's turn.
+More are sent at once. A large answer took long to make, so its client does not wait for
+the requests of others. The transport limits a client that does not read.
+"""
 
 NOTHING = memoryview(b"")
 
 MAX_STALENESS = b"x-ots-max-staleness-ms"
-"""How old what a read returns may be. Rowtide's own; signed as every ``x-ots-`` header is."""
+"""How old the result of a read may be. Rowtide's own header, signed like every ``x-ots-`` header.
+"""
 
 
 class Connection(asyncio.Protocol):
@@ -85,8 +88,8 @@ class Connection(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._paused = False
-        self._ended = False  # The client has sent all it will send.
-        self._surplus = False  # Beyond the limit: it is told so, unless it asks for a page.
+        self._ended = False  # The client will send nothing more.
+        self._surplus = False  # Beyond the limit: gets an error, unless it requests a page.
         self._receiving: Request | None = None  # The request that _receiving_since times.
         # Loop times in seconds; None: not in that state.
         self._idle_since = edge.now()
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._reader.stopped:
-            return  # Lingering: the client still sends what nobody will read.
+            return  # Lingering: the client still sends what no one reads.
         self._edge.tally.bytes_in += len(data)
         if not self._unparsed and len(data) <= SLICE_BYTES:
             self._reader.feed(data)
@@ -128,10 +131,11 @@ class Connection(asyncio.Protocol):
         self._pump()
 
     def eof_received(self) -> bool:
-        """Finish what has arrived: the client sends no more, but may still read."""
+        """Finish the requests that have arrived: the client sends no more, but may still read."""
         self._ended = True
         self._pump()
-        # True keeps the writing side open: _pump closes it when nothing is left to answer.
+        # True keeps the writing side open: _pump closes it once every request is
+        # answered.
         return self._closing_since is None
 
     def pause_writing(self) -> None:
@@ -144,12 +148,13 @@ class Connection(asyncio.Protocol):
     # ---- What the edge calls ----
 
     def expire(self, now_s: float) -> None:
-        """Act on whatever has taken too long."""
+        """Close the connection or fail its request if a time limit has passed."""
         limits, transport = self._edge.limits, self._transport
         if transport is None:
             return
         if self._closing_since is not None:
-            # A client that does not take its answer has longer than one that merely stays.
+            # A client that has not read its answer gets longer than one that only stays
+            # connected.
             taken = transport.get_write_buffer_size() == 0
             patience_s = limits.linger_s if taken else limits.receive_timeout_s
             if now_s - self._closing_since > patience_s:
@@ -170,11 +175,11 @@ class Connection(asyncio.Protocol):
             self._close(linger=False)
 
     def wind_down(self) -> None:
-        """Close now if idle; else `_pump` does once the last request has been answered."""
+        """Close now if idle; otherwise `_pump` closes after the answer to the last request."""
         self._pump()
 
     def send(self) -> None:
-        """Hand what was answered to the transport, by one call."""
+        """Write all waiting answers to the transport in one call."""
         unsent = self._unsent
         if not unsent or self._transport is None:
             return
@@ -192,7 +197,7 @@ class Connection(asyncio.Protocol):
     # ---- From bytes to answers ----
 
     def _pump(self) -> None:
-        """Answer what can be answered and parse what there is room for, until neither moves."""
+        """Answer and parse requests until neither can go on."""
         reader = self._reader
         complete = reader.complete
         while True:
@@ -212,7 +217,7 @@ class Connection(asyncio.Protocol):
             or self._ended
             or self._edge.ending
         ):
-            return  # Whole requests, each answered or under way: most of the time.
+            return  # The usual case: whole requests, each answered or running.
         transport = self._transport
         if transport is not None and self._closing_since is None and not transport.is_closing():
             self._regulate(transport)
@@ -223,7 +228,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _regulate(self, transport: asyncio.Transport) -> None:
-        """Pause or resume reading, time the arriving request, close what is finished."""
+        """Pause or resume reading, time the arriving request, and close a finished connection."""
         reader = self._reader
         arriving = reader.arriving
         if arriving is not None and self._ended and not self._unparsed:
@@ -247,17 +252,17 @@ class Connection(asyncio.Protocol):
         return None
 
     def _busy(self) -> bool:
-        """Tell whether a request that has arrived whole still waits for its answer."""
+        """True if a request that has arrived whole still waits for its answer."""
         return self._answering is not None or bool(self._reader.complete) or bool(self._unparsed)
 
     def _judge(self, request: Request) -> None:
-        """Decide by its headers who answers a request, or refuse it."""
+        """Find what answers a request, by its headers, or set its failure."""
         edge = self._edge
         if request.method in (b"GET", b"HEAD"):
             request.page = edge.pages.get(request.path)
             if wants_introduction(request.path, request.headers):
                 request.page = edge.introduction
-        if self._surplus:  # Probes are answered all the same: who is merely full is not dead.
+        if self._surplus:  # Probes still get an answer: a full server is not a dead one.
             request.last = True
             if request.page is None:
                 request.failure = _busy()
@@ -278,20 +283,20 @@ class Connection(asyncio.Protocol):
             )
         except StoreError as failure:
             request.failure = failure
-        except Exception as error:  # noqa: BLE001 - Looking up keys failed; logged by _report.
+        except Exception as error:  # noqa: BLE001 - The key look-up failed; logged by _report.
             self._report(request, error)
             request.headers.clear()  # Its key cannot be looked up, so its answer is not signed.
             request.failure = _internal()
 
     def _start(self, request: Request) -> None:
-        """Hand a request to its handler; answer it now if the result is there."""
+        """Pass a request to its handler; answer it now if the result is ready."""
         request.begun_s = perf_counter()
         if request.failure is not None:
             return self._fail(request, request.failure)
         if request.page is not None:
             return self._begin(request, self._show(request, request.page))
-        assert request.operation is not None, "a request that nobody judged"
-        assert request.identity is not None, "a request that nobody judged"
+        assert request.operation is not None, "a request that was not judged"
+        assert request.identity is not None, "a request that was not judged"
         try:
             request.content = self._body(request)
             operation, identity, content = request.operation, request.identity, request.content
@@ -313,14 +318,14 @@ class Connection(asyncio.Protocol):
         return self._begin(request, self._run(request, result))
 
     def _begin(self, request: Request, answering: Coroutine[None, None, None]) -> None:
-        """Answer in a task."""
+        """Answer a request in a task."""
         self._answering = request
         self._edge.begun()
         name = f"request[{request.request_id.decode()}]"
         self._edge.tasks.create_task(answering, name=name)
 
     def _body(self, request: Request) -> bytes:
-        """Return the checked and inflated body; what inflating added counts as held, too."""
+        """Return the checked and inflated body; the inflated bytes count as held too."""
         edge = self._edge
         body = edge.authenticator.check_body(
             request.headers, request.body(), body_bytes_max=edge.limits.body_bytes_max
@@ -332,7 +337,7 @@ class Connection(asyncio.Protocol):
         return body
 
     async def _run(self, request: Request, awaitable: Awaitable[bytes]) -> None:
-        """Answer from an awaitable; nothing it raises may reach the task group."""
+        """Answer with the result of an awaitable. Passes no error on to the task group."""
         try:
             body = await awaitable
         except asyncio.CancelledError:
@@ -347,7 +352,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     async def _show(self, request: Request, page: Page) -> None:
-        """Answer with a page; nothing it raises may reach the task group."""
+        """Answer with a page. Passes no error on to the task group."""
         try:
             answer = await page()
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
@@ -392,7 +397,7 @@ class Connection(asyncio.Protocol):
         else:
             return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
         identity = request.identity
-        assert identity is not None, "an answer to a request that nobody judged"
+        assert identity is not None, "an answer to a request that was not judged"
         deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
         key = (identity.access_key_id, identity.response_key)
         return self._answer(request, 200, body, key=key, deflate=deflate)
@@ -405,7 +410,7 @@ class Connection(asyncio.Protocol):
         outcome = outcome_of(failure)
         self._count(request, outcome)
         edge.tally.failed(failure.code)
-        if status >= 500 and outcome != FAULT:  # A fault was told when it came up.
+        if status >= 500 and outcome != FAULT:  # A fault was logged when it occurred.
             edge.request_log.failed(request, failure)
         key = None
         if failure.code != "OTSAuthFailed":
@@ -457,7 +462,8 @@ class Connection(asyncio.Protocol):
         self._write(parts, headers_only=request.method == b"HEAD")
         self._idle_since = self._edge.now()
         if last:
-            # Even a client that asked to close may send on; a reset would take its answer away.
+            # Even a client that asked to close may still send; a reset would lose its
+            # answer.
             self._close(linger=True)
 
     def _more_expected(self) -> bool:
@@ -465,7 +471,7 @@ class Connection(asyncio.Protocol):
         return bool(reader.complete or self._unparsed or reader.arriving)
 
     def _write(self, parts: list[bytes], *, headers_only: bool) -> None:
-        """Write an answer; all answers of a turn of the event loop are sent at its end."""
+        """Queue an answer; all answers of an event loop's turn are sent at its end."""
         if headers_only:
             head, blank, _ = b"".join(parts).partition(b"\r\n\r\n")
             parts = [head + blank]
@@ -480,7 +486,9 @@ class Connection(asyncio.Protocol):
             self._edge.send_soon(self)
 
     def _close(self, *, linger: bool) -> None:
-        """Close after what was written. A client still sending would miss it without lingering."""
+        """Close after the queued answers. ``linger`` lets a client that still sends read
+        them first.
+        """
         transport = self._transport
         if transport is None:
             return
@@ -493,7 +501,7 @@ class Connection(asyncio.Protocol):
         self._reader.complete.clear()
         if linger and not self._ended and transport.can_write_eof():
             if self._paused:
-                transport.resume_reading()  # To see the client's end, and drop the rest.
+                transport.resume_reading()  # To read the client's end of stream, and drop the rest.
             transport.write_eof()
         else:
             transport.close()

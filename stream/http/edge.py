@@ -1,8 +1,9 @@
 """The HTTP edge: where clients connect, and where the server stops cleanly.
 
-It knows the connections, their common bounds and the table of operations; what one connection
-does is in `rowtide.stream.http.connection`. The edge starts tasks only in the group it is given,
-and times everything by one sweep over the connections, so that a request sets no timer.
+The edge knows the connections, their common bounds and the table of operations.
+`rowtide.stream.http.connection` has the behaviour of one connection. The edge starts
+tasks only in the group that it gets. One sweep over the connections checks all time
+limits, so that a request sets no timer.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ __all__ = ["Edge", "Handler"]
 
 BACKLOG = 1024
 SWEEP_S_MAX = 1.0
-"""Time-outs may come this much late, or a quarter of the shortest of them."""
+"""Time-outs may be late by this much, or by a quarter of the shortest time-out if less."""
 
 TURNED_AWAY_MAX = 64
-"""Connections beyond the limit that are told so at once; further ones are cut without a word."""
+"""Connections beyond the limit that get an error at once; further ones are cut without one."""
 
 
 class Edge:
-    """Serves the operations in ``handlers`` to authenticated clients; without any, once ``open``.
+    """Serves the operations in ``handlers`` to authenticated clients; None: only after ``open``.
 
-    ``clock`` gives seconds since the Unix epoch; handlers that return an awaitable other than a
-    Future run as tasks of ``tasks``, and never fail it. ``pages`` are answered to anybody, also
-    while no operation is (``admitting``). From ``slow_s`` seconds on a request is told as slow.
+    ``clock`` gives seconds since the Unix epoch. A handler's awaitable other than a
+    Future runs as a task in ``tasks`` and never fails it. ``pages`` need no signature and
+    are served even before operations are (``admitting``). A request that takes ``slow_s``
+    seconds or longer is logged as slow.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Edge:
         self.budget = BodyBudget(self.limits.bodies_bytes_max)
         self.writer = AnswerWriter(clock)
         self.leaving = False
-        """Set from the beginning of a drain on, ``draining`` once nobody new is let in, each
-        connection ends with its next answer, and ``ending`` once idle ones are closed."""
+        """True from the beginning of a drain. ``draining`` follows once no new client is
+        accepted; each connection then ends with its next answer. ``ending`` follows once
+        idle connections are closed.
+        """
         self.draining = False
         self.ending = False
         self._loop = asyncio.get_running_loop()
@@ -84,19 +88,19 @@ class Edge:
         handlers: Mapping[str, Handler],
         bounded: Mapping[str, BoundedHandler] | None = None,
     ) -> None:
-        """Answer operations from now on, those of ``bounded`` also within a bound of staleness."""
+        """Start to answer operations; those of ``bounded`` also accept a bound of staleness."""
         self.tally = Tally(handlers, bounded)
         self.admitting = True
 
     async def serve(self, host: str, port: int) -> asyncio.Server:
-        """Accept clients on ``host`` and ``port`` (0: a free one, see the server's sockets)."""
+        """Accept clients on ``host`` and ``port`` (0: any free port, see the server's sockets)."""
         server = await self._loop.create_server(
             lambda: Connection(self), host, port, backlog=BACKLOG
         )
         return self._begin(server)
 
     async def serve_on(self, listener: socket.socket) -> asyncio.Server:
-        """Accept clients on a socket that is bound already; it belongs to the edge from now on."""
+        """Accept clients on a socket that is already bound; the edge owns it from now on."""
         server = await self._loop.create_server(
             lambda: Connection(self), sock=listener, backlog=BACKLOG
         )
@@ -109,11 +113,11 @@ class Edge:
         return server
 
     async def drain(self, deadline_s: float, *, notice_s: float = 0.0, grace_s: float = 0.0) -> int:
-        """Stop accepting, let requests in flight finish; return how many were cut off.
+        """Stop accepting, let running requests finish, and return the number that were cut off.
 
-        Connections close with their next answer, idle ones after ``grace_s``: a write that is sent
-        on a closing connection has an unknown outcome. Before that everybody is served for
-        ``notice_s``, in which whoever asks for readiness sends new clients elsewhere.
+        Every client is served for ``notice_s`` first, while the readiness probe sends new
+        clients elsewhere. Then each connection closes with its next answer, idle ones
+        after ``grace_s``: a write on a closing connection has an unknown outcome.
         """
         self.leaving = True
         if notice_s:
@@ -125,7 +129,7 @@ class Edge:
             async with asyncio.timeout(grace_s):
                 await self._unconnected.wait()
         await asyncio.sleep(0)
-        await asyncio.sleep(0)  # As before a time-out: what has arrived is read first.
+        await asyncio.sleep(0)  # As before a time-out: bytes that have arrived are read first.
         self.ending = True
         for connection in list(self._connections):
             connection.wind_down()
@@ -146,13 +150,13 @@ class Edge:
 
     @property
     def connections(self) -> int:
-        """Connections open now."""
+        """The number of open connections."""
         return len(self._connections)
 
     # ---- What connections call ----
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection; tell whether it is within the limit."""
+        """Count a new connection; return True if it is within the limit."""
         self._connections.add(connection)
         self._unconnected.clear()
         surplus = len(self._connections) - self.limits.connections_max
@@ -161,25 +165,25 @@ class Edge:
         return surplus <= 0 and not self.draining
 
     def forget(self, connection: Connection) -> None:
-        """Count a connection as gone."""
+        """Remove a closed connection."""
         self._connections.discard(connection)
         if not self._connections:
             self._unconnected.set()
 
     def begun(self) -> None:
-        """Count a request whose handler has not finished."""
+        """Count a request whose handler has started."""
         self._in_flight += 1
 
     def ended(self) -> None:
-        """Count a request as finished, whether or not its client is still there."""
+        """Count a request as finished, even if its client has disconnected."""
         self._in_flight -= 1
         if self._in_flight == 0:
             self._quiet.set()
 
     def send_soon(self, connection: Connection) -> None:
-        """Have a connection send what it answered, with all others of this turn of the loop.
+        """Send a connection's answers together with all others of this turn of the event loop.
 
-        There is nobody to wait for where it is the only one; another turn would only take time.
+        A single connection sends at once, because another turn would only take time.
         """
         if len(self._connections) == 1:
             connection.send()
@@ -194,15 +198,15 @@ class Edge:
             while unsent:
                 unsent.popleft().send()
         finally:
-            if unsent:  # One that fails must not keep the others' answers.
+            if unsent:  # A failed connection must not keep the others' answers.
                 self._loop.call_soon(self._send)
 
     def _sweep(self) -> None:
-        """Judge the connections once all that has arrived by now was read.
+        """Check the connections' time limits once all bytes that have arrived are read.
 
-        A loop that is late may run its timers before it reads. A request that is there already
-        would be cut off: the server would close a connection that its client is using. The loop
-        reads between two turns, whatever order it has within one.
+        A late loop may run its timers before it reads. A request that has already arrived
+        would then be cut off: the server would close a connection that its client is
+        using. The loop reads between two turns, whatever its order within one.
         """
         self._loop.call_soon(self._loop.call_soon, self._expire)
 

@@ -1,8 +1,9 @@
 """Joins the rows of the operation table to the methods that answer them.
 
-A method says by ``@answers(name)`` which operation it answers, in whatever part of a worker it is.
-An operation that is divided has two more methods. One ``@checks`` a request and returns what is to
-be divided, None: it must not be. The other one ``@divides`` it among workers.
+``@answers(name)`` names the operation that a method answers, in any part of a worker. A
+divided operation has two more methods. The method with ``@checks`` checks a request and
+returns what is to be divided, or None if it must not be divided. The method with
+``@divides`` divides it among workers.
 """
 
 from __future__ import annotations

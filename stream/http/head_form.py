@@ -1,12 +1,13 @@
-"""The form of a client's request heads, which reads the next head by one match.
+"""The form of a client's request heads: it reads the next head with one match.
 
-A client sends the same header names in the same order every time, so its connection learns their
-form from a request that the parser has taken. A later request that arrives whole, head and body
-in one read, and whose head has the form needs no parser. Whatever differs in any byte but those
-of the values goes to the parser, which alone decides what is malformed.
+A client sends the same header names in the same order every time. So a connection learns
+their form from a request that the parser has accepted. A later request needs no parser if
+it arrives whole, head and body in one read, and its head has the form. A head that
+differs in any byte outside the values goes to the parser. Only the parser decides what is
+malformed.
 
-A form admits less than the parser does: HTTP/1.1, POST, a plain path, no blank around a value but
-one behind the colon, and no header that changes how a message is read.
+A form accepts less than the parser does: HTTP/1.1, POST, a plain path, one blank behind a
+colon at most, and no header that changes how a message is read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 __all__ = ["HeadForm", "learned"]
 
 FORMS_REMEMBERED = 64
-"""Compiling one takes 1 ms; clients of one SDK share one."""
+"""Number of cached forms. Compiling one takes 1 ms; clients of one SDK share a form."""
 
 FRAMING = frozenset(
     (
@@ -26,12 +27,12 @@ FRAMING = frozenset(
         *(b"transfer-encoding", b"te", b"trailer"),
     )
 )
-"""Names that change how the message, or what follows it, is read: such a head has no form."""
+"""Names that change how the message, or the bytes after it, are read: such a head has no form."""
 
 LENGTH = b"content-length"
 _START = rb"POST (/[A-Za-z]++) HTTP/1\.1\r\n"
-# Possessive, so that a head of any length is refused in one pass. What the parser would strip, a
-# blank at either end, does not match.
+# Possessive, so that a head of any length is rejected in one pass. A blank at either end
+# of a value does not match, because the parser would strip it.
 _VALUE = rb": ?(?! )([ -~\x80-\xff]*+)(?<! )\r\n"
 _LENGTH = rb": ?([0-9]{1,9})\r\n"
 _NAME = re.compile(rb"[A-Za-z0-9-]+")
@@ -42,13 +43,13 @@ class HeadForm(NamedTuple):
 
     pattern: re.Pattern[bytes]
     names: tuple[bytes, ...]
-    """In lower case, each once."""
+    """Header names in lower case, each once."""
     length_group: int
-    """Which group is the length of the content."""
+    """Number of the group with the content's length."""
 
 
 def learned(message: bytes, headers_max: int) -> HeadForm | None:
-    """Return the form of a whole request that the parser has taken; None if it has none."""
+    """Return the form of a whole request that the parser has accepted; None if it has none."""
     head, blank, _ = message.partition(b"\r\n\r\n")
     names = tuple(line.partition(b":")[0] for line in head.split(b"\r\n")[1:])
     if not blank or len(names) > headers_max:

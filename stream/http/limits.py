@@ -1,4 +1,4 @@
-"""The bounds of the HTTP edge: what one client, and all of them together, may hold."""
+"""The bounds of the HTTP edge, for one client and for all of them together."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ __all__ = ["HttpLimits"]
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of the HTTP edge. Bytes and seconds; all of them must be positive."""
+    """Bounds of the HTTP edge, in bytes and seconds; all must be positive."""
 
     head_bytes_max: int = 64 * 1024
-    """Request line and headers of one request. Too low refuses long tokens; 400 and close."""
+    """Request line and headers of one request. If too low, long tokens fail. Then 400 and close.
+    """
     headers_max: int = 100
     """Headers of one request."""
     body_bytes_max: int = 64 * 1024 * 1024
-    """One request's body, on the wire and inflated. Below 4 MiB, full batches are refused."""
+    """One request's body, on the wire and inflated. Below 4 MiB, full batches are rejected."""
     bodies_bytes_max: int = 512 * 1024 * 1024
     """All bodies held at once, read or being read. Beyond it: 503 OTSServerBusy."""
     connections_max: int = 1000
-    """Open connections; the next one is told 503. Keep it below the process's file limit."""
+    """Open connections; the next one gets a 503. Keep it below the process's file limit."""
     pipeline_max: int = 16
     """Requests of one connection read ahead of the one being answered; then reading pauses."""
     receive_timeout_s: float = 60.0
-    """From a request's first byte to its last, and for a client to take an answer. Then 408."""
+    """From a request's first byte to its last, and for a client to read an answer. Then
+    408.
+    """
     idle_timeout_s: float = 75.0
-    """Without a request. Clients pool connections: too low makes them reconnect for nothing."""
+    """Time without a request. Clients pool connections: if too low, they reconnect for nothing."""
     linger_s: float = 2.0
-    """After a refusal that closes: how long a client may still send before it is cut off."""
+    """After an error that closes: how long a client may still send before it is cut off."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

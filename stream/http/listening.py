@@ -1,4 +1,4 @@
-"""Where a worker listens, and how others reach it there."""
+"""The socket on which a worker listens, and the address at which others reach it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def reachable(host: str) -> str:
-    """Return a host as it stands in an address that others connect to."""
+    """Return a host as it is written in an address that others connect to."""
     if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
     return f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
-"""Pages that anybody who reaches the port may read: no signature, no operation, plain HTTP.
+"""Pages that any client may read: no signature, no operation, plain HTTP.
 
-They exist for probes and scrapers, which cannot sign. What they tell is chosen so that it may be
-read by anyone: no key, no row, no address. A browser, which cannot sign either, gets the
+They exist for probes and scrapers, which cannot sign. So pages contain only what any
+client may read: no key, no row, no address. A browser cannot sign either, and gets the
 introduction. No page loads anything, and no page may be shown within another.
 """
 
@@ -38,11 +38,11 @@ GUARDS = (
     b"X-Frame-Options: DENY",
     b"Referrer-Policy: no-referrer",
 )
-"""Headers of every page: nothing is kept, run, loaded, framed or told to others."""
+"""Headers of every page: browsers store, run, load, frame and pass on nothing."""
 
 
 class PageAnswer(NamedTuple):
-    """A page as of now."""
+    """The present content of a page."""
 
     status: int
     content_type: bytes
@@ -58,10 +58,11 @@ def said(status: int, document: dict[str, Any]) -> PageAnswer:
 
 
 def introduction(version: str) -> Page:
-    """Return the page that tells the visitor of an endpoint what it is."""
+    """Return the page that explains an endpoint to its visitor."""
 
     async def page() -> PageAnswer:
-        from html import escape  # Its table of entities is large, and few ask for this page.
+        # Its table of entities is large, and few clients request this page.
+        from html import escape
 
         body = INTRODUCTION.format(version=escape(version)).encode()
         return PageAnswer(HTTPStatus.OK, b"text/html; charset=utf-8", body)
@@ -70,7 +71,7 @@ def introduction(version: str) -> Page:
 
 
 def wants_introduction(path: bytes, headers: Mapping[bytes, bytes]) -> bool:
-    """True if a GET asks for the endpoint itself and can show HTML: a browser, no SDK, no probe."""
+    """True if a GET names the endpoint itself and accepts HTML: a browser, no SDK, no probe."""
     accepted = headers.get(b"accept", b"").lower().split(b",")
     return path == b"/" and any(
         kind.partition(b";")[0].strip() == b"text/html" for kind in accepted
@@ -78,7 +79,7 @@ def wants_introduction(path: bytes, headers: Mapping[bytes, bytes]) -> bool:
 
 
 def page_bytes(answer: PageAnswer, *, last: bool) -> bytes:
-    """Return a page as it goes over the wire; ``last`` closes the connection after it."""
+    """Return a page as it is sent; ``last`` closes the connection after it."""
     phrase = HTTPStatus(answer.status).phrase.encode()
     lines = [
         b"HTTP/1.1 %d %b" % (answer.status, phrase),

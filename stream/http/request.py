@@ -1,12 +1,13 @@
 """Reads requests from the bytes of one connection: parsed, bounded, and judged early.
 
-A request is judged as soon as its headers are complete, before any of its body is kept: a refused
-request's body is read and dropped, so that the connection stays usable for the next one. A
-request that cannot be followed further (malformed, oversized, too slow) is *fatal*: it is the
-last of its connection, and the rest of what arrives is dropped unparsed.
+A request is judged as soon as its headers are complete, before any of its body is kept.
+The body of a rejected request is read and dropped, so that the connection stays usable. A
+request is *fatal* if it cannot be read further: malformed, oversized or too slow. It is
+the last one of its connection, and the remaining bytes are dropped unparsed.
 
-Memory: headers by ``head_bytes_max`` plus one feed, bodies by ``body_bytes_max`` each and by the
-budget over all connections. Nothing here writes or waits.
+Memory: ``head_bytes_max`` plus one feed bounds the headers. ``body_bytes_max`` bounds
+each body, and the budget bounds the bodies of all connections. Nothing here writes or
+waits.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ __all__ = ["BodyBudget", "Request", "RequestReader"]
 
 
 LESSONS_MAX = 8
-"""How often a connection learns the form of its heads; further ones go to the parser."""
+"""How often a connection learns the form of its heads; then all others go to the parser."""
 
 
 class BodyBudget:
-    """Bytes of request bodies held at once, over all connections."""
+    """Bytes of request bodies in memory at one time, over all connections."""
 
     __slots__ = ("_bytes_max", "held")
 
@@ -42,7 +43,7 @@ class BodyBudget:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Count ``size`` more bytes, or refuse them."""
+        """Count ``size`` more bytes. Raises ``Unavailable`` beyond the limit."""
         if self.held + size > self._bytes_max:
             raise Unavailable("Server is busy.", code="OTSServerBusy")
         self.held += size
@@ -55,9 +56,10 @@ class BodyBudget:
 class Request:
     """One request, as far as it has arrived.
 
-    ``failure`` set means refused. ``last`` means that its connection closes after the answer.
-    ``request_id``, ``operation`` or ``page``, and ``identity`` are set by whoever judges it,
-    ``content`` (the body, checked and inflated) and ``begun_s`` by whoever starts to answer it.
+    A request with a ``failure`` is rejected. ``last`` means that its connection closes
+    after the answer. The function that judges it sets ``request_id``, ``identity`` and
+    either ``operation`` or ``page``. The function that starts its answer sets ``content``
+    (the body, checked and inflated) and ``begun_s``.
     """
 
     __slots__ = (
@@ -84,11 +86,11 @@ class Request:
         self.method = b""
         self.target = b""
         self.path = b""  # The target without its query.
-        self.query = b""  # What follows the question mark; no SDK sends one.
+        self.query = b""  # The part after the question mark; no SDK sends one.
         self.headers: dict[bytes, bytes] = {}
         self.pieces: list[bytes] = []
         self.received = 0  # Bytes of the body, kept or dropped.
-        self.held = 0  # Bytes of the body counted in the budget.
+        self.held = 0  # Bytes of the body that count in the budget.
         self.failure: StoreError | None = None
         self.last = False
         self.operation: Operation | None = None
@@ -98,16 +100,16 @@ class Request:
         self.begun_s = 0.0
 
     def body(self) -> bytes:
-        """Return the body, whole."""
+        """Return the whole body."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
 class RequestReader:
     """Turns fed bytes into ``complete`` requests, in order.
 
-    Requests that arrive whole, with a head like the one before, pass the parser by.
-    ``judge`` is called once per request, with its headers complete; it refuses a request by
-    setting its ``failure``. The methods named ``on_`` are the parser's callbacks.
+    A request that arrives whole, with a head like the previous one, bypasses the parser.
+    ``judge`` is called once per request, with its headers complete; it rejects a request
+    by setting its ``failure``. The methods named ``on_`` are the parser's callbacks.
     """
 
     __slots__ = (
@@ -147,10 +149,10 @@ class RequestReader:
         self.complete: deque[Request] = deque()
         self.arriving: Request | None = None
         self.continue_due = False  # The client waits for "100 Continue" before it sends the body.
-        self.stopped = False  # After a fatal request: everything else is dropped.
+        self.stopped = False  # After a fatal request: all other bytes are dropped.
 
     def feed(self, piece: bytes | memoryview) -> None:
-        """Parse what arrived. Never raises for what a client sent."""
+        """Parse the bytes that arrived. Never raises for bytes that a client sent."""
         if self.stopped:
             return
         if self.arriving is not None or type(piece) is not bytes:
@@ -184,7 +186,7 @@ class RequestReader:
         return True
 
     def _learn(self, request: Request, message: bytes) -> None:
-        """Learn the form of heads from a request that nothing speaks against."""
+        """Learn the form of heads from a request that was accepted."""
         if request.failure is None and request.identity is not None and not request.last:
             self._lessons -= 1
             self._form = learned(message, self._limits.headers_max)
@@ -195,20 +197,20 @@ class RequestReader:
             self._parser.feed_data(piece)
         except httptools.HttpParserCallbackError:
             if self._fatal is None:
-                raise  # A fault of ours: the event loop reports it and cuts the connection.
+                raise  # Our own error: the event loop reports it and cuts the connection.
             self.stop(self._fatal)
             return
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.stop(self._fatal or invalid("Malformed HTTP request."))
             return
-        # The parser keeps an unfinished header (or trailer) until it ends, so bytes that bring
-        # nothing to an end have to be counted here.
+        # The parser keeps an unfinished header (or trailer) until it ends. So bytes that
+        # finish nothing are counted here.
         self._stalled_bytes = 0 if self._progress else self._stalled_bytes + len(piece)
         if self._stalled_bytes > self._limits.head_bytes_max:
             self.stop(self._head_too_large())
 
     def stop(self, failure: StoreError) -> None:
-        """Make the arriving request, or an empty one, the last: refused with ``failure``."""
+        """Make the arriving request, or an empty one, the last one: rejected with ``failure``."""
         request = self.arriving or Request()
         self.arriving = None
         self.stopped = True
@@ -249,7 +251,7 @@ class RequestReader:
         request.method = self._parser.get_method()
         request.path, _, request.query = request.target.partition(b"?")
         request.last = not self._parser.should_keep_alive()
-        if request.last:  # What follows is malformed, which the parser knows.
+        if request.last:  # The bytes after it are malformed, which the parser detects.
             self._form, self._lessons = None, 0
         head_bytes = self._head_bytes + len(request.target)
         if head_bytes > limits.head_bytes_max or self._headers > limits.headers_max:
@@ -300,7 +302,8 @@ class RequestReader:
         if request.headers.get(b"expect", b"").lower() != b"100-continue":
             return
         if request.failure is not None:
-            # The client may or may not send the body now, so nothing after it could be told apart.
+            # The client may or may not send the body now, so the next request's start is
+            # unknown.
             self._stop_parser(request.failure)
         self.continue_due = True
 

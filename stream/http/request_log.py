@@ -1,8 +1,8 @@
-"""Tells operators of requests that went wrong, and of slow ones, under the id that the client has.
+"""Logs failed requests and slow ones, under the request id that the client has.
 
-What is told: the request's id, its operation, instance and tables, the error's code, the seconds.
-Never a row's key or value, never a key's secret. A record carries the same as ``fields`` for a log
-that programs read.
+A line has the request's id, operation, instance and tables, the error's code and the
+seconds. It never has a row's key or value, or an access key's secret. The log record
+carries the same as ``fields``, for a log that programs read.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ __all__ = ["RequestLog", "tables_named"]
 
 logger = logging.getLogger(__name__)
 
-TOLD_EVERY_S = 1.0
+LOG_EVERY_S = 1.0
 TABLES_SHOWN_MAX = 5
 BODY_READ_MAX = 8 * 1024 * 1024
-"""Bytes of a body that is read a second time for its tables' names: others wait meanwhile."""
+"""A longer body is not read a second time for its tables' names: other requests would wait."""
 
 LIMITS = Limits()
 
 
 class _Seldom:
-    """Lets one of many alike be told in each second, and counts the others."""
+    """Lets one of many similar events per second be logged, and counts the others."""
 
     def __init__(self) -> None:
-        self._told_at = float("-inf")
-        self._unsaid = 0
+        self._logged_at = float("-inf")
+        self._skipped = 0
 
     def due(self, now_s: float) -> int | None:
-        """Return how many were not told since the last one; None: neither is this one."""
-        if now_s - self._told_at < TOLD_EVERY_S:
-            self._unsaid += 1
+        """Return the number of skipped events since the last logged one; None: skip this too."""
+        if now_s - self._logged_at < LOG_EVERY_S:
+            self._skipped += 1
             return None
-        unsaid, self._unsaid, self._told_at = self._unsaid, 0, now_s
-        return unsaid
+        skipped, self._skipped, self._logged_at = self._skipped, 0, now_s
+        return skipped
 
 
 class RequestLog:
-    """``slow_s`` is from when on a request is slow; 0: none is. ``now`` gives steady seconds."""
+    """Logs the requests of an edge.
+
+    A request that takes ``slow_s`` or longer is slow; 0: none is. ``now`` gives steady
+    seconds.
+    """
 
     def __init__(self, slow_s: float, now: Callable[[], float]) -> None:
         self.slow_s = slow_s or float("inf")
@@ -58,9 +62,10 @@ class RequestLog:
         self._turned_away = _Seldom()
 
     def failed(self, request: Request, failure: StoreError) -> None:
-        """Tell of a request that failed through no fault of its client.
+        """Log a request that failed through no fault of its client.
 
-        One without an id was never made: its connection was one too many, as thousands may be.
+        A request without an id never existed: its connection was beyond the limit. There
+        may be thousands, so they are logged once per second.
         """
         if not request.request_id:
             self._turned(failure)
@@ -75,14 +80,14 @@ class RequestLog:
         if more is not None:
             fields = {"code": failure.code, "more": more}
             logger.warning(
-                "connection turned away: %s%s",
+                "connection rejected: %s%s",
                 failure.message.rstrip("."),
                 _beside(more),
                 extra={"fields": fields},
             )
 
     def unknown_within(self, request: Request) -> None:
-        """Tell of a batch in which a row's outcome is unknown."""
+        """Log a batch in which a row's outcome is unknown."""
         fields = _fields(request) | {"code": "OTSTimeout"}
         logger.warning(
             "%s: the outcome of some of its rows is unknown",
@@ -91,14 +96,14 @@ class RequestLog:
         )
 
     def faulty(self, request: Request, error: BaseException | str) -> None:
-        """Tell of a fault of ours."""
+        """Log an internal error."""
         fields = _fields(request)
         trace = error if isinstance(error, BaseException) else None
         why = "failed" if trace is not None else error
         logger.error("%s: %s", _name(fields), why, exc_info=trace, extra={"fields": fields})
 
     def slow(self, request: Request, seconds: float) -> None:
-        """Tell of a slow request; of one in each second, and of how many there were beside it."""
+        """Log a slow request: one per second, with the number of skipped ones."""
         more = self._slow.due(self._now())
         if more is None:
             return
@@ -111,7 +116,7 @@ class RequestLog:
 
 
 def _beside(more: int) -> str:
-    return f", and {more} more since the last one told" if more else ""
+    return f", and {more} more since the last such line" if more else ""
 
 
 def _fields(request: Request) -> dict[str, Any]:
@@ -134,9 +139,10 @@ def _name(fields: dict[str, Any]) -> str:
 
 
 def tables_named(operation: str, content: bytes) -> list[str]:
-    """Return the tables that a request names, none where it cannot be read or is very long.
+    """Return the tables that a request names; none if it cannot be read or is very long.
 
-    What cannot be a table's name is left out: it may be of any length, and hold ends of lines.
+    A text that cannot be a table's name is left out: it may be of any length and contain
+    line ends.
     """
     spec = OPERATIONS.get(operation)
     if len(content) > BODY_READ_MAX or spec is None or spec.request is None:
@@ -154,7 +160,7 @@ def tables_named(operation: str, content: bytes) -> list[str]:
         names.append(message.stream_id.rpartition("_")[0])
     if "tables" in known:
         names += [table.table_name for table in message.tables]
-    # A name that is not UTF-8 comes as bytes, whatever its type says.
+    # A name that is not UTF-8 arrives as bytes, whatever its type says.
     return [
         name
         for name in dict.fromkeys(names)

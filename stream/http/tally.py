@@ -1,10 +1,14 @@
-"""What the edge counts per operation: how requests ended, and how long they took.
+"""Counts per operation how requests ended, and how long they took.
 
-An outcome is what a client may assume: ``ok``; ``refused``, nothing changed and never will;
-``unavailable``, nothing changed, try again; ``unknown``, it may have been applied; ``fault``, our
-own error, of which nothing is promised. A batch with a row of unknown outcome is ``unknown``.
+An outcome is what a client may assume:
 
-Counting is on every request's way: plain integers, read by whoever wants them.
+- ``ok``: applied.
+- ``refused``: nothing changed, and the same request will fail again.
+- ``unavailable``: nothing changed, and a retry may succeed.
+- ``unknown``: it may have been applied. So is a batch with a row of unknown outcome.
+- ``fault``: an internal error, which promises nothing.
+
+Every request is counted, so the counts are plain integers that any code may read.
 """
 
 from __future__ import annotations
@@ -38,27 +42,27 @@ Handler = Callable[[Identity, bytes], bytes | Awaitable[bytes]]
 """Answers one operation: the request's body in, the answer's body out."""
 
 BoundedHandler = Callable[[Identity, bytes, bytes], bytes | Awaitable[bytes]]
-"""Answers a read that says, by its header's value, how old what it reads may be."""
+"""Answers a read whose header limits, in ms, how old its result may be."""
 
 OUTCOMES = ("ok", "refused", "unavailable", "unknown", "fault")
 OK, REFUSED, UNAVAILABLE, UNKNOWN, FAULT = range(len(OUTCOMES))
 
 OTHER = Latency.OTHER.value
-"""The name under which everything counts that is no operation of ours."""
+"""The name under which requests count that match no operation of ours."""
 
 
 class UnknownWithin(bytes):
-    """The answer of a batch that succeeded as such, with a row in it whose outcome is unknown."""
+    """The answer of a batch that succeeded as a whole, but has a row of unknown outcome."""
 
 
 def latency_class(operation: str) -> Latency:
-    """Return the class of operations with which one is counted."""
+    """Return the latency class under which an operation is counted."""
     spec = OPERATIONS.get(operation)
     return Latency.OTHER if spec is None else spec.latency
 
 
 def outcome_of(failure: StoreError) -> int:
-    """Return how a request ended that failed."""
+    """Return the outcome of a failed request."""
     if isinstance(failure, Rejected):
         return REFUSED
     if isinstance(failure, Unavailable):
@@ -67,7 +71,7 @@ def outcome_of(failure: StoreError) -> int:
 
 
 class Operation:
-    """One operation: who answers it, and how often it ended in each way."""
+    """One operation: its handler, and how often it ended with each outcome."""
 
     __slots__ = ("answered", "bounded", "handler", "name", "took")
 
@@ -81,9 +85,9 @@ class Operation:
         self.answered = [0] * len(OUTCOMES)
 
     def ended(self, outcome: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request and its time."""
         self.answered[outcome] += 1
-        took = self.took  # Its ``add``, written out: on every request's way.
+        took = self.took  # Histogram.add, written out, because every request passes here.
         took.within[bisect_left(took.bounds, seconds)] += 1
         took.seconds += seconds
 
@@ -102,7 +106,7 @@ class Tally:
     ) -> None:
         self._bounded = bounded or {}
         self.took: dict[str, Histogram] = {}
-        """How long requests took, by class of operation."""
+        """Durations of requests, by class of operation."""
         self.by_path = {b"/" + name.encode(): self._made(name, h) for name, h in handlers.items()}
         self.other = self._made(OTHER, _never)
         self.codes: dict[str, int] = {}
@@ -110,7 +114,7 @@ class Tally:
         self.bytes_out = 0
 
     def operations(self) -> list[Operation]:
-        """Return every operation, and what stands for the rest."""
+        """Return every operation, and the one for all other requests."""
         return [*self.by_path.values(), self.other]
 
     def failed(self, code: str) -> None:

@@ -143,7 +143,7 @@ async def test_of_slow_requests_one_in_a_second_is_logged_and_the_others_counted
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
     assert "slow: 0.0" in lines[0]
-    assert lines[1].endswith("and 2 more since the last one told")
+    assert lines[1].endswith("and 2 more since the last such line")
 
 
 def test_of_connections_turned_away_one_in_a_second_is_logged_and_the_others_counted(
@@ -154,10 +154,10 @@ def test_of_connections_turned_away_one_in_a_second_is_logged_and_the_others_cou
     for now_s in (100.0, 100.1, 100.9, 101.0):
         now[0] = now_s
         log.failed(Request(), Unavailable("Server is busy.", code="OTSServerBusy"))
-    said = "connection turned away: Server is busy"
+    said = "connection rejected: Server is busy"
     assert [record.getMessage() for record in caplog.records] == [
         said,
-        f"{said}, and 2 more since the last one told",
+        f"{said}, and 2 more since the last such line",
     ]
 
 
