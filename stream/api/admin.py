@@ -1,7 +1,7 @@
-"""Operations of rowtide itself: instances, access keys, status. Bodies and answers are JSON.
+"""Rowtide's own operations: instances, access keys, status. Bodies and answers are JSON.
 
-They come over the same protocol, signed like every request, under names that begin with
-``Rowtide``. Only keys with the admin right may use them.
+They use the same protocol as all others, are signed like every request, and have names
+that begin with ``Rowtide``. Only keys with the admin right may use them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def new_secret() -> str:
 
 
 class AdminOperations:
-    """Handlers by operation; ``status`` returns what the worker knows of itself."""
+    """Handlers by operation; ``status`` returns this worker's status."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class AdminOperations:
 
     @answers("RowtideSetClock")
     def set_clock(self, identity: Identity, body: bytes) -> bytes:
-        """Set the clock of a server that tests run on one: ``now_us``, Unix microseconds.
+        """Set the clock of a server that runs on a test's clock: ``now_us``, Unix microseconds.
 
-        ``passed_us`` (0 without) is how much of a transaction's life passes with that.
+        ``passed_us`` is the time by which open transactions age meanwhile; 0 by default.
         """
         fields = json_fields(body, {"now_us", "passed_us"})
         now_us, passed_us = fields.get("now_us"), fields.get("passed_us", 0)
@@ -81,10 +81,10 @@ class AdminOperations:
 
     @answers("RowtideAdvanceClock")
     def advance_clock(self, identity: Identity, body: bytes) -> bytes:
-        """Let time pass on a server with a test's clock, and return what it shows then.
+        """Advance a test's clock, and return its new time.
 
-        It is ``by_us`` microseconds, 0 to read the clock, or what is left until ``to_us``, a Unix
-        time. The clock never goes back.
+        The step is ``by_us`` microseconds (0 reads the clock) or ends at ``to_us``, a
+        Unix time. The clock never goes back.
         """
         fields = json_fields(body, {"by_us", "to_us"})
         if len(fields) != 1 or type(moment := next(iter(fields.values()))) is not int:

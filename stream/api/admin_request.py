@@ -1,4 +1,4 @@
-"""Requests to rowtide itself: bodies and answers are JSON, most need a key with the admin right."""
+"""Requests to rowtide itself: bodies and answers are JSON, and most need an admin key."""
 
 from __future__ import annotations
 

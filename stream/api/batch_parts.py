@@ -1,8 +1,9 @@
-"""The parts that several workers get of a BatchWriteRow, and its answer made of theirs.
+"""The parts of a BatchWriteRow for several workers, and the answer joined from theirs.
 
-Request and answer look alike on the wire: tables (field 1), each with its name (1) and its rows
-(2). Parts and answers are joined from the very bytes of these rows. Where bytes are not as all
-writers have them, they are read as a message, whose rows are written anew.
+Request and answer have the same shape on the wire: tables (field 1), each with its name
+(1) and its rows (2). Parts and answers are joined from the bytes of these rows, without
+decoding. Bytes that are not in the usual form are decoded as a message, and its rows are
+encoded again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rowtide.stream.http.tally import UnknownWithin
 __all__ = [
     "CheckedBatch",
     "Part",
-    "Told",
+    "PartResult",
     "divide",
     "joined",
     "marked",
@@ -30,22 +31,23 @@ __all__ = [
 ]
 
 Part = list[tuple[str, list[int]]]
-"""What one worker gets of a batch: tables by name, each with its rows' places in the request."""
+"""One worker's part of a batch: tables by name, each with its rows' places in the request."""
 
-Told = bytes | StoreError
-"""A worker's answer to its part of a batch, or what went wrong with it."""
+PartResult = bytes | StoreError
+"""A worker's answer to its part of a batch, or the error of its part."""
 
 _TABLE, _ROW = 0x0A, 0x12
 _ATOMIC = pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
 
 
 class CheckedBatch(NamedTuple):
-    """A BatchWriteRow that nothing refuses whole.
+    """A BatchWriteRow without an error that rejects it as a whole.
 
-    ``fields`` are its rows as they came, by table; None where that can't be told at a glance.
-    ``first_values`` says of every row where it goes; None: it is refused wherever it is. ``write``
-    writes a part here. It returns None where that is for the handler, who reads the part again: a
-    table is not there, or is not what it was when the rows were checked.
+    ``fields`` are its rows as they arrived, by table; None if their bounds are not easily
+    found. ``first_values`` has the first key value of every row, which decides its
+    worker; None: the row is rejected on any worker. ``write`` writes a part on this
+    worker. It returns None if the handler must read the part again, because a table is
+    missing or has changed since the check.
     """
 
     request: pb.BatchWriteRowRequest
@@ -55,7 +57,7 @@ class CheckedBatch(NamedTuple):
 
 
 def divide(request: pb.BatchWriteRowRequest, whose: Sequence[Sequence[str]]) -> dict[str, Part]:
-    """Return each worker's part by its address; ``whose`` has that of every row, by table."""
+    """Return each worker's part by its address; ``whose`` has every row's address, by table."""
     found: dict[str, Part] = {}
     place = 0
     for wanted, addresses in zip(request.tables, whose, strict=True):
@@ -73,7 +75,7 @@ def part_bodies(
     fields: Sequence[Sequence[bytes]] | None,
     divided: Mapping[str, Part],
 ) -> dict[str, bytes]:
-    """Return the requests for the parts of one whose rows came as ``fields``, if that is known."""
+    """Return the request for each part. ``fields`` are the rows as they arrived, if known."""
     rows = [*chain.from_iterable(fields or _written(request))]
     atomic = _ATOMIC if request.is_atomic else b""
     return {
@@ -85,10 +87,10 @@ def part_bodies(
 def joined(
     request: pb.BatchWriteRowRequest,
     whose: Sequence[Sequence[str]],
-    answers: Mapping[str, Told],
+    answers: Mapping[str, PartResult],
 ) -> bytes:
     """Return the answer to a divided batch, its rows in the request's order."""
-    rows = {address: _results(told) for address, told in answers.items()}
+    rows = {address: _results(result) for address, result in answers.items()}
     tables = [
         _table(wanted.table_name, [next(rows[address]) for address in addresses])
         for wanted, addresses in zip(request.tables, whose, strict=True)
@@ -96,17 +98,17 @@ def joined(
     return marked(b"".join(tables), answers)
 
 
-def marked(answer: bytes, answers: Mapping[str, Told]) -> bytes:
-    """Return an answer's bytes, of a kind of their own where a row's outcome is unknown."""
-    unknown = any(isinstance(told, UnknownWithin | OutcomeUnknown) for told in answers.values())
+def marked(answer: bytes, answers: Mapping[str, PartResult]) -> bytes:
+    """Return an answer's bytes, as ``UnknownWithin`` if a row's outcome is unknown."""
+    unknown = any(isinstance(result, UnknownWithin | OutcomeUnknown) for result in answers.values())
     return UnknownWithin(answer) if unknown else answer
 
 
-def _results(told: Told) -> Iterator[bytes]:
+def _results(result: PartResult) -> Iterator[bytes]:
     """Return the results of the rows of a part, in the order in which its worker got them."""
-    if isinstance(told, StoreError):
-        return repeat(field(2, row_error(told)))
-    rows = row_fields(told) or _written(pb.BatchWriteRowResponse.FromString(told))
+    if isinstance(result, StoreError):
+        return repeat(field(2, row_error(result)))
+    rows = row_fields(result) or _written(pb.BatchWriteRowResponse.FromString(result))
     return chain.from_iterable(rows)
 
 
@@ -115,23 +117,24 @@ def _table(name: str, rows: Sequence[bytes]) -> bytes:
 
 
 def _written(message: Any) -> list[list[bytes]]:
-    """Return the rows of each table as they are written when they are written anew."""
+    """Return the rows of each table, encoded again from the message."""
     return [
         [field(2, row.SerializePartialToString()) for row in table.rows] for table in message.tables
     ]
 
 
-# Slices of bytes that came.
+# Slices of received bytes.
 
 
 class _Unusual(Exception):
-    """Bytes of which it can't be told at a glance where the fields are."""
+    """Bytes in which the bounds of the fields are not easily found."""
 
 
 def row_fields(message: bytes, counts: Sequence[int] = ()) -> list[list[bytes]] | None:
-    """Return the rows of each table, each a whole field; None: they can't be told at a glance.
+    """Return the rows of each table, each a whole field; None if they are not easily found.
 
-    They can't where there are others than ``counts``, if that is given, has of each table.
+    Returns None, too, if a table has another number of rows than ``counts`` says, if
+    given.
     """
     tables = native.kernels.row_fields(message)
     try:
@@ -144,7 +147,7 @@ def row_fields(message: bytes, counts: Sequence[int] = ()) -> list[list[bytes]] 
 
 
 def _content(whole: bytes) -> int:
-    """Return where the content of a field begins, behind tag and length."""
+    """Return where the content of a field begins, after tag and length."""
     at = 1
     while whole[at] > 127:
         at += 1
@@ -175,7 +178,7 @@ def _fields(message: bytes, wanted: int, at: int) -> list[bytes]:
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:
-    """Return the length at ``at``, of which more than one byte is there, and where it ends."""
+    """Return the length at ``at``, which has several bytes, and the offset after it."""
     high = message[at + 1]
     if high < 128:
         return message[at] & 127 | high << 7, at + 2

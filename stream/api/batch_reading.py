@@ -1,9 +1,8 @@
-"""Reads a BatchWriteRow: holds it to what refuses it whole, and returns its rows.
+"""Reads a BatchWriteRow: checks what would reject it as a whole, and returns its rows.
 
-Rows that are like earlier ones are checked many at a time (``stream/api/like_rows.py``), all
-others one by one. Which way a row is read decides nothing of what is accepted, or told of what is
-not: as soon as one row is not known, the request is held to everything else as well, and in one
-order.
+Rows like earlier ones are checked many at a time (``stream/api/like_rows.py``), all
+others one by one. The way of reading changes neither what is accepted nor the errors. As
+soon as one row is not known, all other checks run too, in one order.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ __all__ = ["BatchReader", "ReadBatch"]
 
 
 class ReadBatch:
-    """A batch that nothing refuses whole.
+    """A batch without an error that rejects it as a whole.
 
-    ``fields`` are its rows as they came, by table; None where that can't be told at a glance.
-    ``plain`` are its rows by table where all of them are plain writes.
+    ``fields`` are its rows as they arrived, by table; None if their bounds are not easily
+    found. ``plain`` has its rows by table if all of them are plain writes.
     """
 
     def __init__(
@@ -58,7 +57,10 @@ class ReadBatch:
         self._rows = rows
 
     def first_values(self) -> list[bytes | None]:
-        """Return what says where each row goes; None: it is refused wherever it is."""
+        """Return the first key value of each row, which decides its worker.
+
+        None: the row is rejected on any worker.
+        """
         return [
             _first_value(row) if isinstance(row, BatchRow) else row[0].first_value(row[1])
             for row in self._rows
@@ -80,10 +82,10 @@ class BatchReader:
         self._like = LikeRows()
 
     def read(self, identity: Identity, body: bytes) -> ReadBatch:
-        """Return a batch and its rows. Raises what refuses the whole request."""
+        """Return a batch and its rows. Raises an error that rejects the whole request."""
         request = message(pb.BatchWriteRowRequest, body)
         if len(request.tables) > self._limits.batch_write_rows_max:
-            raise self._too_many()  # No table comes without a row.
+            raise self._too_many()  # Every table in a request has a row.
         counts = [len(table.rows) for table in request.tables]
         few = sum(counts) <= self._limits.batch_write_rows_max
         fields = row_fields(body, counts) if few else None
@@ -105,7 +107,8 @@ class BatchReader:
                 plain.append(found.plain)
         batch = ReadBatch(request, fields, rows, plain if len(plain) == len(known) else ())
         if len(body) > self._limits.batch_write_bytes_max:
-            self._check_size(batch.rows())  # Rows count less than the message that brings them.
+            # Rows count fewer bytes than the message that contains them.
+            self._check_size(batch.rows())
         return batch
 
     def _too_many(self) -> Rejected:
@@ -114,7 +117,7 @@ class BatchReader:
     def _known(
         self, identity: Identity, wanted: pb.TableInBatchWriteRowRequest, fields: list[bytes]
     ) -> KnownRows:
-        """Return the rows of a table that need no reading; refuses nothing."""
+        """Return the rows of a table that are known without reading. Rejects nothing."""
         table = self._directory.catalog.tables.get((identity.instance, wanted.table_name))
         if table is None or not fields:
             return KnownRows([None] * len(wanted.rows), ())
@@ -131,7 +134,7 @@ class BatchReader:
     def _read_others(
         self, identity: Identity, request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]
     ) -> None:
-        """Read the rows that are not known. Raises what refuses the whole request."""
+        """Read the rows that are not known. Raises an error that rejects the whole request."""
         require_text(request)
         if not request.tables:
             raise invalid("No row is specified in BatchWriteRow.")
@@ -153,7 +156,7 @@ class BatchReader:
         missing: StoreError | None,
         item: pb.RowInBatchWriteRowRequest,
     ) -> BatchRow:
-        """Return one row of a batch. A key that does not fit the table is the row's own failure."""
+        """Return one row of a batch. A key that does not fit the table fails only its row."""
         kind = kind_of(item)
         row = row_change(item.row_change, kind, self._limits)
         if table is None:
@@ -189,9 +192,9 @@ class BatchReader:
 
 
 def _all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> bool:
-    """True if nothing else in a request could make it fail.
+    """True if no other check could make a request fail.
 
-    Names of tables that have known rows are in order; so is all text in these rows: there is none.
+    Known rows imply a valid table name, and they contain no text that needs a check.
     """
     if not known or type(request.transaction_id) is not str:
         return False
@@ -206,7 +209,7 @@ def _first_value(row: BatchRow) -> bytes | None:
 
 
 def _version_bytes(cells: Sequence[Cell]) -> int:
-    """Return what the versions count that a client gave."""
+    """Return the bytes that the versions count which a client gave."""
     if type(cells) is PackedCells:
         return 0
     return 8 * sum(cell.version_ms is not None for cell in cells)

@@ -1,4 +1,4 @@
-"""The answer of a BatchWriteRow: each row's result in request order, once the last is there."""
+"""The answer of a BatchWriteRow: each row's result in request order, once all are known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["BatchReply", "BatchUse", "batch_answer", "ok_field", "row_done", "ro
 
 
 class BatchUse:
-    """Counts what the rows of a batch consume, a table's rows that follow each other at once."""
+    """Counts the units of a batch's rows; consecutive rows of one table are counted at once."""
 
     def __init__(self, consumption: Consumption, instance: str, rows: Sequence[BatchRow]) -> None:
         self.rows = rows
@@ -32,7 +32,7 @@ class BatchUse:
         self._read = self._write = 0
 
     def told(self, index: int, read: int, write: int) -> None:
-        """Take what one row used."""
+        """Add the units of one row."""
         row, table, _, _ = self.rows[index]
         if table is not self._table or self._consumption.by_partition_key:
             self.count()
@@ -44,19 +44,19 @@ class BatchUse:
             self._write += write
 
     def failed(self, index: int) -> None:
-        """Take that one row failed; where its table is not there, that costs a unit."""
+        """Note that one row failed; if its table does not exist, that costs a unit."""
         if self.rows[index].table is None:
             self._consumption.count_missing(self._instance, write=1)
 
     def count(self) -> None:
-        """Count what was taken and not counted yet."""
+        """Pass the units that were added since the last call on to ``Consumption``."""
         if self._table is not None and (self._read or self._write):
             self._consumption.count(self._table, None, self._read, self._write)
         self._read = self._write = 0
 
 
 class BatchReply:
-    """A batch's answer, as a future. ``tables`` are by name, each with how many rows it has."""
+    """A batch's answer, as a future. ``tables`` has (name, number of rows) of each."""
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class BatchReply:
         self._unknown = False
 
     def row(self, index: int) -> Tell:
-        """Return what takes the result of one row."""
+        """Return the function that takes the result of one row."""
         return partial(self._told, index)
 
-    def _told(self, index: int, told: Outcome | StoreError) -> None:
-        if isinstance(told, StoreError):
+    def _told(self, index: int, outcome: Outcome | StoreError) -> None:
+        if isinstance(outcome, StoreError):
             self._used.failed(index)
-            self._results[index] = field(2, row_error(told))
+            self._results[index] = field(2, row_error(outcome))
         else:
-            row, read, write = told
+            row, read, write = outcome
             self._used.told(index, read, write)
-            self._results[index] = ok_field(read, write) if not row else _row_field(told)
+            self._results[index] = ok_field(read, write) if not row else _row_field(outcome)
         self._missing -= 1
-        if isinstance(told, OutcomeUnknown):
+        if isinstance(outcome, OutcomeUnknown):
             self._unknown = True
         if not self._missing:
             self._used.count()
@@ -97,21 +97,22 @@ class BatchReply:
 
 
 def batch_answer(tables: Sequence[tuple[str, int]], results: Iterable[bytes]) -> bytes:
-    """Return the answer with these results, each a whole field, of all tables' rows in order."""
+    """Return the answer with these results, each a whole field, in the order of the rows."""
     rows = iter(results)
     return b"".join(
         field(1, field(1, name.encode()) + b"".join(islice(rows, count))) for name, count in tables
     )
 
 
-def _row_field(told: Outcome) -> bytes:
-    """Return one row's result of a batch write, as field 2 of its table's."""
-    return field(2, row_done(told.read_units, told.write_units) + field(4, HEADER + told.row))
+def _row_field(outcome: Outcome) -> bytes:
+    """Return one row's result in a batch write, as field 2 of its table's."""
+    done = row_done(outcome.read_units, outcome.write_units)
+    return field(2, done + field(4, HEADER + outcome.row))
 
 
 @lru_cache(4096)
 def ok_field(read: int, write: int) -> bytes:
-    """Return the same where no row was asked for: of most rows."""
+    """Return a result without a row, which most requests want."""
     return field(2, row_done(read, write))
 
 
@@ -123,8 +124,8 @@ def row_done(read: int, write: int) -> bytes:
 
 def row_error(error: StoreError) -> bytes:
     """Return the result of a row that failed."""
-    told = pb.Error(code=error.code, message=error.message)
-    return b"\x08\x00" + field(2, told.SerializeToString())
+    encoded = pb.Error(code=error.code, message=error.message)
+    return b"\x08\x00" + field(2, encoded.SerializeToString())
 
 
 def _renumbered(encoded: bytes, number: int) -> bytes:

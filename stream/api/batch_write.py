@@ -1,10 +1,10 @@
-"""Rows of a BatchWriteRow that are written together: within a transaction, or as one.
+"""Rows of a BatchWriteRow that are written together: within a transaction, or atomically.
 
-A batch is one or the other: an atomic batch within a transaction is refused row by row.
+A batch is one or the other: an atomic batch within a transaction is rejected row by row.
 
-Every row gets a result of its own through its ``Tell``, in whatever order. Rows of an atomic batch
-are all applied or none is, table by table: rows of one table have one partition key and so one
-shard, which writes them as one group; two tables are two groups.
+Every row gets its own result through its ``Tell``, in any order. The rows of an atomic
+batch are written table by table: all rows of a table are applied, or none. They have one
+partition key and so one shard, which writes them as one group. Two tables are two groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["BatchRow", "write_atomically", "write_within"]
 
 
 class BatchRow(NamedTuple):
-    """One row of a batch write: its change of a table, or why there is none."""
+    """One row of a batch write: its change of a table, or the reason why it has none."""
 
     row: RowChange
     table: Table | None
@@ -36,7 +36,7 @@ class BatchRow(NamedTuple):
 def write_within(
     session: Session, rows: Sequence[BatchRow], tells: Sequence[Tell], *, atomic: bool
 ) -> None:
-    """Write rows within a transaction; each succeeds or fails alone."""
+    """Write rows within a transaction; each succeeds or fails independently."""
     for row, tell in zip(rows, tells, strict=True):
         if atomic:
             tell(invalid("An atomic BatchWriteRow is not supported in a local transaction."))
@@ -45,10 +45,10 @@ def write_within(
             tell(_failure(row))
             continue
         try:
-            told: Outcome | StoreError = session.apply(row.table, row.change)
+            outcome: Outcome | StoreError = session.apply(row.table, row.change)
         except StoreError as error:
-            told = error
-        tell(told)
+            outcome = error
+        tell(outcome)
 
 
 def write_atomically(
@@ -56,7 +56,7 @@ def write_atomically(
     rows: Sequence[BatchRow],
     tells: Sequence[Tell],
 ) -> None:
-    """Write all rows of each table or none of them."""
+    """Write all rows of each table, or none of them."""
     groups: dict[int, AtomicRows] = {}
     for row, tell in zip(rows, tells, strict=True):
         table_id = row.table.table_id if row.table is not None else -1
@@ -66,21 +66,21 @@ def write_atomically(
 
 
 class AtomicRows:
-    """The rows of one table in an atomic batch, in their order, with who is told."""
+    """The rows of one table in an atomic batch, in their order, with their callbacks."""
 
     def __init__(self) -> None:
         self._rows: list[BatchRow] = []
         self._tells: list[Tell] = []
         self._batch: AtomicBatch | None = None
-        self._told = False
+        self._is_done = False
 
     def add(self, row: BatchRow, tell: Tell) -> None:
-        """Take the next row."""
+        """Add the next row."""
         self._rows.append(row)
         self._tells.append(tell)
 
     def write(self, directory: Directory) -> None:
-        """Write all rows or none; every one is told."""
+        """Write all rows or none, and report the result of each."""
         batch = self._batch = AtomicBatch([r.change for r in self._rows if r.change is not None])
         try:
             table = self._fitting()
@@ -92,7 +92,7 @@ class AtomicRows:
             self._done(error)
 
     def _fitting(self) -> Table:
-        """Return the table. Raises where a row does not fit it: then no row is written."""
+        """Return the table. Raises if a row does not fit it: then no row is written."""
         for index, row in enumerate(self._rows):
             if row.change is None:
                 assert self._batch is not None, "rows are being written"
@@ -102,20 +102,22 @@ class AtomicRows:
         assert table is not None, "a row with a change has a table"
         return table
 
-    def _done(self, told: Outcome | StoreError) -> None:
-        """Pass on what became of the batch; after an unknown outcome nobody listens any more."""
-        if self._told:
+    def _done(self, outcome: Outcome | StoreError) -> None:
+        """Report the batch's outcome to every row; a second report, after an unknown one,
+        is ignored.
+        """
+        if self._is_done:
             return
-        self._told = True
-        if not isinstance(told, StoreError):
+        self._is_done = True
+        if not isinstance(outcome, StoreError):
             self._tell_outcomes()
             return
         assert self._batch is not None, "rows were being written"
         for index, (row, tell) in enumerate(zip(self._rows, self._tells, strict=True)):
-            if isinstance(told, OutcomeUnknown):
-                tell(told)
+            if isinstance(outcome, OutcomeUnknown):
+                tell(outcome)
             else:
-                tell(row.failure or self._batch.failure(index, told))
+                tell(row.failure or self._batch.failure(index, outcome))
 
     def _tell_outcomes(self) -> None:
         assert self._batch is not None, "rows were being written"

@@ -1,8 +1,9 @@
 """BulkImport and BulkExport: many rows of one table, metered by bytes instead of capacity units.
 
-BulkImport refuses the whole request for what its messages alone show to be wrong (shapes, names,
-sizes, counts); what depends on the table (its absence, its key, its defined columns) and what
-happens to a row is that row's own error. The Java SDK's writer relies on this division.
+BulkImport rejects the whole request for errors that its message alone shows: shapes,
+names, sizes and counts. Errors that depend on the table (missing, its key, its defined
+columns) and errors of the write are the row's own. The Java SDK's writer relies on this
+division.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from rowtide.stream.shard.waiting import Tell
 __all__ = ["BulkOperations"]
 
 ROW_BYTES_MAX = 64 * 1024 * 1024
-"""A wider row is refused: BulkExport has no way to answer a row in parts."""
+"""A wider row is rejected: BulkExport cannot answer a row in parts."""
 
 
 class BulkOperations:
@@ -68,7 +69,7 @@ class BulkOperations:
 
     @answers("BulkImport")
     def bulk_import(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
-        """Write rows of one table; each succeeds or fails alone, in request order."""
+        """Write rows of one table; each succeeds or fails independently, in request order."""
         request = parse(pb.BulkImportRequest, body)
         if request.HasField("source"):
             return self._import_of_source(identity, request)
@@ -87,7 +88,7 @@ class BulkOperations:
 
     @checks("BulkImport")
     def check_import(self, _identity: Identity, body: bytes) -> pb.BulkImportRequest:
-        """Return a BulkImport, held to what refuses it whole; it may always be divided."""
+        """Return a checked BulkImport; it may be divided. Raises an error that rejects it whole."""
         request = parse(pb.BulkImportRequest, body)
         if request.HasField("source"):
             self._check_shape(request)
@@ -99,7 +100,7 @@ class BulkOperations:
     def _import_of_source(
         self, identity: Identity, request: pb.BulkImportRequest
     ) -> asyncio.Future[bytes]:
-        """Write rows that a source gives, in their order, without those that are there already."""
+        """Write the rows of a source in their order, and skip those that are already there."""
         self._check_shape(request)
         check_source_request(request, self._limits)
         table = self._directory.used_table(
@@ -109,7 +110,7 @@ class BulkOperations:
         return write_source(self._directory, table, request, changes.change, self._loop)
 
     def _rows(self, request: pb.BulkImportRequest) -> list[tuple[int, RowChange]]:
-        """Return every row with its kind. Raises what refuses the whole request."""
+        """Return every row with its kind. Raises an error that rejects the whole request."""
         limits = self._limits
         self._check_shape(request)
         if len(request.rows) > limits.batch_write_rows_max:
@@ -140,9 +141,10 @@ class BulkOperations:
     def _change(
         self, table: Table | None, missing: StoreError | None, kind: int, row: RowChange
     ) -> ChangeRequest | StoreError:
-        """Return a row's change, or why there is none.
+        """Return a row's change, or the error that prevents it.
 
-        Raises for a key value that is too long, and for a column with the name of one of the key.
+        Raises for a key value that is too long, and for a column with the name of a key
+        column.
         """
         if table is None:
             assert missing is not None, "a table is there or the reason it is not"
@@ -180,7 +182,7 @@ class BulkOperations:
 
     @checks("BulkExport")
     def check_export(self, _identity: Identity, body: bytes) -> pb.BulkExportRequest:
-        """Return a BulkExport; it may always go from worker to worker."""
+        """Return a BulkExport, which any worker may forward."""
         return parse(pb.BulkExportRequest, body)
 
     @answers(ExportPartRequest.operation)
@@ -195,7 +197,8 @@ class BulkOperations:
     ) -> bytes:
         """Return rows in key order, newest versions only, up to the limits of one answer.
 
-        With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
+        With ``only``, return the rows of these shards. Raises ``Unavailable`` if one is
+        not here.
         """
         request = parse(pb.BulkExportRequest, body)
         start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
@@ -231,7 +234,7 @@ class BulkOperations:
     ) -> tuple[int, bytes]:
         """Fill a block; return the bytes read for it and the next unread key (empty: none).
 
-        Rows that the filter refuses count as read.
+        Rows that the filter rejects count as read.
         """
         bare = replace(selection, filter=None)
         now_ms = self._directory.clock_us() // 1000
@@ -261,7 +264,7 @@ class BulkOperations:
 
 
 class ImportReply:
-    """The answer of a BulkImport: every row's result in request order, once all are there."""
+    """The answer of a BulkImport: every row's result in request order, once all are known."""
 
     def __init__(
         self,
@@ -276,11 +279,11 @@ class ImportReply:
         self._count = count
         self._results: dict[int, Outcome | StoreError] = {}
 
-    def told(self, index: int, told: Outcome | StoreError) -> None:
+    def told(self, index: int, outcome: Outcome | StoreError) -> None:
         """Take the result of one row."""
-        self._results[index] = told
-        if self._count is not None and not isinstance(told, StoreError):
-            self._count(told.read_units, told.write_units)
+        self._results[index] = outcome
+        if self._count is not None and not isinstance(outcome, StoreError):
+            self._count(outcome.read_units, outcome.write_units)
         if len(self._results) == len(self._sizes) and not self.future.done():
             unknown = any(isinstance(t, OutcomeUnknown) for t in self._results.values())
             answer = self._answer()
@@ -289,9 +292,9 @@ class ImportReply:
     def _answer(self) -> bytes:
         response = pb.BulkImportResponse(table_name=self._table_name)
         for index, size in enumerate(self._sizes):
-            told = self._results[index]
-            if isinstance(told, StoreError):
-                error = pb.Error(code=told.code, message=told.message)
+            outcome = self._results[index]
+            if isinstance(outcome, StoreError):
+                error = pb.Error(code=outcome.code, message=outcome.message)
                 response.rows.add(is_ok=False, error=error)
             else:
                 response.rows.add(is_ok=True, consumed=_metered(written=size))
@@ -299,7 +302,7 @@ class ImportReply:
 
 
 def _row_bytes(row: RowChange) -> int:
-    """Return what a row counts: names and values of its key and its cells."""
+    """Return the bytes that a row counts: names and values of its key and its cells."""
     return capacity.key_bytes(row.key) + capacity.cells_bytes(row.cells)
 
 
@@ -326,7 +329,7 @@ def _whole(
 
 
 def _filtered(row_filter: RowFilter, key: bytes, wire: bytes) -> bytes:
-    """Return what a filter leaves of a row; no bytes where the row fails."""
+    """Return the row's part that a filter keeps; empty if the filter rejects the row."""
     row = plainbuffer.decode_row(HEADER + wire)
     kept = row_filter.choose(key, row.cells)
     return b"" if kept is None else plainbuffer.encode_row(row.key, kept)

@@ -1,7 +1,7 @@
-"""AddDefinedColumn and DeleteDefinedColumn: changes of the catalog alone.
+"""AddDefinedColumn and DeleteDefinedColumn: they change only the catalog.
 
-Shards do not know defined columns: values are held to their types before a change is submitted.
-Rows stored before keep whatever values they have.
+Shards do not know defined columns: the types of values are checked before a change is
+submitted. Rows that are already stored keep their values, whatever their types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["DefinedColumnOperations", "columns_of"]
 
 
 def columns_of(schema: Iterable[pb.DefinedColumnSchema]) -> tuple[DefinedColumn, ...]:
-    """Return the defined columns of a request; a missing type is 0, which is none."""
+    """Return the defined columns of a request; a missing type is 0, which is no type."""
     return tuple((c.name, c.type if c.HasField("type") else 0) for c in schema)
 
 
@@ -53,7 +53,7 @@ class DefinedColumnOperations:
 
     @answers("DeleteDefinedColumn")
     async def delete_defined_column(self, identity: Identity, body: bytes) -> bytes:
-        """Make defined columns of a table ordinary ones; their values stay."""
+        """Make defined columns of a table ordinary columns; their values stay."""
         request = parse(pb.DeleteDefinedColumnRequest, body)
         await self._change(
             identity,

@@ -1,4 +1,4 @@
-"""Finds what a request names: its table, and the open shard that holds a key."""
+"""Finds the parts that a request names: its table, and the open shard that has a key."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Directory:
         self._full: str | None = None
 
     def learn_free_bytes(self, free: int, least: int) -> None:
-        """Note what the disk has left, in bytes; below ``least`` writes are refused."""
+        """Record the free bytes of the disk; below ``least``, writes are rejected."""
         self._full = None
         if free < least:
             self._full = f"The disk is almost full: {free} bytes free, {least} required."
 
     def require_space(self) -> None:
-        """Raise ``Unavailable`` while the disk has too little left for writes."""
+        """Raise ``Unavailable`` while the disk has too few free bytes for writes."""
         if self._full is not None:
             raise Unavailable(self._full, "OTSServerUnavailable")
 
@@ -59,7 +59,7 @@ class Directory:
         return table
 
     def used_table(self, instance: str, name: str, *, read: int = 0, write: int = 0) -> Table:
-        """Return the table that an operation on rows names; one that is not there costs units."""
+        """Return the table that a row operation names; a missing table costs units."""
         table = self.catalog.tables.get((instance, name))
         if table is None:
             check_table_name(name, self.limits)
@@ -70,7 +70,7 @@ class Directory:
     def read_table(self, instance: str, name: str, *keys: bytes) -> Table:
         """Return the table that a read names with these keys.
 
-        Where there is none, what is wrong with a key by itself is reported first.
+        If there is none, an error in a key itself is reported first.
         """
         if (instance, name) not in self.catalog.tables:
             check_table_name(name, self.limits)
@@ -79,7 +79,7 @@ class Directory:
         return self.used_table(instance, name, read=1)
 
     def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
-        """Raise OTSParameterInvalid where a local index can't be read (yet, or not here)."""
+        """Raise OTSParameterInvalid if a local index cannot be read: not built yet, or not here."""
         if not table.main:
             return
         index = self.catalog.tables_by_id[table.main].index(table.name)
@@ -91,7 +91,7 @@ class Directory:
             raise invalid("Disallow read local index")
 
     def owner(self, table: Table, row: Sequence[tuple[bytes, bytes]]) -> ShardOwner:
-        """Return the shard that holds a row. The partition key alone decides."""
+        """Return the shard that has a row. The partition key alone decides."""
         shards = table.shards
         if len(shards) == 1:
             return self.shard(shards[0])
@@ -109,7 +109,7 @@ class Directory:
         return self.slot(shard.slot).followed(shard.shard_id)
 
     def serves(self, number: int) -> bool:
-        """True if a slot is this worker's."""
+        """True if this worker has a slot."""
         slot = self._slots.get(number)
         return slot is not None and not slot.foreign
 

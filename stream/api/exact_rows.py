@@ -1,9 +1,9 @@
-"""RowtideReadRows: rows of one shard by their encoded keys, with the commit stamp they are as of.
+"""RowtideReadRows: rows of one shard by their encoded keys, with a commit stamp.
 
-For our own readers: whoever got changes of some rows asks here what those rows are now. The answer
-holds every commit of the shard up to the stamp and none after, for absent rows too. One request is
-answered by one shard, and as far as one answer goes: whoever asks goes on with the keys that are
-left, so that splits and merges meanwhile need no thought.
+For our own readers: a reader that got changes of some rows requests their present
+content. The answer has every commit of the shard up to the stamp and none after, for
+absent rows too. One shard answers a request, as far as one answer goes. The caller
+continues with the remaining keys, so splits and merges meanwhile need no special case.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ExactRows:
         )
 
     def _checked(self, table: Table, keys: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the keys. Raises what is wrong with them: the answer relies on their order."""
+        """Return the keys. Raises if one is invalid: the answer relies on their order."""
         if not 1 <= len(keys) <= READ_ROWS_KEYS_MAX:
             raise invalid(
                 f"The number of keys must be in [1, {READ_ROWS_KEYS_MAX}], but is {len(keys)}."

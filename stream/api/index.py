@@ -1,9 +1,10 @@
-"""CreateIndex and DropIndex, and how far indexes are.
+"""CreateIndex, DropIndex and the progress of indexes.
 
-The catalog knows an index first; in the same moment every open shard of its table learns of it,
-logs with each mutation what the index learns, and begins to go through the rows that were there
-before (``Slot.retable``). A shard that is not open learns of it when it opens. A dropped index is
-gone from the catalog first; its rows, or its log, are removed after.
+A new index is first in the catalog. In the same moment every open shard of its table
+learns of it. From then on the shard logs the index's part with each mutation. It also
+begins to go through its older rows (``Slot.retable``). A closed shard learns of the index
+when it opens. A dropped index is removed from the catalog first; then its rows, or its
+log, are removed.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ __all__ = ["IndexOperations", "numbered"]
 
 
 class State(NamedTuple):
-    """How far shards of a table are.
+    """The progress of a table's shards.
 
-    ``ends`` are their logs' ends and last commit stamps, ``built`` the indexes for which they have
-    gone through their rows, ``fed`` how far each shard of a global index has followed each of them.
+    ``ends`` has (end, last commit stamp) of their logs. ``built`` has the indexes for
+    which a shard has gone through all its rows. ``fed`` has how far each shard of a
+    global index has followed each log.
     """
 
     ends: dict[str, Sequence[int]]
@@ -65,11 +67,11 @@ class State(NamedTuple):
         return all(lag is not None and lag["position"] >= ends[lag["source"]] for lag in lags)
 
     def lags(self, table: Table, index: Index) -> list[dict[str, Any] | None]:
-        """Return how far an index is behind each shard of its table; None where nobody knows.
+        """Return how far an index is behind each shard of its table; None if not known.
 
-        ``behind`` counts entries of the log that were not looked at yet, ``behind_s`` is the time
-        between the last commit there and the last one learned from; ``failed`` says why the index
-        can't go on there, and is None where it can.
+        ``behind`` counts unread entries of the log. ``behind_s`` is the time between the
+        last commit there and the last one in the index. ``failed`` is the reason why the
+        index cannot go on there, or None.
         """
         return [
             self._lag(self.fed.get(shard.shard_id, {}).get(source.shard_id), source.shard_id)
@@ -108,7 +110,7 @@ class IndexOperations:
     ) -> None:
         self._placement = placement
         self._built_at: dict[int, dict[str, int]] = {}
-        """Where each log of an index's table ended when all of its old rows had been logged."""
+        """The end of each log of an index's table, when all its older rows had been logged."""
         self._finish = finish
         self._directory = directory
         self._owner = catalog
@@ -120,11 +122,11 @@ class IndexOperations:
 
     @answers("CreateIndex")
     async def create_index(self, identity: Identity, body: bytes) -> bytes:
-        """Create an index of a table; it learns of rows that are there if so asked."""
+        """Create an index of a table; ``include_base_data`` adds the existing rows."""
         request = parse(pb.CreateIndexRequest, body)
         check_table_name(request.main_table_name, self._limits)
         check_shapes([request.index_meta], self._limits)
-        # The service's default: an index holds what is written from then on.
+        # The service's default: an index has only the rows that are written from then on.
         whole = request.include_base_data
         self._directory.require_space()
         instance, name, message = identity.instance, request.main_table_name, request.index_meta
@@ -151,7 +153,7 @@ class IndexOperations:
     def _drafted(
         self, catalog: Catalog, instance: str, name: str, message: pb.IndexMeta, *, whole: bool
     ) -> tuple[Table, Index]:
-        """Return the table and the index to be. Raises what refuses it."""
+        """Return the table and the planned index. Raises if the index is not allowed."""
         table = catalog.table(instance, name)
         if table is None:
             raise no_table()
@@ -164,12 +166,12 @@ class IndexOperations:
         return table, index_of(message, table, whole=whole, building=whole)
 
     def require_free(self, catalog: Catalog, instance: str, name: str) -> None:
-        """Raise OTSObjectAlreadyExist where a table or an index has that name."""
+        """Raise OTSObjectAlreadyExist if a table or an index has that name."""
         if catalog.table(instance, name) is not None:
             raise Rejected("OTSObjectAlreadyExist", "Requested table already exists.")
 
     async def reserve(self, count: int) -> list[ShardRange]:
-        """Make the logs of ``count`` global indexes, under shard ids that nobody ever used."""
+        """Create the logs of ``count`` global indexes, under shard ids that were never used."""
         if not count:
             return []
         taken = await self._owner.reserve_shards(count)
@@ -177,11 +179,11 @@ class IndexOperations:
         return [ShardRange(shard_id, self._logs.slot_of(shard_id)) for shard_id in taken]
 
     def _ends(self, table: Table) -> dict[str, int]:
-        """Return where the logs end in which nothing before concerns an index yet to be."""
+        """Return the ends of the logs: no entry before them concerns a future index."""
         return {owner.shard.shard_id: owner.end for owner in self._open_shards(table)}
 
     async def _begin_feed(self, shard: ShardRange, starts: dict[str, int]) -> None:
-        """Note where an index begins to follow each log; otherwise it would read all of it."""
+        """Record where an index begins to follow each log; otherwise it would read all of it."""
         for source, offset in starts.items():
             await self._feeder(shard).begin(source, offset)
 
@@ -189,7 +191,7 @@ class IndexOperations:
 
     @answers("DropIndex")
     async def drop_index(self, identity: Identity, body: bytes) -> bytes:
-        """Drop an index with all it holds."""
+        """Drop an index with all its rows."""
         request = parse(pb.DropIndexRequest, body)
         check_table_name(request.main_table_name, self._limits)
         check_table_name(request.index_name, self._limits)
@@ -219,7 +221,7 @@ class IndexOperations:
     # Building.
 
     async def finish(self, number: int) -> None:
-        """Note of a table's indexes those that have all rows by now; the catalog's owner does."""
+        """Mark a table's indexes that have all rows as built, through the catalog's owner."""
         await self._finish(NOBODY, FinishIndexRequest(number).encode())
 
     @answers(FinishIndexRequest.operation)
@@ -231,7 +233,8 @@ class IndexOperations:
         for index in table.indexes if table is not None else ():
             if table is None or not index.building or not state.is_built(table, index):
                 continue
-            # What was built is before these: under load the logs' ends are never reached.
+            # All rows are logged before these ends. Under load an index never reaches the
+            # present ends.
             ends = {source: end for source, (end, _) in state.ends.items()}
             ends = self._built_at.setdefault(index.table_id, ends)
             if state.has_followed(table, index, ends):
@@ -241,12 +244,12 @@ class IndexOperations:
         return NoFields().encode()
 
     async def _state(self, number: int) -> State:
-        """Return how far a table's shards and those of its indexes are, on all workers."""
+        """Return the progress of a table's shards and of its indexes' shards, on all workers."""
         body = IndexStateRequest(number).encode()
-        told = [await self.state_request(NOBODY, body)]
-        told += await self._placement.others(IndexStateRequest.operation, body)
+        answers = [await self.state_request(NOBODY, body)]
+        answers += await self._placement.others(IndexStateRequest.operation, body)
         whole = State({}, {}, {})
-        for part in map(IndexStateAnswer.decode, told):
+        for part in map(IndexStateAnswer.decode, answers):
             whole.ends.update(part.ends)
             whole.built.update(part.built)
             whole.fed.update(part.fed)
@@ -254,7 +257,7 @@ class IndexOperations:
 
     @answers(IndexStateRequest.operation)
     async def state_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Return how far this worker's shards of a table and of its indexes are."""
+        """Return the progress of this worker's shards of a table and of its indexes."""
         number = IndexStateRequest.decode(body).table
         table = self._owner.catalog.tables_by_id.get(number)
         state = State({}, {}, {}) if table is None else self._state_here(table)
@@ -272,7 +275,7 @@ class IndexOperations:
                     state.fed[shard.shard_id] = self._feeder(shard).followed()
         return state
 
-    # Telling.
+    # Reports.
 
     @answers("RowtideListIndexes")
     async def list_indexes(self, identity: Identity, body: bytes) -> bytes:
@@ -280,13 +283,13 @@ class IndexOperations:
         name = str(json_fields(body, {"table"}).get("table", ""))
         table = self._directory.table(identity.instance, name)
         state = await self._state(table.table_id)
-        told = [_told(table, index, state) for index in table.indexes]
-        return json.dumps({"table": name, "indexes": told}).encode()
+        indexes = [_told(table, index, state) for index in table.indexes]
+        return json.dumps({"table": name, "indexes": indexes}).encode()
 
     def lags(self) -> list[tuple[tuple[str, str, str], int, float]]:
         """Return (instance, table, index), entries and seconds behind, of each global index here.
 
-        What is behind logs of other workers' shards is not among it.
+        Logs of other workers' shards do not count.
         """
         found: list[tuple[tuple[str, str, str], int, float]] = []
         for table in self._owner.catalog.tables_by_id.values():
@@ -299,7 +302,7 @@ class IndexOperations:
                     found.append((names, sum(lag["behind"] for lag in lags), behind_s))
         return found
 
-    # What slots ask.
+    # Calls from slots.
 
     def sources(self, number: int) -> Sequence[ShardRange]:
         """Return the shards of a table, by its number, parents before their children."""
@@ -314,11 +317,12 @@ class IndexOperations:
         return self._directory.followed(found[1])
 
     async def pin(self, owner: ShardOwner) -> int | None:
-        """Return the first offset of a log that a global index still needs; None where none does.
+        """Return the first offset of a log that a global index still needs; None if none does.
 
-        Where an index can't be asked nothing may go: then it is 0.
+        Returns 0, which keeps the whole log, if an index does not answer.
         """
-        # As the catalog has it: a shard that has ended hears of no index made since.
+        # From the catalog: an ended shard does not learn of indexes that were created
+        # later.
         table = self._owner.catalog.tables_by_id.get(owner.shard.table.table_id, owner.shard.table)
         shards = [shard for index in table.indexes for shard in index.shards]
         if not shards:
@@ -346,7 +350,7 @@ class IndexOperations:
 
 
 def numbered(draft: Index, number: int, shards: Sequence[ShardRange], stamp: int) -> Index:
-    """Return an index with its number, its time, and its shards where it is global."""
+    """Return an index with its number, its time, and its shards if it is global."""
     return replace(draft, table_id=number, created_us=stamp, shards=tuple(shards))
 
 
@@ -375,7 +379,7 @@ def _known(table: Table, name: str) -> Index:
 
 
 def _without_building(number: int, index_id: int) -> Callable[[Catalog, int], Sequence[Document]]:
-    """Return the change of the catalog that says that an index has all rows."""
+    """Return the change of the catalog that marks an index as built."""
 
     def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
         table = catalog.tables_by_id.get(number)

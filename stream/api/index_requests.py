@@ -1,4 +1,4 @@
-"""Turns the messages of secondary indexes into what the catalog keeps, and back."""
+"""Converts the messages of secondary indexes to the catalog's objects, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def check_count(count: int, limits: Limits) -> None:
-    """Raise OTSParameterInvalid where a table would have too many indexes."""
+    """Raise OTSParameterInvalid if a table would have too many indexes."""
     if count > limits.indexes_per_table_max:
         raise invalid(
             f"Number of index per table exceeds the quota:{limits.indexes_per_table_max}."
@@ -30,14 +30,14 @@ def check_count(count: int, limits: Limits) -> None:
 
 
 def check_shapes(indexes: Sequence[pb.IndexMeta], limits: Limits) -> None:
-    """Hold indexes to the limits that need no table. Raises OTSParameterInvalid."""
+    """Check indexes against the limits that need no table. Raises OTSParameterInvalid."""
     check_count(len(indexes), limits)
     for index in indexes:
         check_shape(index.name, index.primary_key, index.defined_column, limits)
 
 
 def index_of(message: pb.IndexMeta, table: Table, *, whole: bool, building: bool) -> Index:
-    """Return the index asked for, without number, time and shards. Raises OTSParameterInvalid."""
+    """Return the requested index, without number, time and shards. Raises OTSParameterInvalid."""
     kind = LOCAL if message.index_type == pb.IT_LOCAL_INDEX else GLOBAL
     if message.name == table.name or table.index(message.name) is not None:
         raise Rejected("OTSObjectAlreadyExist", "Requested table already exists.")
@@ -70,12 +70,12 @@ def index_message(table: Table, index: Index) -> pb.IndexMeta:
 
 
 def read_only(table: Table) -> Rejected:
-    """Return the failure of who would change an index by its own name."""
+    """Return the error for a write to an index under its own name."""
     return invalid(f"Table '{table.name}' is an index: it can only be read, and dropped.")
 
 
 def check_write(table: Table, kind: int) -> None:
-    """Raise OTSParameterInvalid where rows of a table may not be written so."""
+    """Raise OTSParameterInvalid if rows of a table may not be written in this way."""
     if table.main:
         raise read_only(table)
     if kind == UPDATE and not table.options.allow_update:

@@ -1,8 +1,9 @@
-"""Rows of a BatchWriteRow that are like earlier ones, byte for byte but for values and checksums.
+"""Rows of a BatchWriteRow that equal earlier ones in every byte but values and checksums.
 
-Of a row that was read and found in order it is learnt what such rows have in common, in a table as
-it is now. Rows that have that in common as well are in order where their values and checksums are,
-which is checked of many at a time; they are made when they are asked for.
+From a row that was read and is valid, this module learns the form of such rows, for the
+table as it is now. Other rows of that form are valid if their values and checksums are.
+Those are checked for many rows at a time. The rows themselves are created only on
+request.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from rowtide.stream.api.row_answers import field
 __all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "made"]
 
 TOGETHER_MIN = 4
-"""Fewer rows of one length are read one by one, which costs them no more."""
+"""Fewer rows of one length are read one by one, which is as fast."""
 
 
 class Alike(NamedTuple):
-    """What rows have in common, with the table that they were held to."""
+    """The form that rows share, with the table against which they were checked."""
 
     form: WholeForm
     table: Table
@@ -35,7 +36,7 @@ class Alike(NamedTuple):
 
 
 class AlikeRows(NamedTuple):
-    """Rows that are in order, with the first key column's variant of each."""
+    """Valid rows, with the first key column's variant of each."""
 
     alike: Alike
     rows: WholeRows
@@ -46,7 +47,7 @@ class AlikeRows(NamedTuple):
         return self.first_values[index]
 
     def expectation(self, _index: int) -> int:
-        """Return what is expected of a row."""
+        """Return the existence expectation of a row."""
         return self.alike.expectation
 
     def key_values(self, index: int) -> tuple[bytes, ...]:
@@ -61,34 +62,35 @@ class AlikeRows(NamedTuple):
 
 
 Row = BatchRow | tuple[AlikeRows | PlainRows, int]
-"""A row, or which one it is of rows that are in order."""
+"""A row, or its index within rows that are valid."""
 
 
 def made(rows: Iterable[Row]) -> list[BatchRow]:
-    """Return rows, each of them made."""
+    """Return all rows as objects."""
     return [row if isinstance(row, BatchRow) else row[0].row(row[1]) for row in rows]
 
 
 class KnownRows(NamedTuple):
-    """The rows of one table of a batch; None: such a row is to be read by itself.
+    """The rows of one table of a batch; None: such a row must be read individually.
 
-    ``unknown`` has the places of most of those, by length, each with what may learn their form.
+    ``unknown`` has the places of most of those, by length, each with the learner of their
+    form.
     """
 
     rows: list[Row | None]
     unknown: Sequence[tuple[FormLearner[Alike], Sequence[int]]]
     plain: PlainRows | None = None
-    """Set where all of them are plain."""
+    """Set if all rows are plain."""
 
 
 class LikeRows:
-    """What is known of rows of batches, by table and length."""
+    """The known forms of batch rows, by table and length."""
 
     def __init__(self) -> None:
         self._known: Forms[Alike] = Forms()
 
     def find(self, table: Table, fields: Sequence[bytes]) -> KnownRows:
-        """Return the rows that came as these fields of a request, where they are known."""
+        """Return the rows that arrived as these fields of a request, if their form is known."""
         rows: list[Row | None] = [None] * len(fields)
         unknown: list[tuple[FormLearner[Alike], Sequence[int]]] = []
         for size, places in _by_size(fields):
@@ -110,13 +112,13 @@ class LikeRows:
         items: Sequence[pb.RowInBatchWriteRowRequest],
         fields: Sequence[bytes],
     ) -> None:
-        """Learn from a table's rows, now that all of them were read."""
+        """Learn from a table's rows once all of them are read."""
         for spot, places in known.unknown:
             spot.left -= len(places)
             if spot.left <= 0 and spot.judge():
                 last = places[-1]
                 row = known.rows[last]
-                assert isinstance(row, BatchRow), "it was read by itself"
+                assert isinstance(row, BatchRow), "the row was read individually"
                 spot.learn(_alike(row, items[last], fields[last]))
 
 
@@ -128,9 +130,10 @@ def _read(alike: Alike | None, table: Table, fields: Sequence[bytes]) -> AlikeRo
 
 
 def _alike(row: BatchRow, item: pb.RowInBatchWriteRowRequest, came: bytes) -> Alike | None:
-    """Return what rows have in common with one that came as a field; None: nothing is learnt.
+    """Return the form of a row that arrived as a field; None: nothing is learned.
 
-    The field must be what all writers make of a row with no condition but the row's existence.
+    The field must have the encoding of every usual writer, for a row with no condition
+    but the row's existence.
     """
     if row.table is None or row.change is None:
         return None

@@ -15,9 +15,9 @@ __all__ = ["PlainRows"]
 
 
 class PlainRows(NamedTuple):
-    """The plain rows of one table, by their places in it; None where a row is not plain.
+    """The plain rows of one table, by their places in it; None if a row is not plain.
 
-    ``make`` reads a row once more, as any row, for whom needs it so.
+    ``make`` reads a row again in the general way, for callers that need a ``BatchRow``.
     """
 
     table: Table
@@ -29,7 +29,7 @@ class PlainRows(NamedTuple):
         return self.key_values(index)[0]
 
     def expectation(self, index: int) -> int:
-        """Return what is expected of a row."""
+        """Return the existence expectation of a row."""
         return self._row(index)[1]
 
     def key_values(self, index: int) -> tuple[bytes, ...]:
@@ -43,7 +43,7 @@ class PlainRows(NamedTuple):
     def change(self, index: int) -> ChangeRequest:
         """Return one row as a change."""
         change = self.make(index).change
-        assert change is not None, "it was in order when it was read"
+        assert change is not None, "the row was valid when it was read"
         return change
 
     def _row(self, index: int) -> PlainRow:

@@ -1,8 +1,8 @@
 """Writes a BatchWriteRow of which every row is plain: a group for each shard, one answer.
 
-What each row is told is what it would be told by itself. Where that depends on the row's partition
-key (units by partition key, open transactions) or the shard is not to be found, rows are written
-one by one instead.
+Each row gets the result that it would get alone. The result may depend on the row's
+partition key (units by partition key, open transactions), or the shard may not be found.
+Then rows are written one by one instead.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["write_plain"]
 def write_plain(
     directory: Directory, tables: Sequence[PlainRows], loop: asyncio.AbstractEventLoop
 ) -> asyncio.Future[bytes] | None:
-    """Write all rows of ``tables``; None, and nothing is done: they go one by one."""
+    """Write all rows of ``tables``; None: nothing was written, and they must go one by one."""
     if directory.consumption.by_partition_key:
         return None
     try:
         directory.require_space()
         parts = _parts(directory, tables)
     except StoreError:
-        return None  # It is told of each row that it concerns.
+        return None  # Each row that it concerns gets the error.
     if any(part.owner.transactions.locks for part in parts):
         return None
     reply = _Reply(tables, directory.consumption, loop)
@@ -54,8 +54,10 @@ def write_plain(
 
 
 class _Part(NamedTuple):
-    """The rows of one table for one shard, by their places in the table, which begins at
-    ``begin`` in the request."""
+    """The rows of one table for one shard, by their places in the table.
+
+    ``begin`` is the table's first place in the request.
+    """
 
     owner: ShardOwner
     its: PlainRows
@@ -68,7 +70,7 @@ class _Part(NamedTuple):
 
 
 def _parts(directory: Directory, tables: Sequence[PlainRows]) -> list[_Part]:
-    """Divide the rows among the shards. Raises ``Unavailable`` where one is not to be found."""
+    """Divide the rows among the shards. Raises ``Unavailable`` if one is not found."""
     parts: list[_Part] = []
     begin = 0
     for its in tables:
@@ -86,7 +88,7 @@ def _parts(directory: Directory, tables: Sequence[PlainRows]) -> list[_Part]:
 
 
 class _Reply:
-    """The answer: every row's result in the request's order, once all are there."""
+    """The answer: every row's result in the request's order, once all are known."""
 
     def __init__(
         self,
@@ -101,13 +103,13 @@ class _Reply:
         self._missing = len(self._results)
         self._unknown = False
 
-    def told(self, part: _Part, batch: PlainBatch, told: Outcome | StoreError) -> None:
-        """Take what became of a part. What is told of it later is not listened to."""
+    def told(self, part: _Part, batch: PlainBatch, outcome: Outcome | StoreError) -> None:
+        """Take the outcome of a part. A later one of the same part is ignored."""
         if self._results[part.begin + part.places[0]]:
             return
-        if isinstance(told, StoreError):
-            self._unknown = self._unknown or isinstance(told, OutcomeUnknown)
-            self._take(part, [field(2, row_error(told))] * len(part.places))
+        if isinstance(outcome, StoreError):
+            self._unknown = self._unknown or isinstance(outcome, OutcomeUnknown)
+            self._take(part, [field(2, row_error(outcome))] * len(part.places))
         else:
             self._take(part, self._done(part.its.table, batch.outcomes))
         if not self._missing and not self.future.done():
@@ -120,14 +122,14 @@ class _Reply:
         self._missing -= len(results)
 
     def _done(self, table: Table, outcomes: Sequence[Outcome | StoreError]) -> list[bytes]:
-        """Return the results of rows; what they used is counted."""
+        """Return the results of rows, and count their units."""
         results: list[bytes] = []
         reads = writes = 0
-        for told in outcomes:
-            if isinstance(told, StoreError):
-                results.append(field(2, row_error(told)))
+        for outcome in outcomes:
+            if isinstance(outcome, StoreError):
+                results.append(field(2, row_error(outcome)))
                 continue
-            _, read, write = told
+            _, read, write = outcome
             reads += read
             writes += write
             results.append(ok_field(read, write))

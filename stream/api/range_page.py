@@ -1,9 +1,9 @@
-"""Makes one page of GetRange: in one go where that is quick, otherwise with turns for others.
+"""Makes one page of GetRange: at once if that is quick, otherwise in turns with other requests.
 
-A page shows its rows as of one moment. So all of it that is read from the store is read before
-anybody else gets a turn. Rows that answer as they are stored take little more than that; where
-cells are chosen from every row, which costs several times as much, rows are first held as they
-are stored, up to a bound, and then answered slice by slice.
+A page shows its rows as of one moment. So all of its reads from the store come before any
+other request gets a turn. Rows that are answered as stored cost little more than that
+read. A selection of cells from every row costs several times as much. Such rows are first
+held as stored, up to a bound, and then answered slice by slice.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from rowtide.stream.api.range_scan import Forward, RangePage, next_key
 __all__ = ["PageMaker", "PageSource", "Scan"]
 
 SLICE = 128
-"""Rows answered before others get their turn: about two milliseconds."""
+"""Rows answered before other requests get their turn: about two milliseconds."""
 
 HELD_PAGES = 4
-"""Bytes of rows held at most, in pages: a selection may leave little of each."""
+"""Bound of the held rows' bytes, in pages: a selection may keep little of each."""
 
 
 class Scan(NamedTuple):
-    """What a range read wants of the rows it meets; ``token`` is for the row it starts at."""
+    """What a range read wants of its rows; ``token`` belongs to the row at which it starts."""
 
     selection: Selection
     limit: int | None
     token: bytes
     started: bytes
-    """The key of the row it starts at, among the chunks."""
+    """The chunk key of the row at which the read starts."""
 
 
 class PageSource(NamedTuple):
-    """Rows of one shard in order, and what they are answered by."""
+    """Rows of one shard in order, and the chunks and options that answer them."""
 
     rows: Iterable[StoredRow]
     chunks: RangeReader
     options: TableOptions
     forward: Forward | None = None
-    """The chunks that all of ``rows`` are made of, where they come in the order of their keys."""
+    """The chunks of all ``rows``, if they come in the order of their keys."""
 
 
 class PageMaker:
@@ -63,9 +63,9 @@ class PageMaker:
         self._begun: PageSource
 
     def begin(self, sources: Iterator[PageSource]) -> RangePage | None:
-        """Return the page if that is quick; otherwise ``hold`` and ``finish`` it.
+        """Return the page if that is quick; None: ``hold`` and ``finish`` make it.
 
-        What is taken from ``sources`` is what the page has: the rest is there for ``hold``.
+        The page has the rows that are taken from ``sources``; ``hold`` takes the rest.
         """
         whole = self._scan.selection.whole
         for source in sources:
@@ -82,9 +82,10 @@ class PageMaker:
         return self._page()
 
     def hold(self, sources: Iterator[PageSource]) -> tuple[list[PageSource], StoredRow | None]:
-        """Return the rows that may still come into the page, in slices, and where it must end.
+        """Return the rows that may still be in the page, in slices, and the row before
+        which it ends.
 
-        It ends before a row of several chunks, which would have to be read now.
+        The page ends before a row of several chunks, which would have to be read now.
         """
         held: list[PageSource] = []
         count = self._limits.range_rows_max - self._scanned
@@ -104,7 +105,7 @@ class PageMaker:
         return held, None
 
     async def finish(self, held: list[PageSource], stop: StoredRow | None) -> RangePage:
-        """Return the page made of what was taken and of the rows that were held."""
+        """Return the page of the rows that were taken and held."""
         for source in held:
             await asyncio.sleep(0)
             page = self._take(source)
@@ -113,16 +114,16 @@ class PageMaker:
         return self._page(stop)
 
     def _take(self, source: PageSource) -> RangePage | None:
-        """Take rows; return the page where it ends before one of them, or within it."""
+        """Take rows; return the page if it ends before one of them, or within it."""
         as_stored = self._scan.selection.whole and not self._scan.token
         if as_stored and source.forward is not None and native.kind() == "native":
             return self._take_chunks(source, source.forward)
         return self._take_rows(iter(source.rows), source, as_stored=as_stored)
 
     def _take_chunks(self, source: PageSource, forward: Forward) -> RangePage | None:
-        """Take rows right from the store's chunks, of which most are all of a row.
+        """Take rows directly from the store's chunks; most rows are one chunk.
 
-        From the first one that is not, rows are looked for as everywhere.
+        From the first row of several chunks on, rows are read in the general way.
         """
         chunks = forward.chunks()
         while few := list(islice(chunks, self._slice)):
@@ -162,7 +163,7 @@ class PageMaker:
 
     @property
     def _slice(self) -> int:
-        """Return how many rows to read from the store at once: as many as will about fit."""
+        """Return the number of rows to read from the store at once: about as many as fit."""
         fitting = SLICE
         if self._wire_bytes:
             left = self._limits.range_bytes_max - self._wire_bytes
@@ -171,14 +172,14 @@ class PageMaker:
 
     @property
     def _rows_left(self) -> int:
-        """Return how many rows the page may still look at."""
+        """Return the number of rows that the page may still read."""
         limit, left = self._scan.limit, self._limits.range_rows_max - self._scanned
         return left if limit is None else min(left, limit - len(self._rows))
 
     def _take_stored(
         self, rows: Sequence[tuple[bytes, bytes]], at: int, options: TableOptions
     ) -> int | None:
-        """Take rows from ``at`` on that answer as they are stored; return how many.
+        """Take rows from ``at`` on that are answered as stored; return their number.
 
         None: there is no kernel, so rows are taken one by one.
         """
@@ -201,7 +202,7 @@ class PageMaker:
         return len(wires)
 
     def _take_row(self, stored: StoredRow, source: PageSource) -> RangePage | None:
-        """Take one row; return the page where it ends before it, or within it."""
+        """Take one row; return the page if it ends before the row, or within it."""
         selection, _, first_token, started = self._scan
         limits, rows = self._limits, self._rows
         if self._rows_left <= 0:

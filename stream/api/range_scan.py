@@ -1,6 +1,7 @@
 """The stored rows of a range, shard by shard, in the range's order.
 
-GetRange and BulkExport read through here; what of a row answers is not known here.
+GetRange and BulkExport read through this module. It does not know what part of a row is
+answered.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Span(NamedTuple):
 class RangePage(NamedTuple):
     """One answer's rows as wire bytes without header, and the next unread key (empty: none).
 
-    ``size`` is the sum of the rows' ``RowAnswer.size``. ``token`` says where the row of the next
-    key goes on, where a part of it has been read.
+    ``size`` is the sum of the rows' ``RowAnswer.size``. ``token`` is where the next key's
+    row continues, if a part of it has been read.
     """
 
     rows: list[bytes]
@@ -74,7 +75,7 @@ def span_of(
 
 
 def touched(table: Table, span: Span, only: frozenset[str] | None = None) -> list[ShardRange]:
-    """Return the shards that a range touches, in the range's order; of those in ``only``."""
+    """Return the shards that a range touches, in the range's order; only those in ``only``."""
     low, high = (span.end, span.start) if span.backward else (span.start, span.end)
     shards = [s for s in table.shards if s.begin <= high and (not s.end or low < s.end)]
     if only is not None:
@@ -83,9 +84,10 @@ def touched(table: Table, span: Span, only: frozenset[str] | None = None) -> lis
 
 
 def require_known(table: Table, shards: frozenset[str]) -> None:
-    """Raise ``Unavailable`` where a range was divided by a catalog that has other shards.
+    """Raise ``Unavailable`` if a range was divided by a catalog that has other shards.
 
-    One that was split, merged or moved, or is not known yet, would be left out with its rows.
+    A shard that was split, merged or moved, or is not known yet, would be left out with
+    its rows.
     """
     if not shards <= {shard.shard_id for shard in table.shards}:
         raise Unavailable("The range was divided by another catalog.")
@@ -104,14 +106,15 @@ def stored_range(
 ) -> tuple[Iterator[StoredRow], Forward | None]:
     """Return a shard's rows within a range, and the chunks that they are made of.
 
-    The rows are in the range's order. The chunks are None where the range goes backward.
+    The rows are in the range's order. The chunks are None if the range goes backward.
     """
     if not span.backward:
         start = row_key(table.table_id, max(span.start, shard.begin))
         end = min(span.end, shard.end) if shard.end else span.end
         forward = Forward(reader, start, row_key(table.table_id, end))
         return forward.rows_from(start), forward
-    # From above every chunk of the row at ``start`` down to the first row behind ``end``.
+    # Backward: from the last chunk of the row at ``start`` down to the first row after
+    # ``end``.
     high = row_end(row_key(table.table_id, span.start))
     if shard.end and span.start >= shard.end:
         high = row_key(table.table_id, shard.end)
@@ -136,7 +139,7 @@ class Forward(NamedTuple):
 
 
 def key_piece(first: bytes) -> bytes:
-    """Return the key's wire bytes, tag 01 included, of a stored row's first chunk."""
+    """Return the key's wire bytes, with tag 01, from a stored row's first chunk."""
     _, _, end_bytes, key_bytes, *_ = header(first)
     start = HEADER_BYTES + end_bytes
     return first[start : start + key_bytes]

@@ -1,7 +1,8 @@
-"""Refuses the conditions of rows that a BatchWriteRow names more than once.
+"""Rejects the conditions of rows that a BatchWriteRow names more than once.
 
-Rows of a batch have no order that a client may rely on, so a condition on a row that the same batch
-changes has no meaning. A row without a condition may come as often as it likes: all are written.
+Rows of a batch have no order on which a client may rely. So a condition on a row that the
+same batch changes has no meaning. A row without a condition may be repeated: all its
+changes are written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["refuse_repeated"]
 
 
 def refuse_repeated(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows of one table; those with a condition are refused if their key repeats."""
+    """Return the rows of one table; a row with a condition and a repeated key is rejected."""
     if len(rows) < 2 or not any(map(_is_conditional, rows)):
         return rows
     keys = [_key_values(row) for row in rows]
@@ -39,7 +40,7 @@ def _is_conditional(row: Row) -> bool:
 
 
 def _key_values(row: Row) -> tuple[bytes, ...]:
-    """Return the variants of a row's key; nothing for a row that is refused already."""
+    """Return the variants of a row's key; empty for a row that is already rejected."""
     if not isinstance(row, BatchRow):
         return row[0].key_values(row[1])
     if row.change is None:

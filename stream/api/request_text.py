@@ -1,8 +1,8 @@
-"""Holds a parsed request's strings to UTF-8, which the parser leaves unchecked in proto2.
+"""Checks that a parsed request's strings are UTF-8, which the proto2 parser does not check.
 
-A string that is not UTF-8 comes out of the parser as bytes. Which fields of a message can be
-strings is worked out once per kind, so that a request costs one look at each string it has. A
-request of more strings and messages than any that could be answered is refused unseen.
+A string that is not UTF-8 leaves the parser as bytes. The string fields of a message type
+are computed once, so that a request costs one check per string. A request with more
+strings and messages than any that could be answered is rejected unread.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from rowtide.core.values.errors import invalid
 __all__ = ["require_text"]
 
 PARTS_MAX = 128 * 1024
-"""Strings and messages of a request's repeated fields: a BatchGetRow may name 1024 columns for each
-of 100 rows. 0.1 s of looking at them, in which nobody else is served."""
+"""Strings and messages of a request's repeated fields: a BatchGetRow may name 1024
+columns for each of 100 rows. Checking them takes 0.1 s, in which no other request is
+served.
+"""
 
 
 class _Plan(NamedTuple):
-    """The names of a kind's strings, and of its messages with their plans: single and repeated."""
+    """The names of a type's string fields, and of its message fields with their plans.
+
+    Single and repeated fields are apart.
+    """
 
     texts: tuple[str, ...]
     many_texts: tuple[str, ...]
@@ -32,12 +37,12 @@ class _Plan(NamedTuple):
 
 
 def require_text(message: Message) -> None:
-    """Raise OTSParameterInvalid where a string of ``message`` is not UTF-8, or it has too many."""
+    """Raise OTSParameterInvalid if a string of ``message`` is not UTF-8, or it has too many."""
     _check(message, _plan(message.DESCRIPTOR), PARTS_MAX)
 
 
 def _check(message: Any, plan: _Plan, left: int) -> int:
-    """Return how many of the ``left`` strings and messages further parts may still have."""
+    """Return how many of the ``left`` strings and messages the remaining parts may have."""
     texts, many_texts, nested, many_nested = plan
     for name in texts:
         if type(getattr(message, name)) is not str:

@@ -1,9 +1,8 @@
-"""Splitting, merging and moving shards, as operators and slots ask for it.
+"""Splitting, merging and moving shards, for operators and slots.
 
-The catalog's owner plans a change (new shard ids, which nobody ever used) and puts the children in
-the parents' place at its end; in between the parents' owner does the work
-(``stream/slot/reshape/reshapes.py``).
-Bodies and answers are JSON.
+The catalog's owner plans a change with new shard ids that were never used. At the end it
+puts the children in the parents' place. In between the parents' owner does the work
+(``stream/slot/reshape/reshapes.py``). Bodies and answers are JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from rowtide.stream.shard.logs import ShardLogs
 __all__ = ["ReshapeOperations"]
 
 DONE_S = 10.0
-"""For so long an operator's request waits for the change that it asked for."""
+"""Time for which an operator's request waits for its change to be done."""
 
 DONE_LOOK_S = 0.02
 
@@ -55,11 +54,11 @@ PIECES_MIN = 16
 """A shard of fewer pieces is measured row by row."""
 
 Plan = Callable[[Table, Sequence[str], int], Reshape]
-"""Makes a change of a table from fresh shard ids and the time."""
+"""Makes a change of a table from new shard ids and the time."""
 
 
 class ReshapeOperations:
-    """Handlers by operation, and the catalog's side of what slots do."""
+    """Handlers by operation, and the catalog's side of the slots' work."""
 
     def __init__(
         self,
@@ -77,19 +76,19 @@ class ReshapeOperations:
         self._splits = splits
         self._forward = forward
 
-    # What operators ask.
+    # Operations of operators.
 
     @answers("RowtideListShards")
     def list_shards(self, identity: Identity, body: bytes) -> bytes:
-        """Return a ``table``'s shards, those that have ended among them, parents first."""
+        """Return a ``table``'s shards, ended ones too, parents first."""
         table = self._asked(identity, json_fields(body, {"table"}))
         changes = self._owner.catalog.reshapes.values()
         under_way = {p: change.kind for change in changes for p in change.parents}
-        told = [
+        shards = [
             _told(shard, under_way.get(shard.shard_id))
             for shard in (*ended_in_order(table.ended), *table.shards)
         ]
-        return json_answer({"table": table.name, "slots": self._logs.slots, "shards": told})
+        return json_answer({"table": table.name, "slots": self._logs.slots, "shards": shards})
 
     @answers("RowtideSplitShard")
     async def split_shard(self, identity: Identity, body: bytes) -> bytes:
@@ -149,7 +148,7 @@ class ReshapeOperations:
         return self._directory.table(identity.instance, str(fields.get("table", "")))
 
     async def _planned(self, table: Table, plan: Plan, count: int) -> bytes:
-        """Plan a change, and wait a while until it is done."""
+        """Plan a change, and wait for at most ``DONE_S`` until it is done."""
         planned: list[Reshape] = []
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
@@ -168,12 +167,12 @@ class ReshapeOperations:
         done = await self._done(change)
         now = self._owner.catalog.tables_by_id.get(table.table_id)
         if now is None:
-            raise no_table()  # It was deleted meanwhile, and the change with it.
-        # A copy that had to begin again has gone into a shard of another id.
+            raise no_table()  # The table was deleted meanwhile, and the change with it.
+        # A restarted copy went into a shard with another id.
         made = [s for s in (*now.ended, *now.shards) if set(change.parents) <= set(s.parents)]
         children = [child.shard_id for child in (made if done else change.children)]
-        told = {"kind": change.kind, "parents": list(change.parents), "children": children}
-        return json_answer({**told, "done": done})
+        answer = {"kind": change.kind, "parents": list(change.parents), "children": children}
+        return json_answer({**answer, "done": done})
 
     async def _done(self, change: Reshape) -> bool:
         for _ in range(int(DONE_S / DONE_LOOK_S)):
@@ -185,7 +184,7 @@ class ReshapeOperations:
     async def middle(self, table: Table, shard: ShardRange) -> bytes:
         """Return the partition key at which about half of a shard's bytes begin.
 
-        Raises OTSParameterInvalid where there is none.
+        Raises OTSParameterInvalid if there is none.
         """
         identity = Identity("", table.instance.lower(), b"")
         measured = await self._splits.measured(identity, table, shard, PIECE_BYTES_MIN)
@@ -205,14 +204,14 @@ class ReshapeOperations:
             )
         return min(found)[1]
 
-    # What slots ask.
+    # Calls from slots.
 
     async def catalog_read(self) -> None:
-        """Return once the catalog was read to what was its end at the start."""
+        """Wait until the catalog was read to the end that it had at the start."""
         await self._owner.ready.wait()
 
     def planned(self, slot: int) -> list[Reshape]:
-        """Return the changes whose parents are a slot's."""
+        """Return the changes whose parents are in a slot."""
         catalog = self._owner.catalog
         found = []
         for change in catalog.reshapes.values():
@@ -222,7 +221,7 @@ class ReshapeOperations:
         return found
 
     def plan(self, reshape_id: str) -> Reshape | None:
-        """Return a change that is still to be done, as it is planned now."""
+        """Return a change that is still to be done, with its present plan."""
         return self._owner.catalog.reshapes.get(reshape_id)
 
     def arriving(self, slot: int) -> list[tuple[Table, ShardRange]]:
@@ -240,11 +239,11 @@ class ReshapeOperations:
         return any(child == shard for _, child in self.arriving(shard.slot))
 
     def knows(self, shard_id: str) -> bool:
-        """True if a shard belongs or belonged to a table. A plan that was undone does not count."""
+        """True if a shard is or was part of a table. An undone plan does not count."""
         return shard_id in self._owner.catalog.shards
 
     def held(self, slot: int, number: int) -> list[ShardRange]:
-        """Return what a slot has, or is getting, of a table or an index, by its number."""
+        """Return a slot's present and coming shards of a table or an index, by its number."""
         table = self._owner.catalog.tables_by_id.get(number)
         if table is None:
             return []
@@ -257,18 +256,18 @@ class ReshapeOperations:
         return [shard for shard in (*table.shards, *coming) if shard.slot == slot]
 
     def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
-        """Return a slot's shards that have ended and are not forgotten, parents first."""
+        """Return a slot's ended shards that still have a log, parents first."""
         shards = self._owner.catalog.shards.values()
         tables = {s.shard_id: table for table, s in shards if s.slot == slot and s.sealed_us}
         ended = [shard for _, shard in shards if shard.shard_id in tables]
         return [(tables[shard.shard_id], shard) for shard in ended_in_order(ended)]
 
     async def prepare(self, change: Reshape) -> None:
-        """Make the children's logs exist."""
+        """Create the children's logs."""
         await self._logs.make(child.shard_id for child in change.children)
 
     async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
-        """Return a move as it is from now on: into an empty log, by the owner of that claim."""
+        """Return the present plan of a move: into an empty log, by the owner with that claim."""
         request = BeginCopyRequest(change.id, claim)
         answer = await self._told_owner(request, self.begin_copy_request)
         return reshape.reshape_of(ObjectAnswer.decode(answer).content)
@@ -284,7 +283,7 @@ class ReshapeOperations:
             change = catalog.reshapes.get(request.id)
             if change is None:
                 raise Unavailable(f"Nothing is planned for shard {request.id} any more.")
-            if request.claim < change.copier:  # A former owner, which has not heard of it.
+            if request.claim < change.copier:  # A former owner, which has not read the later claim.
                 raise Unavailable(f"A later owner copies shard {request.id}.")
             shard_id, count = change.children[0].shard_id, 0
             if change.copier >= 0:
@@ -298,7 +297,7 @@ class ReshapeOperations:
         return ObjectAnswer(reshape.reshape_content(begun[0])).encode()
 
     async def received(self, shard: ShardRange) -> int:
-        """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
+        """Return the last offset that the slot of an arriving shard has folded; -1 for none."""
         request = ReceivedRequest(shard.slot, shard.shard_id)
         body = request.encode()
         try:
@@ -309,12 +308,12 @@ class ReshapeOperations:
 
     @answers(ReceivedRequest.operation)
     def received_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Answer how far a shard on its way to one of our slots is. Raises ``Elsewhere``."""
+        """Return the progress of a shard that arrives at one of our slots. Raises ``Elsewhere``."""
         request = ReceivedRequest.decode(body)
         return OffsetAnswer(self._directory.slot(request.slot).received(request.shard)).encode()
 
     async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
-        """Let the children take the parents' place, whose ``seals`` stand."""
+        """Put the children in the parents' place; ``seals`` are the parents' durable seals."""
         children = [child.shard_id for child in change.children]
         request = FinishReshapeRequest(change.id, children, seals)
         await self._told_owner(request, self.finish_request)
@@ -328,7 +327,7 @@ class ReshapeOperations:
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             change = catalog.reshapes.get(request.id)
             if change is None or [c.shard_id for c in change.children] != request.children:
-                return []  # It was done before, or goes on otherwise.
+                return []  # The change is already done, or has a new plan.
             gone = reshape_document(change, gone=True)
             table = catalog.tables_by_id.get(change.table_id)
             if table is None:
@@ -340,12 +339,12 @@ class ReshapeOperations:
         return NoFields().encode()
 
     async def forget(self, shard: ShardRange) -> None:
-        """Remove an ended shard with its log: nobody needs it any more."""
+        """Remove an ended shard and its log, which no reader needs any more."""
         await self._told_owner(ForgetShardRequest(shard.shard_id), self.forget_request)
 
     @answers(ForgetShardRequest.operation)
     async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Answer a slot that has an ended shard which nobody needs any more."""
+        """Answer a slot with an ended shard that no reader needs any more."""
         shard_id = ForgetShardRequest.decode(body).shard
         gone: list[str] = []
 
@@ -359,7 +358,7 @@ class ReshapeOperations:
             return [Document(TABLE, table_id(changed), table_content(changed))]
 
         await self._owner.change(decide)
-        # Not where nothing was written: then nobody says that this catalog is the newest.
+        # Only after a write: without one, nothing proves that this catalog is the newest.
         await self._logs.delete(gone)
         return NoFields().encode()
 
@@ -368,7 +367,7 @@ class ReshapeOperations:
         request: BeginCopyRequest | FinishReshapeRequest | ForgetShardRequest,
         handler: Callable[[Identity, bytes], Awaitable[bytes]],
     ) -> bytes:
-        """Send a request to the catalog's owner, which may be us; return its answer."""
+        """Send a request to the catalog's owner, which may be this worker; return its answer."""
         body = request.encode()
         if self._owner.owning:
             return await handler(NOBODY, body)

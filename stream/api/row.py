@@ -1,7 +1,7 @@
 """The operations on rows: PutRow, UpdateRow, DeleteRow, GetRow, their batches, GetRange.
 
-Reads answer at once from the local rows, under the lease; writes answer through a future that is
-done when the record stands in the log and the rows hold it.
+Reads answer at once from the local rows, under the lease. Writes answer through a future.
+It is done once the record is in the log and the rows contain it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ from rowtide.stream.shard.waiting import Tell
 __all__ = ["RowOperations"]
 
 BATCH_ROWS = 2
-"""What rows of one BatchGetRow may take together before wide ones come in parts, in units of the
-largest row that comes whole."""
+"""Bytes that the rows of one BatchGetRow may take before wide ones come in parts. The
+unit is the largest row that comes whole.
+"""
 
 NO_VERSIONS = "No version condition is specified while querying row."
 
@@ -122,7 +123,9 @@ class RowOperations:
 
     @checks("BatchWriteRow")
     def check_batch_write(self, identity: Identity, body: bytes) -> CheckedBatch | None:
-        """Hold a BatchWriteRow to what refuses it whole; None: it may not be divided."""
+        """Return a BatchWriteRow that may be divided; None: it may not. Raises what
+        rejects it whole.
+        """
         batch = self._reader.read(identity, body)
         if batch.request.transaction_id:
             return None
@@ -131,21 +134,21 @@ class RowOperations:
 
     @answers("BatchWriteRow")
     def batch_write_row(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
-        """Write rows of several tables; each succeeds or fails alone, unless atomic."""
+        """Write rows of several tables; each succeeds or fails independently, unless atomic."""
         batch = self._reader.read(identity, body)
         request = batch.request
         session = self._session(identity, request.transaction_id)
         tables = [(table.table_name, len(table.rows)) for table in request.tables]
         if batch.plain and session is None and not request.is_atomic:
-            told = write_plain(self._directory, batch.plain, self._loop)
-            if told is not None:
-                return told
+            answer = write_plain(self._directory, batch.plain, self._loop)
+            if answer is not None:
+                return answer
         return self._write_rows(identity, tables, batch.rows(), session, atomic=request.is_atomic)
 
     def _write_part(
         self, identity: Identity, batch: ReadBatch, part: Part
     ) -> Awaitable[bytes] | None:
-        """Write rows that were checked; None where a table has changed since, or is not there."""
+        """Write rows that were checked; None if a table has changed since, or is missing."""
         find = self._directory.catalog.table
         rows: list[BatchRow] = []
         for name, places in part:
@@ -166,7 +169,7 @@ class RowOperations:
         *,
         atomic: bool,
     ) -> Awaitable[bytes]:
-        """Write the rows of ``tables``, so many of each; the answer comes when all are told."""
+        """Write the rows of ``tables``; the answer follows once every row has a result."""
         reply = BatchReply(tables, BatchUse(self._consumption, identity.instance, rows), self._loop)
         tells = [reply.row(index) for index in range(len(rows))]
         if session is not None:
@@ -178,7 +181,7 @@ class RowOperations:
         return reply.future
 
     def _session(self, identity: Identity, transaction_id: str) -> Session | None:
-        """Return the transaction that a request names, where it names one."""
+        """Return the transaction that a request names; None if it names none."""
         if not transaction_id:
             return None
         return find_session(self._directory, identity, transaction_id)
@@ -224,7 +227,7 @@ class RowOperations:
     def _read(
         self, table: Table, asked: Asked, selection: Selection, session: Session | None = None
     ) -> tuple[RowAnswer | None, int]:
-        """Return a row and the read units it costs, which are counted."""
+        """Return a row and the read units that it costs, which are counted."""
         buffer, token, bytes_max = asked
         row = read_key(buffer, table, self._limits)
         partition_key = row[0][1]
@@ -247,7 +250,9 @@ class RowOperations:
 
     @checks("BatchGetRow")
     def check_batch_get(self, identity: Identity, body: bytes) -> pb.BatchGetRowRequest:
-        """Return a BatchGetRow, held to what refuses it whole; it may always be divided."""
+        """Return a checked BatchGetRow, which may always be divided. Raises what rejects
+        it whole.
+        """
         request = parse(pb.BatchGetRowRequest, body)
         self._check_batch_get(request)
         for wanted in request.tables:
@@ -258,7 +263,7 @@ class RowOperations:
         return request
 
     def _check_key(self, table: Table | None, buffer: bytes) -> None:
-        """Raise what refuses a whole batch for one of its keys."""
+        """Raise an error of a key if it rejects the whole batch."""
         try:
             if table is None:
                 check_key_alone(buffer, self._limits)
@@ -270,7 +275,7 @@ class RowOperations:
 
     @checks("GetRange")
     def check_range(self, _identity: Identity, body: bytes) -> pb.GetRangeRequest | None:
-        """Return a GetRange; None within a transaction, when it may not go on to other workers."""
+        """Return a GetRange; None within a transaction, which only one worker answers."""
         request = parse(pb.GetRangeRequest, body)
         return None if request.transaction_id else request
 
@@ -322,7 +327,7 @@ class RowOperations:
         try:
             found, units = self._read(table, asked, named_key(selection, table))
         except LeaseLapsed:
-            raise  # All rows are read again once the lease holds, or their errors are told.
+            raise  # All rows are read again once the lease holds, or they get their errors.
         except StoreError as error:
             if error.code == "OTSParameterInvalid":
                 raise
@@ -344,7 +349,8 @@ class RowOperations:
     ) -> bytes | Awaitable[bytes]:
         """Return rows in key order, forward or backward, up to the limits of one answer.
 
-        With ``only`` they are those of these shards: of all of them, else it is ``Unavailable``.
+        With ``only``, return the rows of these shards. Raises ``Unavailable`` if one is
+        not here.
         """
         request = parse(pb.GetRangeRequest, body)
         start, end = request.inclusive_start_primary_key, request.exclusive_end_primary_key
@@ -374,9 +380,9 @@ class RowOperations:
     def _exact(
         self, table: Table, request: pb.GetRangeRequest, only: frozenset[str] | None
     ) -> tuple[bytes, frozenset[str] | None]:
-        """Return the stamp that the rows are exact at, as it is answered, and whose they are.
+        """Return the encoded stamp at which the rows are exact, and their shards.
 
-        It is taken in the turn in which the rows are read from the store.
+        The stamp is taken in the turn in which the rows are read from the store.
         """
         if not request.HasField("exact_in_shard"):
             return b"", only
@@ -385,7 +391,7 @@ class RowOperations:
         if shard is None:
             raise Rejected("OTSObjectNotExist", f"Table '{table.name}' has no open shard '{name}'.")
         stamp = self._directory.shard(shard).shard.state.stamp
-        # It goes behind the other fields: parts of a message add up.
+        # The field follows the other fields: parts of a message add up.
         return pb.GetRangeResponse(commit_stamp=stamp).SerializePartialToString(), frozenset(
             (name,)
         )
@@ -403,7 +409,7 @@ class RowOperations:
     def _range_answer(self, table: Table, request: pb.GetRangeRequest, page: RangePage) -> bytes:
         rows, size, following, token = page
         units = capacity.units(size - table.key_overhead * len(rows))
-        # Of no one partition key: how much of which would have to be told row by row.
+        # Not of one partition key: their shares would have to be counted row by row.
         self._consumption.count(table, None, units, 0)
         if request.data_block_type_hint == pb.DBT_SIMPLE_ROW_MATRIX and request.columns_to_get:
             return range_matrix(table, request, page, self._limits)
@@ -422,7 +428,7 @@ class RowOperations:
 
 
 class Asked(NamedTuple):
-    """A row to read: its key as it came, where it goes on, and how much of a wide row answers."""
+    """A row to read: its encoded key, its continuation, and the limit of bytes per answer."""
 
     key: bytes
     token: bytes
@@ -430,7 +436,7 @@ class Asked(NamedTuple):
 
 
 class WriteReply:
-    """The answer of one write, made of its outcome, whose units are counted."""
+    """The answer of one write from its outcome, whose units are counted."""
 
     __slots__ = ("_consumption", "_partition_key", "_table", "future")
 
@@ -446,18 +452,18 @@ class WriteReply:
         self._table = table
         self._partition_key = partition_key
 
-    def __call__(self, told: Outcome | StoreError) -> None:
+    def __call__(self, outcome: Outcome | StoreError) -> None:
         future = self.future
-        if isinstance(told, StoreError):
+        if isinstance(outcome, StoreError):
             if not future.done():
-                future.set_exception(told)
+                future.set_exception(outcome)
             return
-        row, read, write = told
+        row, read, write = outcome
         self._consumption.count(self._table, self._partition_key, read, write)
-        if not future.done():  # Otherwise the client has gone.
+        if not future.done():  # Otherwise the client has disconnected.
             future.set_result(write_answer(read, write, row))
 
 
 def _token(number: int, token: bytes) -> bytes:
-    """Return the field ``next_token``; nothing where the row is read to its end."""
+    """Return the field ``next_token``; empty if the row is read to its end."""
     return field(number, token) if token else b""

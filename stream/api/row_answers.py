@@ -1,7 +1,7 @@
 """Answers of the hot operations, written as protobuf bytes by hand.
 
-Building a message object and serializing it costs more than reading the row it carries. The bytes
-are those of the generated classes; a test compares them.
+Building and serializing a message object costs more than reading the row in it. The bytes
+equal those of the generated classes; a test compares them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def row_answer(read: int, write: int, wire: bytes) -> bytes:
 
 
 def write_answer(read: int, write: int, wire: bytes) -> bytes:
-    """Return the answer of a write; the row only where the client asked for one."""
+    """Return the answer of a write, with a row only if the client requested one."""
     head = consumed(read, write)
     return head + field(2, HEADER + wire) if wire else head
 
 
 def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
-    """Return GetRangeResponse; ``next_key`` is empty where the range is read to its end."""
-    # Joined once: a page has megabytes.
+    """Return GetRangeResponse; ``next_key`` is empty if the range is read to its end."""
+    # Joined once, because a page has megabytes.
     size = len(HEADER) + sum(map(len, rows)) if rows else 0
     parts = [consumed(read, 0), b"\x12", varint(size)]
     if rows:

@@ -1,7 +1,7 @@
 """The rows of one answer in either of two forms: plain rows, or a SimpleRowMatrix.
 
-A block takes rows until one does not fit the answer; the first always does. Which columns a matrix
-has is decided here.
+A block takes rows until one does not fit the answer; the first row always fits. This
+module decides which columns a matrix has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["MatrixBlock", "PlainBlock", "range_matrix"]
 
 
 class PlainBlock:
-    """Rows back to back behind one header; no rows are no bytes."""
+    """Rows one after another behind one header; without rows the block is empty."""
 
     type = pb.DBT_PLAIN_BUFFER
 
@@ -31,7 +31,7 @@ class PlainBlock:
         self._size = len(HEADER)
 
     def add(self, wire: bytes) -> bool:
-        """Take a row as wire bytes without header; return False where it does not fit."""
+        """Add a row as wire bytes without header; return False if it does not fit."""
         self._size += len(wire)
         if self._rows and self._size > self._bytes_max:
             return False
@@ -44,10 +44,10 @@ class PlainBlock:
 
 
 class MatrixBlock:
-    """Rows as a matrix: of the key in the schema's order, then attributes by name.
+    """Rows as a matrix: key columns in the schema's order, then attributes by name.
 
-    All key columns are there where ``entire_key`` says so, else those among ``asked``. No rows are
-    a matrix too: the Go SDK takes zero bytes for plain rows.
+    With ``entire_key`` it has all key columns, otherwise those among ``asked``. A block
+    without rows is still a matrix, because the Go SDK reads zero bytes as plain rows.
     """
 
     type = pb.DBT_SIMPLE_ROW_MATRIX
@@ -64,11 +64,11 @@ class MatrixBlock:
         self._writer = MatrixWriter(self._keys, self._names, entire_key=entire)
 
     def add(self, wire: bytes) -> bool:
-        """Take a row as wire bytes without header; return False where it does not fit."""
+        """Add a row as wire bytes without header; return False if it does not fit."""
         return self.add_row(plainbuffer.decode_row(HEADER + wire))
 
     def add_row(self, row: RowChange) -> bool:
-        """Take a row; return False where it does not fit."""
+        """Add a row; return False if it does not fit."""
         encoded = MatrixWriter.row_bytes(fields_of(row, self._keys, self._names))
         writer = self._writer
         if writer and writer.size + len(encoded) > self._bytes_max:
@@ -86,7 +86,8 @@ def range_matrix(
 ) -> bytes:
     """Return GetRangeResponse with the page's rows as a matrix.
 
-    The page was cut for plain rows; its nulls may make a row larger here, so it may be cut again.
+    The page was cut for plain rows. Its nulls may make a row larger here, so it may be
+    cut again.
     """
     entire_key = request.return_entire_primary_keys
     asked = request.columns_to_get

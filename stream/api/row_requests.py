@@ -1,8 +1,8 @@
-"""Turns the row operations' messages into changes and selections, and holds them to the limits.
+"""Converts the row operations' messages to changes and selections, and checks the limits.
 
-Everything here is decided by the request and the table's schema alone: what fails, fails before any
-work is done. In a batch a wrong key is the row's own error; wrong shapes and sizes refuse the whole
-request.
+The request and the table's schema alone decide here, so an error is raised before any
+work is done. In a batch a wrong key is the row's own error. Wrong shapes and sizes reject
+the whole request.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def parse(kind: type[M], body: bytes) -> M:
 
 
 def message(kind: type[M], body: bytes) -> M:
-    """Return the message in ``body``, in which text may be other than UTF-8."""
+    """Return the message in ``body``, whose text may be other than UTF-8."""
     try:
         return kind.FromString(body)
     except DecodeError as error:
@@ -97,7 +97,7 @@ def message(kind: type[M], body: bytes) -> M:
 
 
 def check_table_names(names: Iterable[str], limits: Limits) -> None:
-    """Check the names of a batch's tables, each of which may come once."""
+    """Check the names of a batch's tables; each table may occur once."""
     known: set[str] = set()
     for name in names:
         check_table_name(name, limits)
@@ -112,7 +112,7 @@ def check_table_names(names: Iterable[str], limits: Limits) -> None:
 def selection_of(
     request: ReadRequest, limits: Limits, *, missing: str = "No version condition is specified."
 ) -> Selection:
-    """Return what a read request asks for. ``missing`` is the text for no version condition."""
+    """Return the selection of a read request. ``missing`` is the error text without versions."""
     if not (
         request.columns_to_get
         or request.HasField("time_range")
@@ -137,7 +137,7 @@ def selection_of(
 
 
 def named_key(selection: Selection, table: Table) -> Selection:
-    """Note in a selection whether its columns name a key column of the table."""
+    """Return a selection that also records if its columns name a key column of the table."""
     columns = selection.columns
     if columns is None or not any(name in columns for name, _ in table.key_wire):
         return selection
@@ -154,15 +154,18 @@ def named_key(selection: Selection, table: Table) -> Selection:
 def read_key(
     buffer: bytes, table: Table, limits: Limits, *, bound: bool = False
 ) -> list[tuple[bytes, bytes]]:
-    """Return a request's primary key, held to the schema. ``bound`` allows INF_MIN, INF_MAX."""
-    # An index has more columns: its own and the rest of the table's.
+    """Return a request's primary key, checked against the schema.
+
+    ``bound`` allows INF_MIN and INF_MAX.
+    """
+    # An index has more key columns: its own and the rest of the table's.
     key = _key_of(buffer, limits, counted=not table.main)
     check_key(table, key, limits, bound=bound)
     return key
 
 
 def check_key_alone(buffer: bytes, limits: Limits) -> None:
-    """Check a request's primary key where its table does not exist. Raises OTSParameterInvalid."""
+    """Check a request's primary key if its table does not exist. Raises OTSParameterInvalid."""
     _key_of(buffer, limits, counted=True)
 
 
@@ -192,7 +195,7 @@ def _newest(max_versions: int) -> Selection:
 
 
 def columns_of(names: Sequence[str], limits: Limits) -> frozenset[bytes] | None:
-    """Return the columns asked for; None: all. Raises OTSParameterInvalid."""
+    """Return the requested columns; None: all. Raises OTSParameterInvalid."""
     if not names:
         return None
     if len(names) > limits.columns_to_get_max:
@@ -214,7 +217,7 @@ def _edge(request: ReadRequest, name: str, limits: Limits) -> bytes | None:
 
 
 def _window(request: ReadRequest, missing: str) -> Window:
-    """Return the versions asked for: the newest few, a time range, or one exact version."""
+    """Return the requested versions: the newest few, a time range, or one exact version."""
     newest = request.max_versions if request.HasField("max_versions") else None
     if newest is not None and newest <= 0:
         raise invalid(f"The max_versions must be greater than 0, but is {newest}.")
@@ -252,9 +255,9 @@ WriteRequest = (
 
 
 def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> int:
-    """Return what a row of a batch or an import asks for. Raises OTSParameterInvalid.
+    """Return the kind of change of a row of a batch or an import. Raises OTSParameterInvalid.
 
-    Of a type that it does not know the parser makes none, and of none PUT.
+    The parser drops a type that it does not know, and reads a missing type as PUT.
     """
     if not item.HasField("type"):
         raise invalid("Invalid row: its operation type is missing or unknown.")
@@ -262,7 +265,7 @@ def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> i
 
 
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
-    """Return the row of a write request with its cells held to the limits."""
+    """Return the row of a write request, its cells checked against the limits."""
     row = plain_write.decoded(buffer, limits) if kind != DELETE else None
     if row is None:
         row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
@@ -271,7 +274,7 @@ def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
 
 
 def check_row(row: RowChange, kind: int, limits: Limits) -> None:
-    """Hold a row of a write request to the limits."""
+    """Check a row of a write request against the limits."""
     _check_key_columns(row, limits)
     placeholders = 0
     for _, value in row.key:
@@ -286,7 +289,7 @@ def check_row(row: RowChange, kind: int, limits: Limits) -> None:
 
 
 def check_names(row: RowChange) -> None:
-    """Refuse a row that has one name for a key column and an attribute column."""
+    """Raise OTSParameterInvalid if a key column and an attribute column have one name."""
     cells = row.cells
     if type(cells) is WireCells:
         return
@@ -305,7 +308,7 @@ def change_of(
     | pb.RowInBatchWriteRowRequest,
     limits: Limits,
 ) -> ChangeRequest:
-    """Return the change that a write request asks of ``table``.
+    """Return the change of ``table`` that a write request wants.
 
     Raises OTSInvalidPK and OTSParameterInvalid.
     """
@@ -329,7 +332,7 @@ def change_of(
 
 
 def _check_generated(change: ChangeRequest, value: bytes) -> None:
-    """Refuse a condition that the value of an AUTO_INCREMENT column does not allow."""
+    """Raise OTSParameterInvalid if an AUTO_INCREMENT column's value forbids the condition."""
     expectation = change.expectation
     if value == V_AUTO_INCREMENT:
         if expectation != IGNORE:
@@ -339,7 +342,7 @@ def _check_generated(change: ChangeRequest, value: bytes) -> None:
         if change.condition is not None:
             raise invalid("Can't set condition when modify row with pk auto increment")
     elif expectation == EXPECT_ABSENT:
-        # The row can only exist: the server alone makes new values.
+        # The row must already exist: only the server creates new values.
         raise invalid(
             f"Invalid expect:{_expectation(expectation)} when modify a specific row for table "
             f"with pk auto increment"
@@ -368,7 +371,7 @@ def _set_return(change: ChangeRequest, content: pb.ReturnContent) -> None:
 def change_selection_of(
     request: pb.GetStreamRecordRequest, limits: Limits
 ) -> ChangeSelection | None:
-    """Return what a reader of a stream wants of its changes; None is all of them, whole."""
+    """Return the selection of changes that a stream's reader wants; None: all, whole."""
     if not request.columns_to_get and not request.HasField("filter"):
         return None
     from rowtide.core.rows.filter import compile_filter
@@ -390,7 +393,7 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
             raise invalid("Attribute columns are not allowed in DeleteRow.")
         return
     if type(cells) is PackedCells or type(cells) is WireCells:
-        return  # Puts of distinct columns whose names fit, of no great size, doubles finite.
+        return  # Puts of distinct columns: names are valid, sizes are small, doubles are finite.
     if kind == UPDATE and not cells:
         raise invalid("Attribute column is missing.")
     for name, op, value, version, _ in cells:
@@ -416,7 +419,7 @@ def _check_op(kind: int, op: int) -> None:
 
 
 def _check_increments(cells: Iterable[Cell]) -> None:
-    """Refuse a column that is both incremented and changed otherwise in one request."""
+    """Raise OTSParameterInvalid if a column is both incremented and changed in one request."""
     incremented = {cell.name for cell in cells if cell.op == INCREMENT}
     if not incremented:
         return
@@ -432,7 +435,7 @@ def _check_increments(cells: Iterable[Cell]) -> None:
 
 @lru_cache(4096)
 def _plain_name(name: bytes) -> bool:
-    """True if a name is valid. Remembered: the same few names come again and again."""
+    """True if a name is valid. Cached, because the same few names are frequent."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 
 

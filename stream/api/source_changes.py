@@ -1,8 +1,8 @@
-"""What a source's rows ask for, held to their table and to what a source may write.
+"""The changes that a source's rows want, checked against their table and a source's limits.
 
-A row comes as PlainBuffer, as every client sends it, or packed by a form that its request gives
-(``core/rows/source_form.py``). What depends on the form alone, such as names and types, is looked
-at once for all of its rows.
+A row arrives as PlainBuffer, as every client sends it, or packed by a form in its request
+(``core/rows/source_form.py``). Names, types and whatever else depends on the form are
+checked once for all its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rowtide.stream.api.row_requests import check_row, kind_of
 __all__ = ["SourceChanges"]
 
 Held = Callable[[Table | None, StoreError | None, int, RowChange], ChangeRequest | StoreError]
-"""Returns a row's change, held to its table, or why there is none. May raise ``Rejected``."""
+"""Returns a row's change, checked against its table, or its error. May raise ``Rejected``."""
 
 
 class SourceChanges:
@@ -42,7 +42,7 @@ class SourceChanges:
         self._key_texts = any(kind != variant.INTEGER for _, kind in table.key_wire)
 
     def change(self, item: pb.RowInBulkImportRequest) -> ChangeRequest:
-        """Return what a row asks for. Raises ``Rejected`` where it can't be written."""
+        """Return the change that a row wants. Raises ``Rejected`` if it cannot be written."""
         kind, time_ms, number = kind_of(item), item.time_ms, item.row_form
         if number:
             form = self._known.get((number, kind)) or self._form(number, kind)
@@ -60,7 +60,7 @@ class SourceChanges:
         return change
 
     def _row(self, buffer: bytes, kind: int) -> RowChange:
-        """Return a row in PlainBuffer, of known forms where it can be: ``source_row.py`` does."""
+        """Return a row in PlainBuffer; ``source_row.py`` uses known forms if possible."""
         row = decode_row(buffer, cells_max=self._limits.attributes_read_max)
         check_row(row, kind, self._limits)
         return row
@@ -82,7 +82,7 @@ class SourceChanges:
 
 
 def _check_plain(change: ChangeRequest) -> None:
-    """Raise OTSParameterInvalid for what only other clients may ask for."""
+    """Raise OTSParameterInvalid for a change that only other clients may make."""
     if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
     for _, value in change.key:

@@ -1,18 +1,20 @@
-"""Rows that a source gives: a BulkImport with a source's name, and a position and a time per row.
+"""Rows of a source: a BulkImport with a source's name, and a position and a time per row.
 
-They come in the order of their positions. The rows of a shard become one group of its log, together
-with the position they reach (``core/shard/source_batch.py``); what a shard has already is skipped.
-So a request whose outcome is unknown may be made again, and again.
+The rows come in the order of their positions. The rows of one shard become one group in
+its log, together with the position that they reach (``core/shard/source_batch.py``). Rows
+that a shard already has are skipped. So a request with an unknown outcome may be
+repeated, any number of times.
 
-Each row has its own result. A row that is refused holds up those behind it, in its shard or, where
-its shard can't be told, in all: they are told ``Unavailable``, for they may be written once the
-source has left that row out, or mended it.
+Each row has its own result. A rejected row blocks the later rows of its shard, or of all
+shards if its shard is unknown. Their result is ``Unavailable``: they may be written once
+the source has skipped or fixed that row.
 
-A request is taken a slice at a time: while one is on its way to the log the next is decided.
+A request is taken a slice at a time: while one slice is on its way to the log, the next
+is evaluated.
 
-Of the rows of a shard a request has all or none. Where several workers have a part each, the part
-names the shards of which it has all: of any other shard, by this worker's catalog, nothing is
-written.
+A request has all of a shard's rows or none. If several workers get a part each, the part
+names the shards of which it has all rows. Nothing is written to any other shard in this
+worker's catalog.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ from rowtide.stream.shard.owner import ShardOwner
 __all__ = ["check_source_request", "write_source"]
 
 ChangeOf = Callable[[pb.RowInBulkImportRequest], ChangeRequest]
-"""Returns what a row asks for. Raises ``Rejected`` where it can't be written."""
+"""Returns the change that a row wants. Raises ``Rejected`` if it cannot be written."""
 
-Told = Outcome | StoreError
+RowResult = Outcome | StoreError
 
 _OK = field(2, b"\x08\x01")
 
 
 def check_source_request(request: pb.BulkImportRequest, limits: Limits) -> None:
-    """Raise OTSParameterInvalid for what refuses a request whole, whatever its rows are."""
+    """Raise OTSParameterInvalid for an error that rejects the whole request."""
     size = len(request.source.encode())
     if not 0 < size <= limits.name_bytes_max:
         raise invalid(
@@ -82,17 +84,17 @@ def write_source(
     change_of: ChangeOf,
     loop: asyncio.AbstractEventLoop,
 ) -> asyncio.Future[bytes]:
-    """Write the rows of a request that was checked; the answer is there when every one is told."""
+    """Write the rows of a checked request; the answer is ready once every row has a result."""
     writing = _Writing(directory, table, request, change_of, loop)
     writing.go_on()
     return writing.reply.future
 
 
 class _Writing:
-    """The rows of one request on their way to their shards, a slice of them at a time.
+    """The rows of one request on their way to their shards, a slice at a time.
 
-    A slice has what was before it by name (``Earlier``): whatever became of that meanwhile, and
-    wherever its shards are now, no row overtakes another one of its shard.
+    A slice names the rows before it (``Earlier``). So no row overtakes another one of its
+    shard, whatever became of the earlier rows, and wherever their shards are now.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class _Writing:
         self.reply = _Reply(request.table_name, len(self._rows), loop, directory, table)
 
     def go_on(self) -> None:
-        """Submit the next slice; those that follow have their turn once others had theirs."""
+        """Submit the next slice; later ones get their turn after other requests."""
         begin = len(self._changes)
         earlier = Earlier(self._changes[:], self._positions[:])
         parts, refused = self._slice(begin, begin + self._directory.limits.source_slice_rows)
@@ -135,12 +137,12 @@ class _Writing:
     def _go_on_later(self) -> None:
         try:
             self.go_on()
-        except Exception as error:  # noqa: BLE001 - told to whoever waits for the answer
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             if not self.reply.future.done():
                 self.reply.future.set_exception(error)
 
     def _slice(self, begin: int, end: int) -> tuple[dict[ShardOwner, list[int]], Rejected | None]:
-        """Return which rows go where, and what refuses the row behind them, if anything does."""
+        """Return the rows of each shard, and the error that rejects the next row, if any."""
         parts: dict[ShardOwner, list[int]] = {}
         several = len(self._table.shards) > 1
         owner: ShardOwner | None = None
@@ -155,7 +157,7 @@ class _Writing:
                 if owner is None or several:
                     owner = self._owner(change)
             except StoreError as error:
-                # Rows of other shards may be written though this one is not.
+                # Rows of other shards may be written although this one is not.
                 self.reply.failed(index, error)
             else:
                 parts.setdefault(owner, []).append(index)
@@ -171,13 +173,13 @@ class _Writing:
 
 
 def _require_all(owner: ShardOwner, divided: frozenset[str]) -> None:
-    """Raise ``Unavailable`` where rows of the shard may have gone elsewhere."""
+    """Raise ``Unavailable`` if rows of the shard may have gone to another worker."""
     if owner.shard.shard_id not in divided:
         raise Unavailable("The request was divided by another catalog.")
 
 
 class _Reply:
-    """The answer: every row's result in the request's order, once all are there."""
+    """The answer: every row's result in the request's order, once all are known."""
 
     def __init__(
         self,
@@ -189,17 +191,17 @@ class _Reply:
     ) -> None:
         self.future: asyncio.Future[bytes] = loop.create_future()
         self._table_name = table_name
-        self._results: list[Told | None] = [None] * rows
+        self._results: list[RowResult | None] = [None] * rows
         self._count = partial(directory.consumption.count, table, None)
         self._left = rows
 
-    def told(self, batch: SourceBatch, indexes: Sequence[int], told: Told) -> None:
-        """Take what became of the rows of a shard; of them, whoever is late is not listened to."""
+    def told(self, batch: SourceBatch, indexes: Sequence[int], outcome: RowResult) -> None:
+        """Take the outcome of a shard's rows; a later one for the same rows is ignored."""
         if self._results[indexes[0]] is not None:
             return
-        found: Sequence[Told] = batch.outcomes
-        if isinstance(told, StoreError):
-            found = [told] * len(indexes)
+        found: Sequence[RowResult] = batch.outcomes
+        if isinstance(outcome, StoreError):
+            found = [outcome] * len(indexes)
         read = write = 0
         for index, result in zip(indexes, found, strict=True):
             self._results[index] = result
@@ -211,20 +213,20 @@ class _Reply:
         self._finish()
 
     def failed(self, index: int, error: StoreError) -> None:
-        """Take why a row was not submitted."""
+        """Take the error of a row that was not submitted."""
         self._results[index] = error
         self._left -= 1
         self._finish()
 
     def left(self, begin: int, error: Rejected) -> None:
-        """Take what refuses a row, and with it all that follow."""
+        """Take the error that rejects a row, and with it all later rows."""
         count = len(self._results) - begin
         self._results[begin:] = [error, *(not_reached() for _ in range(count - 1))]
         self._left -= count
         self._finish()
 
     def _finish(self) -> None:
-        """Answer if everything is told."""
+        """Answer if every row has a result."""
         if self._left or self.future.done():
             return
         unknown = any(isinstance(result, OutcomeUnknown) for result in self._results)

@@ -1,11 +1,12 @@
 """ComputeSplitPointsBySize: keys that cut a table into parts for parallel readers.
 
-Rows are measured by reading their chunks, up to ``SCAN_BYTES_MAX`` per request (seconds), in
-slices between which other requests are served. What lies behind is estimated from RocksDB's files,
-whose borders are the finest cuts there. Sizes are those of names and values as stored.
+Rows are measured by reading their chunks, up to ``SCAN_BYTES_MAX`` per request (seconds).
+Other requests are served between the slices of a measurement. The rest is estimated from
+RocksDB's files, whose borders are the finest cuts there. Sizes are those of names and
+values as stored.
 
-RocksDB merges its files when it likes. An estimate therefore goes by the files as they were when
-the shard's log ended where it still ends: a table that nobody changed is cut the same way again.
+RocksDB merges its files at any time. So an estimate uses the files of the moment when the
+shard's log first had its present end. An unchanged table is cut at the same keys again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from rowtide.stream.shard.row_store import RowStore
 __all__ = ["Forward", "Measure", "Measured", "SplitPointOperations", "files_within"]
 
 UNIT_BYTES = 100 * 1024 * 1024
-"""What ``split_size`` counts in unless the request says otherwise."""
+"""The unit of ``split_size`` unless the request has another."""
 
 POINTS_MAX = 10_000
 SCAN_BYTES_MAX = 1024 * 1024 * 1024
@@ -48,11 +49,11 @@ PIECES_PER_SPLIT = 16
 
 
 Forward = Callable[[int, str, Identity, bytes], Awaitable[bytes]]
-"""Has the worker of a slot answer an operation."""
+"""Forwards an operation to a slot's worker; returns its answer."""
 
 
 class Measured(NamedTuple):
-    """A shard's rows in pieces, and how many bytes were read for that."""
+    """A shard's rows in pieces, and the bytes read for the measurement."""
 
     pieces: list[RowRun]
     read: int
@@ -66,14 +67,14 @@ class SplitPointOperations:
         self._forward = forward
         self._limits = directory.limits
         self._files = WeakKeyDictionary[ShardOwner, tuple[int, dict[Range, list[StoredFile]]]]()
-        """By shard: where its log ended, and the files that held its rows then.
+        """By shard: the end of its log, and the files that had its rows then.
 
         The files are kept by key range: a local index has the same shards as its table.
         """
 
     @answers("ComputeSplitPointsBySize")
     async def compute_split_points_by_size(self, identity: Identity, body: bytes) -> bytes:
-        """Return cuts of a table into parts of about the size asked for."""
+        """Return cuts of a table into parts of about the requested size."""
         request = parse(pb.ComputeSplitPointsBySizeRequest, body)
         check_table_name(request.table_name, self._limits)
         split_bytes = self._split_bytes(request)
@@ -123,16 +124,16 @@ class SplitPointOperations:
         piece_bytes: int,
         bytes_max: int = SCAN_BYTES_MAX,
     ) -> Measured:
-        """Return the pieces of one shard, whoever serves it. Raises ``Unavailable``."""
+        """Return the pieces of one shard on any worker. Raises ``Unavailable``."""
         try:
             return await self._measured(table, shard, piece_bytes, bytes_max)
         except Elsewhere:
             request = PiecesRequest(table.name, shard.shard_id, piece_bytes, bytes_max)
             body = request.encode()
             answer = await self._forward(shard.slot, request.operation, identity, body)
-            told = PiecesAnswer.decode(answer)
-            found = [RowRun(bytes.fromhex(place), size) for place, size in told.pieces]
-            return Measured(found, told.read)
+            pieces = PiecesAnswer.decode(answer)
+            found = [RowRun(bytes.fromhex(place), size) for place, size in pieces.pieces]
+            return Measured(found, pieces.read)
 
     async def _measured(
         self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int
@@ -182,12 +183,12 @@ class SplitPointOperations:
 
 
 def files_within(rows: RowStore, low: bytes, high: bytes) -> list[StoredFile]:
-    """Return the files that may hold chunks from ``low`` on, below ``high``."""
+    """Return the files that may have chunks from ``low`` on, below ``high``."""
     return [file for file in rows.files() if file.end >= low and file.start < high]
 
 
 class Measure:
-    """Measures the rows of one store between two chunk keys; ``files`` returns what holds them."""
+    """Measures the rows of one store between two chunk keys; ``files`` returns their files."""
 
     def __init__(
         self,
@@ -205,10 +206,10 @@ class Measure:
         self._pieces: list[RowRun] = []
         self._chunks = self._bytes = 0
         self._behind: bytes | None = None
-        """Where the first chunk stands that was not read; None where all were."""
+        """Key of the first chunk that was not read; None if all were read."""
 
     def slices(self, bytes_max: int) -> Iterator[int]:
-        """Read chunks until ``bytes_max`` were read or all are; yield the bytes of each slice."""
+        """Read chunks until ``bytes_max`` or the end; yield the bytes of each slice."""
         read = in_slice = 0
         start, size = b"", 0
         for chunk_key, value in self._rows.scan(self._low, self._high):
@@ -232,7 +233,7 @@ class Measure:
         yield in_slice
 
     def pieces(self) -> list[RowRun]:
-        """Return the pieces, their keys as encoded primary keys; files stand for what is left."""
+        """Return the pieces with encoded primary keys; unread rows are estimated from files."""
         pieces = list(self._pieces)
         if self._behind is not None:
             pieces += self._estimated(self._behind)
@@ -251,7 +252,7 @@ class Measure:
         return pieces
 
     def _row_from(self, chunk_key: bytes) -> bytes | None:
-        """Return the key of the first row at or behind a chunk key."""
+        """Return the key of the first row at or after a chunk key."""
         found = next(self._rows.scan(chunk_key, self._high), None)
         while found is not None and not header(found[1])[3]:
             row = found[0][: len(found[0]) - header(found[1])[8]]
@@ -260,7 +261,7 @@ class Measure:
 
 
 def _chunk_bytes(value: bytes) -> int:
-    """Return what a chunk counts: names and values of its cells, and its key's wire bytes."""
+    """Return the bytes that a chunk counts: its cells' names and values, its key's wire bytes."""
     _, flags, _, key_bytes, _, _, _, data_bytes, _ = header(value)
     return 0 if flags & DELETED else key_bytes + data_bytes
 
@@ -281,5 +282,5 @@ def _points_max(request: pb.ComputeSplitPointsBySizeRequest) -> int:
 
 
 def _location(slot: int) -> str:
-    """Return 32 characters that are the same for parts whose rows have one owner."""
+    """Return 32 characters that are equal for parts whose rows have one owner."""
     return md5(f"slot {slot}".encode(), usedforsecurity=False).hexdigest()

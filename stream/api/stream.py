@@ -1,8 +1,8 @@
 """The Stream API: ListStream, DescribeStream, GetShardIterator, GetStreamRecord.
 
-Times are microseconds, expirations hours. A stream's id is its table's name and the time of its
-enabling; enabling again after disabling makes another stream, and positions of the former one are
-refused as trimmed.
+Times are microseconds, expirations hours. A stream's id is its table's name and the time
+when it was enabled. After disabling, enabling again makes another stream. Positions of
+the former stream are rejected as trimmed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rowtide.stream.shard.stream_reader import Page, find_stamp, has_stream, hor
 __all__ = ["StreamOperations"]
 
 HORIZON_US = 1_000_000
-"""How long a stream's first offset is taken as known: expiry may show this much late."""
+"""Time for which a stream's first offset is cached: expiry may show this much late."""
 
 WAIT_S_MAX = 2.0
-"""For so long a request that waits for something new may hold up a server that stops."""
+"""Bound of a request's wait for new records, and so of the delay of a server that stops."""
 
 STREAM_TABLE_NAME_MAX = 238
-"""GetStreamRecord, alone of the Stream API, refuses tables of longer names, as the service does."""
+"""GetStreamRecord alone rejects tables with longer names, as the service does."""
 
 
 class StreamOperations:
@@ -112,9 +112,10 @@ class StreamOperations:
 
     @answers("GetStreamRecord")
     async def get_stream_record(self, identity: Identity, body: bytes) -> bytes:
-        """Return records from a position on; at the end, none and the very same position.
+        """Return records from a position on; at the end, none and the same position.
 
-        Where the shard has ended there, no position: its children, which are listed by then, go on.
+        At the end of an ended shard the answer has no position: its children, which are
+        listed by then, continue.
         """
         request = parse(pb.GetStreamRecordRequest, body)
         limits = self._directory.limits
@@ -162,8 +163,8 @@ class StreamOperations:
     def _has_ended(self, owner: ShardOwner, offset: int) -> bool:
         """True if a shard has nothing from ``offset`` on, and its children are listed.
 
-        Whoever is told of an end asks once which shards there are, and may take a stream for
-        finished in which no child is listed yet.
+        A reader that learns of an end lists the shards once. It may take a stream without
+        a listed child for finished.
         """
         seal = owner.shard.state.seal
         if seal is None or offset <= seal.offset:
@@ -172,7 +173,7 @@ class StreamOperations:
         return found is None or found[1].sealed_us > 0
 
     async def _first(self, owner: ShardOwner, stream: StreamSettings) -> int:
-        """Return the stream's first readable offset, as of a second ago at most."""
+        """Return the stream's first readable offset, at most a second old."""
         now_us = self._directory.clock_us()
         known = self._horizons.get(owner)
         if (
@@ -211,7 +212,8 @@ def _answer(
     request: pb.GetStreamRecordRequest, position: Position, page: Page, units: int, *, ended: bool
 ) -> bytes:
     more = bool(page.changes) or not page.at_end
-    # Nothing new: the same text, so that a client that waits for it to stop changing ends.
+    # Nothing new: the same text, so that a client that waits for it to stop changing
+    # ends.
     following = request.shard_iterator
     if ended:
         following = ""
@@ -221,7 +223,7 @@ def _answer(
 
 
 async def _more(owner: ShardOwner, wait_s: float) -> None:
-    """Return once more of the log is acknowledged, its end is known, or after a while."""
+    """Wait until more of the log is acknowledged, its end is known, or ``wait_s`` has passed."""
     more = asyncio.Event()
     owner.readers.follow(more)
     try:
@@ -234,7 +236,7 @@ async def _more(owner: ShardOwner, wait_s: float) -> None:
 
 
 def _places(page: Page) -> bytes:
-    """Return where the records stand: fields of the answer that go behind the others."""
+    """Return the records' offsets and stamps: fields of the answer that follow the others."""
     stamps = [change.stamp for change in page.changes]
     placed = pb.GetStreamRecordResponse(stamps=stamps, sequences=page.offsets)
     return placed.SerializeToString()

@@ -1,8 +1,9 @@
 """The operations on tables: create, list, describe, update, delete.
 
-A change goes to the catalog first; then the shards are brought in line, on every worker: opened,
-sealed, or given the new options (a hidden record of their logs). Only then the client is answered.
-A crash in between is mended by each worker, which compares its shards with the catalog.
+A change goes to the catalog first. Then every worker brings its shards in line: opens
+them, seals them, or gives them the new options (a hidden record in their logs). Only then
+the client gets its answer. After a crash in between, each worker compares its shards with
+the catalog and completes the change.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class TableOperations:
 
     @answers("DescribeTable")
     def describe_table(self, identity: Identity, body: bytes) -> bytes:
-        """Return all there is to know of a table."""
+        """Return the full description of a table."""
         request = parse(pb.DescribeTableRequest, body)
         table = self._directory.table(identity.instance, request.table_name)
         response = pb.DescribeTableResponse(
@@ -111,7 +112,7 @@ class TableOperations:
 
     @answers("CreateTable")
     async def create_table(self, identity: Identity, body: bytes) -> bytes:
-        """Create a table; it takes reads and writes when the answer goes out."""
+        """Create a table; it accepts reads and writes once the answer is sent."""
         request = parse(pb.CreateTableRequest, body)
         check_table_name(request.table_meta.table_name, self._limits)
         draft = self._draft(identity, request)
@@ -149,7 +150,7 @@ class TableOperations:
             raise quota_exhausted(limit)
 
     def _draft(self, identity: Identity, request: pb.CreateTableRequest) -> Table:
-        """Return the table as asked for, without ids, times and shards."""
+        """Return the requested table, without ids, times and shards."""
         meta = request.table_meta
         columns = key_columns(meta.primary_key, self._limits)
         instance = self._directory.catalog.instances.get(identity.instance)
@@ -207,7 +208,7 @@ class TableOperations:
 
     @answers("UpdateTable")
     async def update_table(self, identity: Identity, body: bytes) -> bytes:
-        """Change throughput, options or stream; in force in every shard when answered."""
+        """Change throughput, options or stream; every shard has the change before the answer."""
         request = parse(pb.UpdateTableRequest, body)
         check_update(request, self._limits)
         known = self._directory.table(identity.instance, request.table_name)
@@ -265,10 +266,11 @@ class TableOperations:
 
     @answers("DeleteTable")
     async def delete_table(self, identity: Identity, body: bytes) -> bytes:
-        """Delete a table with all it holds; its shards are sealed when answered.
+        """Delete a table with all its rows; its shards are sealed before the answer.
 
-        From the catalog's change on no request finds the table. What a crash leaves behind (topics,
-        rows) is swept at the next start; where a worker is too slow, topics go with the next table.
+        Once the catalog has changed, no request finds the table. The next start removes
+        topics and rows that a crash left behind. If a worker is too slow, the topics go
+        with the next deleted table.
         """
         request = parse(pb.DeleteTableRequest, body)
         table = self._directory.table(identity.instance, request.table_name)
@@ -296,7 +298,7 @@ class TableOperations:
 
 
 def _indexes(request: pb.CreateTableRequest) -> Sequence[pb.IndexMeta]:
-    """Return the indexes asked for; the older SDKs' messages have them in the description."""
+    """Return the requested indexes; older SDKs' messages have them in the description."""
     return request.index_metas or request.table_meta.index_meta
 
 

@@ -1,4 +1,4 @@
-"""Turns the table operations' messages into a table's schema, held to the limits."""
+"""Converts the table operations' messages to a table's schema, and checks the limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def key_columns(schema: Sequence[pb.PrimaryKeySchema], limits: Limits) -> tuple[
         check_column_name(column.name, limits)
         if any(known.name == column.name for known in columns):
             raise invalid(f"Duplicated primary key name: '{column.name}'.")
-        # Of a type that it does not know the parser makes none, and of none INTEGER.
+        # The parser drops a type that it does not know, and reads a missing type as
+        # INTEGER.
         kind = TYPES.get(column.type) if column.HasField("type") else None
         if kind is None:
             name = "VT_BOOLEAN" if column.type == pb.PK_BOOLEAN else "VT_UNKNOWN"
@@ -83,7 +84,7 @@ def key_schema(table: Table) -> list[pb.PrimaryKeySchema]:
 def options_of(
     message: pb.TableOptions, limits: Limits, *, now: TableOptions | None = None
 ) -> TableOptions:
-    """Return a table's options: those given, over those ``now`` in force or the defaults."""
+    """Return a table's options: the given ones, over those ``now`` in force or the defaults."""
     options = now or TableOptions()
     if message.HasField("time_to_live"):
         options = replace(options, time_to_live_s=message.time_to_live)
@@ -107,7 +108,7 @@ def stream_of(
     *,
     now: StreamSettings | None = None,
 ) -> StreamSettings | None:
-    """Return the stream that a specification asks for; an enabled one keeps its identity."""
+    """Return the stream of a specification; an enabled stream keeps its identity."""
     if not spec.enable_stream:
         return None
     hours = spec.expiration_time if spec.HasField("expiration_time") else STREAM_HOURS_DEFAULT
@@ -125,7 +126,7 @@ def stream_of(
 
 
 def check_update(request: pb.UpdateTableRequest, limits: Limits) -> None:
-    """Raise OTSParameterInvalid where an UpdateTable, or a part of it, says nothing."""
+    """Raise OTSParameterInvalid if an UpdateTable, or a part of it, is empty."""
     check_table_name(request.table_name, limits)
     if request.HasField("table_options") and not request.table_options.ListFields():
         raise invalid("No parameter is specified in table options.")
@@ -143,7 +144,7 @@ def throughput_of(
     *,
     now: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
-    """Return reserved (read, write) units: those given, over those ``now`` in force.
+    """Return reserved (read, write) units: the given ones, over those ``now`` in force.
 
     A ``capacity`` instance allows none.
     """
@@ -212,7 +213,7 @@ def options_message(options: TableOptions) -> pb.TableOptions:
 
 
 def stream_details(stream: StreamSettings | None) -> pb.StreamDetails:
-    """Return a stream as answers show it; enable_stream alone when there is none."""
+    """Return a stream as answers show it; only enable_stream if there is none."""
     if stream is None:
         return pb.StreamDetails(enable_stream=False)
     return pb.StreamDetails(
@@ -225,5 +226,5 @@ def stream_details(stream: StreamSettings | None) -> pb.StreamDetails:
 
 
 def quota_exhausted(limit: int) -> Rejected:
-    """Return the failure for one table too many."""
+    """Return the error for one table too many."""
     return Rejected("OTSQuotaExhausted", f"Number of tables exceeds the quota:{limit}.")

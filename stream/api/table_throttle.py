@@ -1,7 +1,8 @@
-"""Bounds how often an instance's tables are created, changed and deleted.
+"""Limits how often an instance's tables are created, changed and deleted.
 
-Each such operation makes or ends Kafka topics and writes to the one catalog, so it costs far more
-than a write of a row. One that is refused for another reason does not count.
+Each such operation creates or deletes Kafka topics and writes to the one catalog. So it
+costs far more than a write of a row. An operation that is rejected for another reason
+does not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The operations on local transactions, and how a request's transaction is found.
+"""The operations on local transactions, and the look-up of a request's transaction.
 
-An id names its shard, so whoever gets a request knows which owner holds the transaction. An id that
-belongs to another instance is as unknown as one that was never given out.
+An id names its shard, so any worker can find the owner of the transaction. An id of
+another instance is reported like one that never existed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Session(NamedTuple):
     owner: ShardOwner
 
     def require_table(self, table: Table) -> None:
-        """Raise OTSDataOutOfRange where a request names another table than the transaction's."""
+        """Raise OTSDataOutOfRange if a request names another table than the transaction's."""
         if table.table_id != self.table.table_id:
             raise Rejected(
                 "OTSDataOutOfRange",
@@ -47,14 +47,15 @@ class Session(NamedTuple):
             )
 
     def apply(self, table: Table, change: ChangeRequest) -> Outcome:
-        """Decide a change of a row within the transaction. Raises what refuses it."""
+        """Evaluate a change of a row within the transaction. Raises if it is rejected."""
         self.require_table(table)
         return self.owner.apply(self.id, change)
 
     def reading(self, table: Table, *partition_keys: bytes) -> Transaction:
-        """Return the open transaction, to read rows of these partition keys. Raises what refuses.
+        """Return the open transaction, to read rows of these partition keys. Raises if
+        not allowed.
 
-        Its view is that of its own writes over the rows.
+        Its view has its own writes over the stored rows.
         """
         self.require_table(table)
         self.owner.require_readable()
@@ -76,8 +77,8 @@ def find_session(directory: Directory, identity: Identity, text: str) -> Session
         raise session_missing().unless(beyond=catalog.precedes(transaction_id.shard_id))
     table, shard = found
     if shard.sealed_us:
-        # What was open ended with the shard; what was committed is remembered wherever its rows
-        # are: children in the same slot share that with them, a move takes it along.
+        # Open transactions ended with the shard. Committed ones are remembered where
+        # their rows are: children in the same slot share them, a move takes them along.
         shard = next(iter(heirs_of(table, shard.shard_id)), shard)
     return Session(transaction_id, table, directory.shard(shard))
 
@@ -119,7 +120,7 @@ class TransactionOperations:
 
     @answers("CommitTransaction")
     def commit_transaction(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
-        """Apply everything that was written in a transaction, at once."""
+        """Apply all writes of a transaction at once."""
         request = parse(pb.CommitTransactionRequest, body)
         session = find_session(self._directory, identity, request.transaction_id)
         if session.owner.transactions.get(session.id) is not None:
@@ -130,20 +131,20 @@ class TransactionOperations:
 
     @answers("AbortTransaction")
     def abort_transaction(self, identity: Identity, body: bytes) -> bytes:
-        """Forget everything that was written in a transaction.
+        """Drop all writes of a transaction.
 
-        The answer has no fields, but the Node SDK reads it as if it were the request: it is told
-        its id again, which the others skip.
+        The answer has no fields, but the Node SDK reads it like the request. So it
+        contains the id again, which the other SDKs skip.
         """
         request = parse(pb.AbortTransactionRequest, body)
         session = find_session(self._directory, identity, request.transaction_id)
         session.owner.abort(session.id)
-        told = pb.AbortTransactionRequest(transaction_id=request.transaction_id)
-        return told.SerializeToString()
+        answer = pb.AbortTransactionRequest(transaction_id=request.transaction_id)
+        return answer.SerializeToString()
 
 
 class Answer:
-    """An answer that is known beforehand, given once its operation has succeeded."""
+    """An answer that is known beforehand, and is sent once its operation has succeeded."""
 
     __slots__ = ("_body", "future")
 
@@ -151,10 +152,10 @@ class Answer:
         self.future: asyncio.Future[bytes] = loop.create_future()
         self._body = body
 
-    def __call__(self, told: Outcome | StoreError) -> None:
+    def __call__(self, outcome: Outcome | StoreError) -> None:
         if self.future.done():
             return
-        if isinstance(told, StoreError):
-            self.future.set_exception(told)
+        if isinstance(outcome, StoreError):
+            self.future.set_exception(outcome)
         else:
             self.future.set_result(self._body)

@@ -1,4 +1,4 @@
-"""Operations that the protocol has and this server has not: refused by name, with a typed error."""
+"""Operations that the protocol has and this server has not: each raises a typed error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["UnbuiltOperations", "refusals"]
 
 
 class UnbuiltOperations:
-    """The two that the clean-up code of SDKs calls: they list nothing."""
+    """Two operations that the clean-up code of SDKs calls: they return empty lists."""
 
     @answers("ListSearchIndex")
     def list_search_index(self, _identity: Identity, _body: bytes) -> bytes:

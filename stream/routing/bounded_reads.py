@@ -1,10 +1,12 @@
-"""Reads that allow for staleness: answered here from a copy of the rows that is young enough.
+"""Reads that allow staleness: answered here from a copy of the rows that is young enough.
 
-A request says by its header how old what it reads may be. Where each shard that it touches is owned
-here, or kept warm here with a view no older, it is answered at once, and nobody else is asked.
-In every other case it is answered as if it had not said anything.
+A request's header limits the age of what it reads. The request is answered here at once
+if each shard that it touches is owned here, or has a copy here that is young enough. Then
+no other worker is involved. In every other case the request is answered as if it had no
+such header.
 
-What the catalog says must be as young: a table that was dropped or made again counts as a change.
+The catalog must be as young: a table that was dropped or created again counts as a
+change.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ __all__ = ["BoundedReads", "Copies", "staleness_s"]
 
 STALENESS_MS_MAX = 3_600_000
 STALENESS_S_MIN = 0.02
-"""No view is younger for long: who allows for less is answered by the owner at once."""
+"""No view stays younger than this: a request with a lower limit goes to the owner at once."""
 
 CATALOG_S = 0.1
-"""For so long the catalog's broker may take; the owners' leases may hold while it is away."""
+"""Time that the catalog's broker may take; while it is away, the owners' leases may still hold."""
 
 STALE_READS = tuple(name for name, spec in OPERATIONS.items() if spec.allows_stale)
 
 
-def staleness_s(told: bytes) -> float:
-    """Return how old what is read may be, in seconds. Raises OTSParameterInvalid."""
-    if not told.isdigit() or len(told) > 7 or int(told) > STALENESS_MS_MAX:
-        text = told.decode("utf-8", "replace")
+def staleness_s(limit_ms: bytes) -> float:
+    """Return the allowed age of what is read, in seconds. Raises OTSParameterInvalid."""
+    if not limit_ms.isdigit() or len(limit_ms) > 7 or int(limit_ms) > STALENESS_MS_MAX:
+        text = limit_ms.decode("utf-8", "replace")
         raise invalid(f"The x-ots-max-staleness-ms must be 0 to {STALENESS_MS_MAX}, but is {text}.")
-    return int(told) / 1000
+    return int(limit_ms) / 1000
 
 
 class Copies(Directory):
-    """The directory as one request sees it that may be answered from copies."""
+    """The directory for one request that may be answered from copies."""
 
     def __init__(
         self,
@@ -67,10 +69,13 @@ class Copies(Directory):
         self._age_s_max = age_s_max
         self._built_age_s = built_age_s
         self.used: dict[str, StandbyShard] = {}
-        """The copies that were found young enough: they are for as long as the request takes."""
+        """The copies that were young enough: they stay so for as long as the request takes."""
 
     def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
-        """Do the same; a copy of before a local index was built lacks rows of any age in it."""
+        """Check as ``Directory`` does, and lower the allowed age for a young local index.
+
+        A copy from before a local index was built lacks rows of any age in it.
+        """
         super().check_index_read(table, within_transaction=within_transaction)
         main = self.catalog.tables_by_id.get(table.main)
         index = None if main is None else main.index(table.name)
@@ -79,12 +84,12 @@ class Copies(Directory):
         age_s = self._built_age_s(index.table_id)
         if age_s < self._age_s_max:
             self._age_s_max = age_s
-            self.used.clear()  # They may be too old for what is read from here on.
+            self.used.clear()  # They may be too old for the reads from here on.
 
     def shard(self, shard: ShardRange) -> ShardOwner:
-        """Return who can be read: the open shard, or a copy that is young enough.
+        """Return a readable shard: the open shard, or a copy that is young enough.
 
-        Raises ``Elsewhere`` where neither is here.
+        Raises ``Elsewhere`` if neither is here.
         """
         if shard.slot in self._slots:
             return super().shard(shard)
@@ -95,11 +100,11 @@ class Copies(Directory):
             if view is None:
                 raise Elsewhere(shard.slot)
             self.used[shard.shard_id] = view
-        return cast(ShardOwner, view)  # To who only reads, one is as the other.
+        return cast(ShardOwner, view)  # A reader uses both in the same way.
 
 
 class BoundedReads:
-    """Answers them. ``catalog`` is brought up to date where it was not read of late."""
+    """Answers such reads. It refreshes ``catalog`` if that was not read lately."""
 
     def __init__(
         self,
@@ -112,7 +117,7 @@ class BoundedReads:
     ) -> None:
         self._clock_s = clock_s
         self._built_s: dict[int, float] = {}
-        """Since when local indexes, by number, have been known here to have all rows."""
+        """When local indexes, by number, were first known here to have all rows."""
         self._directory = directory
         self._slots = slots
         self._standbys = standbys
@@ -120,12 +125,12 @@ class BoundedReads:
         self._counts = counts
 
     def handlers(self, strong: Mapping[str, Handler]) -> dict[str, BoundedHandler]:
-        """Return the handlers of requests with a bound; ``strong`` are those of the others."""
+        """Return the handlers of requests with a bound; ``strong`` are those without."""
         return {name: self._bounded(name, strong[name]) for name in STALE_READS}
 
     def _bounded(self, name: str, strong: Handler) -> BoundedHandler:
-        def route(identity: Identity, body: bytes, told: bytes) -> Awaitable[bytes] | bytes:
-            age_s_max = staleness_s(told)
+        def route(identity: Identity, body: bytes, limit_ms: bytes) -> Awaitable[bytes] | bytes:
+            age_s_max = staleness_s(limit_ms)
             if not self._standbys or age_s_max < STALENESS_S_MIN:
                 return self._strongly(strong, identity, body)
             if self._catalog.read_age_s() > age_s_max:
@@ -137,7 +142,7 @@ class BoundedReads:
     async def _later(
         self, name: str, strong: Handler, identity: Identity, body: bytes, age_s_max: float
     ) -> bytes:
-        """Answer once the catalog is read to its present end; where it is not soon, strongly."""
+        """Answer once the catalog is read to its present end; if that takes too long, strongly."""
         try:
             async with asyncio.timeout(CATALOG_S):
                 await self._catalog.refresh_since(age_s_max)
@@ -152,12 +157,12 @@ class BoundedReads:
         return strong(identity, body)
 
     def copies(self, age_s_max: float) -> Copies:
-        """Return the directory for one request, with copies that are no older."""
+        """Return the directory for one request, with copies up to that age."""
         standbys, built_age_s = self._standbys, self._built_age_s
         return Copies(self._directory, self._slots, standbys, age_s_max, built_age_s)
 
     def _built_age_s(self, number: int) -> float:
-        """Return for how long a local index has been known to be built; 0: it is asked of first."""
+        """Return for how long a local index has been known as built; 0 at the first call."""
         now_s = self._clock_s()
         if number not in self._built_s:
             known = self._directory.catalog.tables_by_id
@@ -171,7 +176,7 @@ class BoundedReads:
         try:
             answer = _answer_from(copies, name, identity, body)
         except (StoreError, StoreFailed):
-            # Not here, not young enough, not to be read, or refused: that is for the owner to say.
+            # Not here, too old, not readable, or rejected: the owner decides.
             answer = None
         if answer is None:
             return self._strongly(strong, identity, body)
@@ -187,7 +192,7 @@ async def _whole(answer: Awaitable[bytes] | bytes) -> bytes:
 def _answer_from(
     copies: Copies, name: str, identity: Identity, body: bytes
 ) -> Awaitable[bytes] | bytes | None:
-    """Return the answer, None to what belongs to a transaction. Raises ``StoreError``."""
+    """Return the answer, or None for a request in a transaction. Raises ``StoreError``."""
     rows = RowOperations(copies)
     if name == "BatchGetRow":
         _require_here(copies, identity, parse(pb.BatchGetRowRequest, body))
@@ -200,11 +205,11 @@ def _answer_from(
 
 
 def _require_here(copies: Copies, identity: Identity, request: pb.BatchGetRowRequest) -> None:
-    """Raise unless every row of a batch can be read here: none is counted as read otherwise."""
+    """Raise unless every row of a batch can be read here: otherwise none is counted as read."""
     for wanted in request.tables:
         table = copies.catalog.table(identity.instance, wanted.table_name)
         if table is None:
-            raise Rejected("OTSObjectNotExist", "It may be heard of elsewhere.")
+            raise Rejected("OTSObjectNotExist", "Another worker may know it.")
         copies.check_index_read(table)
         for buffer in wanted.primary_key:
             copies.owner(table, read_key(buffer, table, copies.limits)).require_readable()

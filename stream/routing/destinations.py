@@ -1,7 +1,8 @@
-"""Tells where a request on one row goes before it is taken apart: by its table and its first key.
+"""Finds the slot of a request on one row before decoding: by its table and its first key value.
 
-Nothing is checked here. Whoever answers the request holds it to everything; what can't be told at a
-glance (a table not known yet, a transaction, a malformed key) is left to the handler.
+This module checks nothing. The worker that answers the request makes all checks. The
+handler decides what is not easily found: an unknown table, a transaction, a malformed
+key.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from rowtide.stream.api.directory import Directory
 __all__ = ["Destination", "destinations"]
 
 Destination = Callable[[Identity, bytes], int | None]
-"""Returns the slot of a request's row where another worker serves it, else None."""
+"""Returns the slot of a request's row if another worker serves it, else None."""
 
 
 def destinations(directory: Directory) -> dict[str, Destination]:
-    """Return what tells the slot, by operation."""
+    """Return the function that finds the slot, by operation."""
     by_key = (spec for spec in OPERATIONS.values() if spec.route is Route.KEY)
     return {spec.name: _destination(directory, spec.request, spec.key_field) for spec in by_key}
 

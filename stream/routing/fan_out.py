@@ -1,10 +1,11 @@
 """Requests on rows of several workers: batches are divided, ranges go from worker to worker.
 
-A batch's rows go to their owners side by side, and their results come back in the request's order.
-A part whose worker does not answer fails row by row, with what is known of it. A range answers the
-rows of one worker's shards at a time; where more follow elsewhere, the next key is looked up there.
+A batch's rows go to their owners in parallel, and their results return in the request's
+order. If a worker does not answer its part, every row of the part gets the error. A range
+returns the rows of one worker's shards at a time. If more rows follow on other workers,
+the next key is looked up there.
 
-Where everything is one worker's, the request goes there, or to the handler here, as it came.
+If one worker has all rows, the request goes there, or to the handler here, unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.api.batch_parts import (
     CheckedBatch,
     Part,
-    Told,
+    PartResult,
     divide,
     joined,
     marked,
@@ -49,16 +50,17 @@ _RESULTS: Mapping[Any, Any] = {
     pb.BatchGetRowResponse: pb.RowInBatchGetRowResponse,
     pb.BulkImportResponse: pb.RowInBulkImportResponse,
 }
-"""What an answer tells of each row."""
+"""The message of one row's result in each answer."""
 
 Row = TypeVar("Row")
 Ask = Callable[[str, str, Identity, bytes], Awaitable[bytes] | bytes]
-"""Has the worker at an address (or HERE) answer an operation. May raise what it raises."""
+"""Sends an operation to the worker at an address (or HERE). May raise the error of its answer."""
 
 
 class FanOut:
-    """``owners`` tells each slot's worker; ``ask`` reaches them, ``HERE`` included.
+    """Divides requests among workers.
 
+    ``owners`` returns each slot's worker. ``ask`` reaches workers, ``HERE`` included.
     ``refresh`` reads the catalog to its present end.
     """
 
@@ -85,13 +87,13 @@ class FanOut:
         try:
             request = spec.request.FromString(body)
         except DecodeError:
-            return True  # The handler refuses it.
+            return True  # The handler rejects it.
         named = request.tables if hasattr(request, "tables") else [request]
         catalog = self._directory.catalog
         return all(catalog.table(identity.instance, one.table_name) for one in named)
 
     async def _table(self, identity: Identity, name: str) -> Table | None:
-        """Return a table, None where there is none now."""
+        """Return a table; None if it does not exist now."""
         catalog = self._directory.catalog
         found = catalog.table(identity.instance, name)
         if found is None:
@@ -104,12 +106,12 @@ class FanOut:
         return HERE if address == self._address else address
 
     def _worker_of(self, table: Table, row: bytes) -> str:
-        """Return whose a row is, by its wire bytes."""
+        """Return the worker of a row, by its wire bytes."""
         shard = self._shard_of(table, plainbuffer.first_key_value(row))
         return HERE if shard is None else self._worker(shard)
 
     def _shard_of(self, table: Table, value: bytes | None) -> ShardRange | None:
-        """Return the shard of a row by its first key column; None: it is refused wherever it is."""
+        """Return the shard of a row by its first key column; None: any worker rejects it."""
         if value is None:
             return None
         return self._directory.catalog.shard_for(table, key.encode((value,)))
@@ -118,7 +120,7 @@ class FanOut:
 
     @divides("BatchWriteRow")
     async def write(self, identity: Identity, body: bytes, batch: CheckedBatch) -> bytes:
-        """Answer a BatchWriteRow that was found to be in order."""
+        """Answer a BatchWriteRow that was checked."""
         request, values = batch.request, iter(batch.first_values)
         whose: list[list[str]] = []
         for wanted in request.tables:
@@ -141,14 +143,14 @@ class FanOut:
     async def _written(
         self, identity: Identity, batch: CheckedBatch, part: Part, body: bytes
     ) -> bytes:
-        """Write this worker's part of a batch; ``body`` asks the handler for the same."""
+        """Write this worker's part of a batch; ``body`` is the same part as a request."""
         writing = batch.write(part)
         if writing is None:
             return await self._asked(HERE, "BatchWriteRow", identity, body)
         return await writing
 
     def _writers(self, table: Table | None, values: Sequence[bytes | None]) -> list[str]:
-        """Return whose each row is, by its first key column's variant."""
+        """Return the worker of each row, by its first key column's variant."""
         if table is None:
             return [HERE] * len(values)
         shard_for = self._directory.catalog.shard_for
@@ -161,7 +163,7 @@ class FanOut:
 
     @divides("BatchGetRow")
     async def read(self, identity: Identity, body: bytes, request: pb.BatchGetRowRequest) -> bytes:
-        """Answer a BatchGetRow that was found to be in order."""
+        """Answer a BatchGetRow that was checked."""
         whose: list[list[str]] = []
         parts: dict[str, pb.BatchGetRowRequest] = {}
         for wanted in request.tables:
@@ -188,12 +190,12 @@ class FanOut:
 
     @divides("BulkImport")
     async def load(self, identity: Identity, body: bytes, request: pb.BulkImportRequest) -> bytes:
-        """Answer a BulkImport that was found to be in order."""
+        """Answer a BulkImport that was checked."""
         table = await self._table(identity, request.table_name)
         parts: dict[str, pb.BulkImportRequest] = {}
         whose: list[str] = []
         shards: dict[str, dict[str, None]] = {}
-        forms = [*request.row_forms]  # Each look into the message would copy and hash them anew.
+        forms = [*request.row_forms]  # Each access to the message would copy and hash them again.
         for row in request.rows:
             shard = None
             if table:
@@ -211,8 +213,9 @@ class FanOut:
         if len(parts) <= 1:
             return await self._asked(next(iter(parts), HERE), "BulkImport", identity, body)
         if request.HasField("source"):
-            # A shard skips what is behind the rows it has, so it must get all or none: a worker
-            # with another catalog may find rows of one shard where this one has seen two.
+            # A shard skips rows up to the last position that it has, so it must get all
+            # or none. A worker with another catalog may find one shard where this one has
+            # found two.
             for address, part in parts.items():
                 part.source = request.source
                 part.only_shards.extend(shards.get(address, ()))
@@ -229,10 +232,10 @@ class FanOut:
         bodies: Mapping[str, bytes],
         identity: Identity,
         here: Callable[[bytes], Awaitable[bytes]] | None = None,
-    ) -> dict[str, Told]:
-        """Return each worker's answer to its part, or what went wrong with it.
+    ) -> dict[str, PartResult]:
+        """Return each worker's answer to its part, or the error of its part.
 
-        This worker's comes from ``here``, if that is given.
+        This worker's answer comes from ``here``, if given.
         """
         if here is None:
             here = partial(self._asked, HERE, operation, identity)
@@ -253,7 +256,7 @@ class FanOut:
         identity: Identity,
         body: bytes,
     ) -> Awaitable[bytes | StoreError] | StoreError:
-        """Have a part answered; a worker that is connected needs no task for it."""
+        """Send a part to its worker; a connected worker needs no task for it."""
         try:
             answer = self._ask(address, operation, identity, body)
         except StoreError as error:
@@ -307,9 +310,10 @@ class FanOut:
         segments: Sequence[tuple[str, list[str]]],
         kind: Any,
     ) -> bytes:
-        """Return the first worker's rows that there are, with the key at which the rest begins."""
+        """Return the first worker's rows, with the key at which the rest begins."""
         if len(segments) <= 1:
-            # A shard that is not known here may be by now; otherwise that is the answer.
+            # A shard that is not known here may exist by now; otherwise the error is the
+            # answer.
             address = segments[0][0] if segments else HERE
             return await self._asked(address, operation, identity, request.SerializeToString())
         for number, (address, shards) in enumerate(segments):
@@ -327,7 +331,7 @@ class FanOut:
     async def _next_key(
         self, identity: Identity, request: Any, segments: Sequence[tuple[str, list[str]]]
     ) -> bytes:
-        """Return the key of the first row that is left, as a wire row; empty: there is none."""
+        """Return the key of the first remaining row, as a wire row; empty if there is none."""
         probe = pb.GetRangeRequest(
             table_name=request.table_name,
             direction=getattr(request, "direction", pb.FORWARD),
@@ -338,8 +342,8 @@ class FanOut:
         )
         for address, shards in segments:
             part = RangePartRequest(shards, probe.SerializeToString())
-            told = await self._asked(address, part.operation, identity, part.encode())
-            answer = pb.GetRangeResponse.FromString(told)
+            part_answer = await self._asked(address, part.operation, identity, part.encode())
+            answer = pb.GetRangeResponse.FromString(part_answer)
             for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
                 return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
             if answer.next_start_primary_key:
@@ -348,21 +352,21 @@ class FanOut:
 
 
 async def _last(here: Callable[[bytes], Awaitable[bytes]], body: bytes) -> bytes:
-    """Answer this worker's part, once what others are asked has left."""
+    """Answer this worker's part, after the requests to other workers have been sent."""
     await asyncio.sleep(0)
     return await here(body)
 
 
 async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
-    """Return an answer or the failure to get one, which must not end the other parts."""
+    """Return an answer or its error, which must not end the other parts."""
     try:
         return answer if isinstance(answer, bytes) else await answer
     except StoreError as error:
         return error
 
 
-async def _told(answer: Awaitable[Told] | StoreError) -> Told:
-    """Return a part's answer, or what went wrong with it."""
+async def _told(answer: Awaitable[PartResult] | StoreError) -> PartResult:
+    """Return a part's answer, or its error."""
     try:
         return answer if isinstance(answer, StoreError) else await answer
     except StoreError as error:
@@ -381,15 +385,15 @@ def _divided(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
     return found
 
 
-def _rows(answers: Mapping[str, Told], kind: Any) -> dict[str, Iterator[Any]]:
+def _rows(answers: Mapping[str, PartResult], kind: Any) -> dict[str, Iterator[Any]]:
     """Return the results of the rows of each worker's part, in the order in which it got them."""
-    return {address: _results(told, kind) for address, told in answers.items()}
+    return {address: _results(result, kind) for address, result in answers.items()}
 
 
-def _results(told: Told, kind: Any) -> Iterator[Any]:
-    if isinstance(told, StoreError):
-        error = pb.Error(code=told.code, message=told.message)
+def _results(result: PartResult, kind: Any) -> Iterator[Any]:
+    if isinstance(result, StoreError):
+        error = pb.Error(code=result.code, message=result.message)
         return repeat(_RESULTS[kind](is_ok=False, error=error))
-    answer = kind.FromString(told)
+    answer = kind.FromString(result)
     tables = answer.tables if hasattr(answer, "tables") else [answer]
     return chain.from_iterable(table.rows for table in tables)

@@ -1,10 +1,10 @@
-"""Makes a worker known in the catalog: where it is, at its first start its instance and its key,
-and the secret that workers share; and says goodbye.
+"""Records a worker in the catalog when it joins, and removes it when it leaves.
 
-A key that the catalog knows, or knows to be revoked, tells of an earlier start: an instance that
-is gone since then was deleted, and stays so.
+The record has the worker's address. At a worker's first start the catalog also gets its
+instance and its key, and the secret that workers share. A key in the catalog, present or
+revoked, shows an earlier start. Its instance, if missing, was deleted and stays deleted.
 
-The catalog's owner writes them; any other worker asks it to.
+The catalog's owner writes these documents; any other worker sends it a request.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 FAREWELL_S = 1.0
 RETRY_S = 0.2
 LOOK_S = 5.0
-"""How often a worker looks whether the catalog still knows it."""
+"""How often a worker checks that the catalog still has its record."""
 
 
 class Credentials(NamedTuple):
-    """The key pair and the instance that a worker makes at its first start."""
+    """The key pair and the instance that a worker creates at its first start."""
 
     access_key_id: str
     access_key_secret: str
@@ -51,7 +51,10 @@ class Credentials(NamedTuple):
 
 
 class Introduction:
-    """That of the worker ``name`` at ``address``. ``forward`` has a slot's worker answer."""
+    """The introduction of the worker ``name`` at ``address``.
+
+    ``forward`` sends an operation to a slot's worker.
+    """
 
     def __init__(
         self,
@@ -67,10 +70,10 @@ class Introduction:
         self._catalog = catalog
         self._forward = forward
         self._staying = False
-        """Between the introduction and the goodbye."""
+        """True between the introduction and the goodbye."""
 
     async def make(self) -> None:
-        """Return once we are known."""
+        """Wait until the catalog has this worker."""
         while True:
             try:
                 await self._introduce()
@@ -81,19 +84,21 @@ class Introduction:
         self._staying = True
 
     async def keep(self) -> None:
-        """Introduce us again where we were forgotten while we were silent, until cancelled."""
+        """Record this worker again whenever it was forgotten while silent, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._staying or self._farewell.name in self._catalog.catalog.workers:
                 continue
-            logger.warning("this worker was forgotten while it lived: it introduces itself again")
+            logger.warning("the catalog lost this worker's record: recording it again")
             try:
                 await self._introduce()
             except StoreError as error:
                 logger.debug("not introduced again yet: %s", error)
 
     async def _introduce(self) -> None:
-        """Have the catalog's owner, which may be us, make us known. Raises ``StoreError``."""
+        """Record this worker through the catalog's owner, which may be itself. Raises
+        ``StoreError``.
+        """
         body = self._welcome.encode()
         try:
             await self.welcome(NOBODY, body)
@@ -102,7 +107,7 @@ class Introduction:
 
     @answers(WelcomeRequest.operation)
     async def welcome(self, _identity: Identity, body: bytes) -> bytes:
-        """Make a worker known, with its instance and its key. Raises ``Elsewhere``."""
+        """Record a worker, with its instance and its key. Raises ``Elsewhere``."""
         request = WelcomeRequest.decode(body)
         wanted = Credentials(request.access_key_id, request.access_key_secret, request.instance)
 
@@ -115,7 +120,7 @@ class Introduction:
         return NoFields().encode()
 
     async def part(self) -> None:
-        """Say goodbye, if somebody hears it: others need not ask us any more."""
+        """Remove this worker's record, if the owner answers: others then stop calling it."""
         self._staying = False
         body = self._farewell.encode()
         with suppress(StoreError, TimeoutError):
@@ -127,7 +132,7 @@ class Introduction:
 
     @answers(FarewellRequest.operation)
     async def farewell(self, _identity: Identity, body: bytes) -> bytes:
-        """Forget a worker, unless it is elsewhere by now. Raises ``Elsewhere``."""
+        """Remove a worker's record unless its address has changed. Raises ``Elsewhere``."""
         request = FarewellRequest.decode(body)
 
         def decide(catalog: Catalog, _stamp: int) -> list[Document]:
@@ -139,7 +144,7 @@ class Introduction:
 
 
 def _documents(wanted: Credentials, catalog: Catalog, stamp: int) -> list[Document]:
-    """Return what must exist and does not."""
+    """Return the documents that must exist and do not."""
     documents: list[Document] = []
     key_id = wanted.access_key_id
     if key_id not in catalog.keys and key_id not in catalog.revoked:

@@ -1,18 +1,21 @@
 """Sends a request to the worker that can answer it: this one, or one hop away.
 
-What concerns the catalog is answered by its owner. A request on one row goes where its first key
-says, unread. Everything else is tried here first: where a shard is another worker's the handler
-raises ``Elsewhere``, having done nothing, and the request goes there as it came. Whoever was asked
-by another worker does not pass on again.
+The catalog's owner answers requests on the catalog. A request on one row goes to the slot
+of its first key, unread. Every other request is tried here first. If a shard is another
+worker's, the handler has done nothing and raises ``Elsewhere``. The request then goes
+there unchanged. A request that another worker forwarded is never forwarded again.
 
-No worker says that something is absent, or a local index not built, before it has read the catalog
-to its present end, unless it serves the catalog under a lease that holds, and does not change it
-just then. It answers by the catalog that it knows first, and reads only where something is missing
-there: a refusal changed nothing, so the request is tried again. A batch tells row by row that a
-table is missing, when others may be written: there the tables are looked for before. Who lists
-streams, or a stream's shards, reads first. Of a shard whose id was not given out, as far as was
-read, the end of the catalog is proven: a leader that was deposed tells an old one, and who hears
-that a transaction or a stream's position is gone does not ask again.
+No worker answers "absent" or "index not built" before it has read the catalog to its
+present end. The exception is a worker that owns the catalog, has a valid lease and does
+not change it at that moment. A worker first answers by the catalog that it knows. It
+reads more only if something is missing there. Such a rejection changed nothing, so the
+request is tried again.
+
+Some requests need the read first. A batch reports a missing table row by row while other
+rows are written, so its tables are looked up before. The same holds for lists of streams
+and of a stream's shards. For a shard id beyond those known, the end of the catalog is
+proven by an append. The reason: a deposed leader may answer with an old end. A client
+that gets "transaction gone" or "position gone" does not retry.
 """
 
 from __future__ import annotations
@@ -34,18 +37,20 @@ from rowtide.stream.shard.lapsed_lease import trying_again
 __all__ = ["Divided", "Router"]
 
 ABSENT = frozenset({"OTSObjectNotExist", "OTSSessionNotExist", "OTSTrimmedDataAccess"})
-"""Codes that say that something is not there. What is not known of a shard is taken for trimmed."""
+"""Codes that report something absent. An unknown shard is reported as trimmed."""
 
 Awaited = Awaitable[bytes] | bytes
 AT_ONCE = (bytes, asyncio.Future)
-"""What is passed on as it is: an answer, or a write's future, which no lease that lapses fails."""
+"""Results that are passed on unchanged: an answer, or a write's future. A lapsed lease
+fails neither.
+"""
 
 
 class Divided(NamedTuple):
     """How an operation on rows of several workers is answered.
 
-    ``divisible`` takes a request apart for ``answer``; None: it may not be divided. It raises what
-    refuses the request whole.
+    ``divisible`` returns a checked request for ``answer``; None: it may not be divided.
+    It raises an error that rejects the request whole.
     """
 
     fan_out: FanOut
@@ -56,8 +61,8 @@ class Divided(NamedTuple):
 class Router:
     """Routes the operations of ``handlers``; those of ``among_workers`` are not for clients.
 
-    ``owners`` tells each slot's worker by address, ``serving`` whether a slot is open and leased
-    here, and ``destinations`` by operation where a request goes.
+    ``owners`` returns each slot's worker by address. ``serving`` is true if a slot is
+    open and leased here. ``destinations`` finds a request's slot, by operation.
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class Router:
         self._divided = divided
         listings = {name for name, spec in OPERATIONS.items() if spec.route is Route.LISTING}
         self._silent = listings | divided.keys()
-        """Operations whose answers omit what the catalog lacks, with no error that tells so."""
+        """Operations whose answers omit what the catalog lacks, without an error."""
         self._destinations = destinations
         self._catalog = catalog
         self._hop = hop
@@ -98,9 +103,9 @@ class Router:
         }
 
     def passed_on(self, identity: Identity, operation: str, body: bytes) -> Awaited:
-        """Answer what another worker passed on.
+        """Answer a request that another worker forwarded.
 
-        It may be cut off from Kafka and not know yet that a key is revoked.
+        That worker may be cut off from Kafka and not know yet that a key is revoked.
         """
         if identity.access_key_id in self._catalog.catalog.revoked:
             raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
@@ -117,7 +122,7 @@ class Router:
     def forward(
         self, slot: int, operation: str, identity: Identity, body: bytes
     ) -> Awaitable[bytes]:
-        """Have the worker of ``slot`` answer. Raises ``Unavailable`` where there is none."""
+        """Send an operation to the worker of ``slot``. Raises ``Unavailable`` if there is none."""
         address = self._owners().get(slot)
         if slot == CATALOG_SLOT and address == self._address and self._catalog.lost:
             raise Unavailable(self._catalog.lost)
@@ -126,12 +131,12 @@ class Router:
         return self._hop.ask(address, identity, operation, body)
 
     def ask(self, address: str, operation: str, identity: Identity, body: bytes) -> Awaited:
-        """Have a worker answer, this one where the address is ``HERE``."""
+        """Send an operation to a worker, to this one if the address is ``HERE``."""
         if address != HERE:
             return self._hop.ask(address, identity, operation, body)
         return self.passed_on(identity, operation, body)
 
-    # Where clients' requests go.
+    # The routes of clients' requests.
 
     def _of_catalog(self, name: str, handler: Handler) -> Handler:
         def route(identity: Identity, body: bytes) -> Awaited:
@@ -142,7 +147,7 @@ class Router:
         return route
 
     def _of_several(self, name: str, handler: Handler) -> Handler:
-        """Return the handler of what may concern several workers at once."""
+        """Return the handler of an operation that may concern several workers at once."""
         divided = self._divided.get(name)
         if divided is None:
             return handler
@@ -189,7 +194,7 @@ class Router:
             self._all_here = set(owners.values()) <= {self._address}
         return self._all_here
 
-    # By which catalog they are answered.
+    # The catalog by which requests are answered.
 
     @property
     def _newest(self) -> bool:
@@ -198,14 +203,14 @@ class Router:
         return catalog.owning and not catalog.changing and self._serving(CATALOG_SLOT)
 
     def _by_catalog(self, handler: Handler, identity: Identity, body: bytes) -> Awaited:
-        """Answer what the catalog alone decides."""
+        """Answer a request that only the catalog decides."""
         if self._newest:
             return handler(identity, body)
         return self._current(handler, identity, body)
 
     def _tried(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
-        """Answer by the catalog that is known; by the one of now where something is absent."""
-        # Most requests succeed, so the newest catalog is asked for only where it matters.
+        """Answer by the known catalog; by the present one if something is absent."""
+        # Most requests succeed, so the newest catalog is read only if it matters.
         if name in self._silent and not self._newest and self._may_omit(name, identity, body):
             return self._current(handler, identity, body)
         try:
@@ -237,12 +242,12 @@ class Router:
     async def _current(
         self, handler: Handler, identity: Identity, body: bytes, *, proven: bool = False
     ) -> bytes:
-        """Answer by the catalog as it is now, or later; as any leader has it where ``proven``."""
+        """Answer by the catalog as it is now, or later; ``proven``: as any leader has it."""
         await (self._catalog.prove() if proven else self._catalog.refresh())
         result = handler(identity, body)
         return result if isinstance(result, bytes) else await result
 
 
 def _may_be_read_of(error: Rejected) -> bool:
-    """True if a request was refused for something absent from the catalog as far as it was read."""
+    """True if a request was rejected for something absent from the catalog as far as read."""
     return error.code in ABSENT or isinstance(error, NotBuilt)

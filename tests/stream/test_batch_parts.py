@@ -16,7 +16,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.stream.api.batch_parts import Told, divide, joined, part_bodies, row_fields
+from rowtide.stream.api.batch_parts import PartResult, divide, joined, part_bodies, row_fields
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row import RowOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
@@ -133,8 +133,10 @@ def test_results_come_in_the_order_of_the_request(
             row = draw.draw(RESULTS)
             of_all.append(row)
             its[address].rows.append(row)
-    told: dict[str, Told] = {at: answer.SerializeToString() for at, answer in answers.items()}
-    assert joined(request, whose, told) == whole.SerializeToString()
+    parts: dict[str, PartResult] = {
+        at: answer.SerializeToString() for at, answer in answers.items()
+    }
+    assert joined(request, whose, parts) == whole.SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_a_part_without_an_answer_fails_row_by_row(
     fine = pb.RowInBatchWriteRowResponse(is_ok=True)
     part = pb.BatchWriteRowResponse()
     part.tables.add(table_name="a", rows=[fine] * 2)
-    answers: dict[str, Told] = {HERE: part.SerializeToString(), "b:1": failure}
+    answers: dict[str, PartResult] = {HERE: part.SerializeToString(), "b:1": failure}
     answer = joined(request, [["b:1", HERE, "b:1", HERE]], answers)
     error = pb.Error(code=failure.code, message=failure.message)
     failed = pb.RowInBatchWriteRowResponse(is_ok=False, error=error)
