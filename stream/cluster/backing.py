@@ -1,8 +1,8 @@
-"""What a worker rests on: the logs, and who else serves slots of them.
+"""The logs of a worker, and its membership among the workers that serve their slots.
 
-It has two implementations: Kafka with a Faust group (``stream/worker/kafka_backing.py``) and one
-local database that one process has for itself (``stream/worker/local_backing.py``). The worker
-does not know which one it has.
+There are two implementations. One is Kafka with a Faust group
+(``stream/worker/kafka_backing.py``). The other is a local database for one process
+(``stream/worker/local_backing.py``). The worker does not know which one it has.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Backing", "Member", "SlotMembership"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker as it joins the others, and what it does as slots come and go.
+    """A worker that joins the others, with its callbacks for slots that come and go.
 
-    ``instance`` is its name across restarts, ``address`` where other workers reach it.
-    ``on_lost`` is called if its place ends though nobody stopped it.
+    ``instance`` is its name across restarts; other workers reach it at ``address``.
+    ``on_lost`` is called if its membership ends without a request to stop.
     """
 
     instance: str
@@ -38,10 +38,10 @@ class Member:
 
 
 class SlotMembership(Protocol):
-    """A worker's place among those that divide the slots."""
+    """A worker's membership among those that divide the slots."""
 
     def owners(self) -> Mapping[int, str]:
-        """Return the address of each slot's worker, as far as is known."""
+        """Return the address of each slot's worker, as far as known."""
         ...
 
     def standbys(self, slot: int) -> Sequence[str]:
@@ -49,16 +49,16 @@ class SlotMembership(Protocol):
         ...
 
     async def start(self) -> None:
-        """Join; return once the slots are known that are ours."""
+        """Join; return once this worker's slots are known."""
         ...
 
     async def stop(self) -> None:
-        """Leave; nothing is called any more."""
+        """Leave; no callback comes after this."""
         ...
 
 
 class Backing(Protocol):
-    """The logs of one rowtide, and the others that serve them."""
+    """The logs of one rowtide, and the workers that serve them."""
 
     @property
     def cluster(self) -> TopicCluster:
@@ -81,17 +81,17 @@ class Backing(Protocol):
         ...
 
     def lease(self, wanted: LeaseSettings) -> LeaseSettings:
-        """Return how leases are kept, given what the operator asked for."""
+        """Return the lease settings, given those of the operator."""
         ...
 
     def dead_owners(self, directory: WorkerDirectory) -> frozenset[bytes]:
-        """Return former owners of slots that surely serve nobody any more."""
+        """Return former owners of slots that have certainly ended."""
         ...
 
     def tails(self, clock_s: Callable[[], float]) -> Tails:
-        """Return what follows the logs of slots that are kept as copies."""
+        """Return the follower of the logs of slots whose copies are kept here."""
         ...
 
     def membership(self, member: Member) -> SlotMembership:
-        """Return a place among the workers, not joined yet."""
+        """Return a membership that has not joined yet."""
         ...

@@ -1,12 +1,14 @@
 """The catalog on one worker: every worker follows it, the owner of slot 0 changes it.
 
-It is a shard of slot 0: its owner holds that slot's claim, appends by the append rule and
-answers after the record stands; changes are decided one at a time, each an atomic batch in the
-catalog's log. A snapshot is appended now and then, and the log before it trimmed.
+The catalog is a shard of slot 0. Its owner holds that slot's claim, appends by the append
+rule and answers once the record is durable. Changes are decided one at a time, each an
+atomic batch in the catalog's log. A snapshot is appended now and then, and the log before
+it trimmed.
 
-What is read of the log may end early: a broker that was deposed, and does not know it, goes on
-answering. Who opens a slot proves the end by an append, see ``CatalogOwner.prove``. Where the log
-lacks what was read of it nothing is changed, or opened, any more: see ``CatalogOwner.lost``.
+A read of the log may end early: a deposed broker that does not know it continues to
+answer. A worker that opens a slot proves the end by an append, see
+``CatalogOwner.prove``. If the log lacks entries that were read from it, nothing is
+changed or opened any more: see ``CatalogOwner.lost``.
 """
 
 from __future__ import annotations
@@ -36,29 +38,29 @@ __all__ = ["CATALOG_SLOT", "CatalogOwner", "Decide"]
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY = 500
-"""Entries after which a snapshot is due."""
+"""Number of entries after which a snapshot is due."""
 
 FOLLOW_S = 1.0
-"""How long one read of a follower waits for more."""
+"""Time for which one read of a follower waits for more entries."""
 
 TOLD_S = 1.5
-"""Who follows, and has not been told for so long that nothing is left to read, asks for the end.
+"""A follower reads the end of the log if no broker has confirmed it for this long.
 
-With ``FOLLOW_S`` it stays below the age at which an unknown key is called unknown no more
-(``core/protocol/authentication.py:ABSENT_S_MAX``), also where one change comes upon the other.
+With ``FOLLOW_S`` this stays below the age limit for rejecting an unknown key
+(``core/protocol/authentication.py:ABSENT_S_MAX``), even under constant changes.
 """
 
 READ_BYTES = 4 * 1024 * 1024
 BACKOFF_S = 0.2
 
 PROOF_S = 5.0
-"""How long it is tried to prove the log's end; one append waits half as long for its answer."""
+"""Time limit for proving the log's end; one append waits half as long for its answer."""
 
 TURN_S = 10.0
-"""For so long a change waits for those before it: each has its answer in milliseconds, if any."""
+"""Time for which a change waits for earlier ones: each is answered in milliseconds, if at all."""
 
 NOWHERE = -1
-"""The offset that a record names which is to be void wherever it stands."""
+"""The offset in a record that is to be void at any offset."""
 
 CATALOG_SLOT = 0
 
@@ -68,9 +70,9 @@ Decide = Callable[[Catalog, int], Sequence[Document]]
 class CatalogOwner:
     """The catalog and its log. ``clock_us`` gives Unix microseconds, ``clock_s`` never goes back.
 
-    ``changed`` is called whenever the catalog has changed, before anything else may run: whoever
-    keeps something of the catalog never works by an older one. ``tail`` is a second handle on the
-    log: whoever follows does not stand in an append's way.
+    ``changed`` is called at each change of the catalog, before anything else may run. So
+    no part that copies from the catalog works with an older one. ``tail`` is a second
+    handle on the log: a follower's reads do not delay an append.
     """
 
     def __init__(
@@ -85,23 +87,24 @@ class CatalogOwner:
     ) -> None:
         self.catalog = Catalog()
         self.ready = asyncio.Event()
-        """Set once the catalog has been read to what was its end at the start."""
+        """Set once the catalog has been read to the end that it had at the start."""
         self.lost = ""
-        """Why nothing is changed, or opened, by what was read here; empty where nothing is amiss.
+        """Why nothing is changed or opened by this catalog; empty if nothing is lost.
 
-        It lasts until the log has again what was read of it, or this worker has started anew.
+        It lasts until the log again has the entries that were read, or this worker
+        restarts.
         """
         self.taken_over = asyncio.Event()
-        """Set when this worker has come to own the catalog."""
+        """Set when this worker has become the catalog's owner."""
         self.first_shard = 0
-        """Number of the first shard id that nobody had taken by then."""
+        """Number of the first shard id that was unused at that time."""
         self._appender = Appender(log, self._noop)
         self._log = log
         self._tail = tail
         self._owner = owner
         self._claim = -1
         self._owns = False
-        """Whether it was opened under ``_claim``, and no later claim was read."""
+        """True if it was opened under ``_claim``, and no later claim was read."""
         self._clock_us = clock_us
         self._clock_s = clock_s
         self._changed = changed
@@ -116,18 +119,18 @@ class CatalogOwner:
 
     @property
     def owning(self) -> bool:
-        """Whether this worker may change the catalog: it was opened here, and lacks nothing."""
+        """True if this worker may change the catalog: it was opened here, and nothing is lost."""
         return self._owns and not self.lost
 
     @property
     def changing(self) -> bool:
-        """Whether a change is under way: others may have read of it before we are told of it."""
+        """True while a change runs: others may read it before we get the log's answer."""
         return self._changing.locked()
 
     async def open(self, claim: int) -> None:
-        """Take the catalog over under ``claim``: read its log up to a no-op of ours.
+        """Take the catalog over under ``claim``: read its log up to our own no-op.
 
-        Raises ``Unavailable``, with the reason where the log lacks what was acknowledged.
+        Raises ``Unavailable``, with the reason if the log lacks acknowledged entries.
         """
         async with self._changing:
             with self._losing():
@@ -151,7 +154,7 @@ class CatalogOwner:
         self.first_shard = self.catalog.next_shard
 
     async def _require_known(self, known: Entry | None, end: int) -> None:
-        """Raise ``LogShortened`` where ``known`` stands in the log no more, which has ``end``."""
+        """Raise ``LogShortened`` if the log, whose end is ``end``, no longer has ``known``."""
         if known is None:
             return
         if end <= known.offset:
@@ -162,16 +165,18 @@ class CatalogOwner:
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
-        """Change the catalog no more while its log lacks what was acknowledged, and say so."""
+        """Stop changes of the catalog while its log lacks acknowledged entries, and log
+        the reason.
+        """
         try:
             yield
         except LogShortened as error:
             self.lost = f"{self._log.name} lost what it had acknowledged: {error}"
-            logger.critical("the catalog is not changed here: %s", self.lost)
+            logger.critical("catalog changes stopped on this worker: %s", self.lost)
             raise (OutcomeUnknown if error.unsettled else Unavailable)(self.lost) from error
 
     async def follow(self) -> None:
-        """Fold what is appended, by us or by others, until cancelled."""
+        """Fold all appended entries, our own and others', until cancelled."""
         while True:
             try:
                 if not self.ready.is_set():
@@ -182,41 +187,41 @@ class CatalogOwner:
                 except LogTrimmed:
                     await self._restart()
             except StoreError as error:
-                logger.debug("the catalog is read later: %s", error)
+                logger.debug("catalog: read failed, retrying: %s", error)
                 await asyncio.sleep(BACKOFF_S)
 
     async def _follow_on(self) -> None:
-        """Wait for what comes next. Where nothing does, a broker has told so."""
-        if self.told_age_s() > TOLD_S:  # Brokers were away, or changes come one upon the other.
+        """Wait for the next entry. If none comes, a broker has confirmed the end."""
+        if self.told_age_s() > TOLD_S:  # Brokers were away, or changes are constant.
             await self.refresh()
         asked_s = self._clock_s()
         if not await self._take(self.catalog.applied + 1, FOLLOW_S):
             self._told_s = max(self._told_s, asked_s)
-        elif self._snapshot_due():  # Of proofs alone, while nothing is changed.
+        elif self._snapshot_due():  # Only proofs, while nothing changes.
             async with self._turn():
                 if self._snapshot_due():
                     await self._snapshot()
 
     def told_age_s(self) -> float:
-        """Return how long ago a broker was asked that told us that we know everything.
+        """Return the age of the last confirmation that this worker has read every entry.
 
-        Less is known of it than of ``read_age_s``: a leader that was just elected, or cut off from
-        the others, may not know the newest. It costs nothing: followers ask all the time.
+        It is weaker than ``read_age_s``: a leader that was just elected or is cut off may
+        not know the newest entry. It costs nothing, because followers read all the time.
         """
         return self._clock_s() - max(self._told_s, self._read_s)
 
     def read_age_s(self) -> float:
-        """Return how old what we know may be: since we last asked for the log's end."""
+        """Return the age of this catalog: the time since the last request for the log's end."""
         return self._clock_s() - self._read_s
 
     async def refresh_since(self, age_s_max: float) -> None:
-        """See to it that what we know is no older than that. Raises ``Unavailable``."""
+        """Refresh the catalog if it is older than that. Raises ``Unavailable``."""
         async with self._refreshing:
             if self.read_age_s() > age_s_max:
                 await self.refresh()
 
     async def refresh(self) -> None:
-        """Fold everything that stands in the log now. Raises ``Unavailable``."""
+        """Fold everything that is in the log now. Raises ``Unavailable``."""
         asked_s = self._clock_s()
         _, end = await self._tail.bounds()
         while self.catalog.applied + 1 < end:
@@ -227,11 +232,11 @@ class CatalogOwner:
         self._read_s = max(self._read_s, asked_s)
 
     async def prove(self) -> None:
-        """Fold everything that stood in the log at some time since the call, whoever leads it.
+        """Fold everything that was in the log at some time since the call, under any leader.
 
-        A void record is appended: what stands before it is all there was. Those who ask before it
-        is sent share it. Raises ``Unavailable`` where that can't be told, or the log lacks what was
-        read of it.
+        Appends a void record: all earlier entries lie before it. Callers that come before
+        it is sent share it. Raises ``Unavailable`` if that fails, or the log lacks
+        entries that were read.
         """
         await self._proofs.since(self._prove)
 
@@ -251,7 +256,7 @@ class CatalogOwner:
         self._read_s = max(self._read_s, asked_s)
 
     async def _append_void(self) -> int:
-        """Append a record that is void, and like no other; return its offset."""
+        """Append a void and unique record; return its offset."""
         stamp = self._clock_us()
         envelope = record.Envelope(NOWHERE, self._claim, self._owner, stamp, record.SINGLE)
         void = b"", record.encode_record(envelope, record.encode_body(record.NoOp()))
@@ -263,32 +268,34 @@ class CatalogOwner:
             except (OutcomeUnknown, Unavailable) as error:
                 await self._tail.disconnect()
                 if clock() > until_s:
-                    raise Unavailable(f"the catalog's end can't be told: {error}") from error
+                    raise Unavailable(f"cannot prove the catalog's end: {error}") from error
             await asyncio.sleep(BACKOFF_S)
 
     async def _take(self, offset: int, wait_s: float) -> bool:
-        """Fold what stands from ``offset`` on; return whether there was anything."""
+        """Fold the entries from ``offset`` on; return True if there were any."""
         entries = await self._tail.read(offset, bytes_max=READ_BYTES, wait_s=wait_s)
         if not entries:
-            return False  # A change that waits for its log keeps nobody from hearing so.
+            return False  # A change that waits for its log must not delay this result.
         async with self._changing:
             self._fold([entry for entry in entries if entry.offset > self.catalog.applied])
         return True
 
     async def _restart(self) -> None:
-        """Go on at the log's start: what was trimmed is in the snapshot there."""
+        """Continue at the log's start: the snapshot there has what was trimmed."""
         start, _ = await self._tail.bounds()
         await self._take(start, 0.0)
 
     async def change(self, decide: Decide) -> None:
         """Apply what ``decide`` returns for the newest catalog and the change's commit stamp.
 
-        ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are applied
-        together or not at all. Decides again where another worker's change came between. Raises
-        ``Elsewhere`` where another worker owns the catalog, ``Unavailable`` where its log lacks
-        what was acknowledged, or an earlier change waits for it too long, ``OutcomeUnknown`` where
-        a log that lacks something, or a later owner's trim, keeps what became of the change from
-        being told.
+        ``decide`` may raise ``Rejected``; then nothing has changed. Its documents are
+        applied together or not at all. It decides again if another worker's change came
+        between.
+
+        Raises ``Elsewhere`` if another worker owns the catalog. Raises ``Unavailable`` if
+        the log lacks acknowledged entries, or an earlier change waits for it too long.
+        Raises ``OutcomeUnknown`` if the outcome cannot be read, from a log that lacks
+        entries or that a later owner has trimmed.
         """
         async with self._turn():
             while True:
@@ -308,7 +315,9 @@ class CatalogOwner:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait for who changes the catalog now. Raises ``Unavailable``: nothing was decided."""
+        """Wait for the running change of the catalog. Raises ``Unavailable``: nothing was
+        decided.
+        """
         try:
             async with asyncio.timeout(TURN_S):
                 await self._changing.acquire()
@@ -320,9 +329,9 @@ class CatalogOwner:
             self._changing.release()
 
     async def reserve_shards(self, count: int) -> list[str]:
-        """Take shard ids that nobody ever used; a crash before their use leaves a gap.
+        """Take shard ids that were never used; a crash before their use leaves a gap.
 
-        Who uses them asks ``require_reserved`` within the change that does.
+        A change that uses them calls ``require_reserved``.
         """
         taken: list[str] = []
 
@@ -334,10 +343,10 @@ class CatalogOwner:
         return taken
 
     def require_reserved(self, shard_ids: Iterable[str]) -> None:
-        """Raise ``Unavailable`` where ids were taken before the catalog was taken over last.
+        """Raise ``Unavailable`` if ids were taken before the last take-over of the catalog.
 
-        Their logs go as those of nobody (``stream/cluster/topic_sweep.py``): no shard may be
-        given them any more.
+        The topic sweep deletes their logs as unused (``stream/cluster/topic_sweep.py``),
+        so no shard may get such an id any more.
         """
         if any(int(shard_id[1:]) < self.first_shard for shard_id in shard_ids):
             raise Unavailable("The catalog was taken over meanwhile.")
@@ -347,7 +356,7 @@ class CatalogOwner:
         return await self._commit([(key, record.encode_body(body)) for key, body in bodies], stamp)
 
     async def _commit(self, bodies: Sequence[tuple[bytes, bytes]], stamp: int) -> bool:
-        """Append an atomic batch; return whether it stands. Folds whatever does."""
+        """Append an atomic batch; return True if it is valid. Folds every valid entry."""
         at = self.catalog.applied + 1
         last = len(bodies) - 1
         batch: list[tuple[bytes, bytes]] = []
@@ -356,20 +365,21 @@ class CatalogOwner:
             envelope = record.Envelope(at + index, self._claim, self._owner, stamp + index, group)
             batch.append((key, record.encode_record(envelope, body)))
         try:
-            with self._losing():  # What was appended elsewhere than at the offset it names is void.
-                told = await self._appender.append(batch, at)
-        except LogTrimmed as error:  # By a later owner, who may have read that it stands.
+            with self._losing():  # A record at another offset than the one that it names is void.
+                appended = await self._appender.append(batch, at)
+        except LogTrimmed as error:  # By a later owner, which may have read the batch as valid.
             raise OutcomeUnknown(f"change of the catalog at {at}: {error}") from error
-        if told.stands:
+        if appended.stands:
             self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
-            # A later owner among what follows ends ours, but not what it has read as standing.
-            self._fold(told.entries)
+            # A later owner in the next entries ends our ownership, but keeps what it read
+            # as valid.
+            self._fold(appended.entries)
         else:
-            self._replay(told.entries)
-        return told.stands
+            self._replay(appended.entries)
+        return appended.stands
 
     async def _snapshot(self) -> None:
-        """Write the whole catalog as one record and trim what came before it."""
+        """Write the whole catalog as one record and trim the log before it."""
         at = self.catalog.applied + 1
         body = record.encode_body(snapshot_body(self.catalog.documents()))
         stamp = max(self._clock_us(), self.catalog.stamp + 1)
@@ -378,19 +388,19 @@ class CatalogOwner:
                 self._snapshot_at = at
                 await self._log.trim(at)
         except StoreError as error:
-            logger.warning("catalog snapshot is tried again later: %s", error)
+            logger.warning("catalog: snapshot failed, retrying after a later change: %s", error)
 
     def _replay(self, entries: Sequence[Entry]) -> None:
-        """Fold entries as the owner. Raises ``Unavailable`` where one is a later owner's."""
+        """Fold entries as the owner. Raises ``Unavailable`` if one is a later owner's."""
         if self._fold(entries):
             raise Unavailable("The catalog has a later owner; this one steps down.")
 
     def _fold(self, entries: Sequence[Entry]) -> bool:
-        """Fold entries; return whether one is of a later claim than ours, which ends ours."""
+        """Fold entries; return True if one has a later claim, which ends our ownership."""
         superseded = changed = False
         for entry in entries:
             valid = self.catalog.replay(entry.offset, entry.value)
-            changed = changed or valid  # Void ones are proofs: who asks for many wakes nobody.
+            changed = changed or valid  # Void ones are proofs, which must not wake any waiter.
             if valid and record.decode_envelope(entry.value).claim > self._claim:
                 superseded = True
                 self._owns = False

@@ -1,15 +1,16 @@
-"""Slots go from a worker that lives to another one without a gap that clients notice.
+"""Slots go from one live worker to another without a gap that clients notice.
 
-Whoever gets a slot prepares while its former owner goes on serving: it opens the rows and reads the
-changelog. Then it asks the former owner, which answers what it has taken, releases its lease and
-says so; what is left is a claim and the end of the logs. An owner gives a slot to whoever asks
-once the group has taken it away, or where it had but adopted it. One that nobody asks serves on
-for a while, then releases all the same.
+The new owner prepares while the former one continues to serve: it opens the rows and
+reads the changelog. Then it sends a request to the former owner. That worker answers its
+accepted requests, releases its lease and replies. Only a claim and the end of the logs
+then remain. An owner hands a slot over once the group has taken it away, or if it had
+only adopted it. A slot that no worker requests is served for a while, then released.
 
-A worker that *leaves* (it stops, or it is drained) leaves the group first and serves until it
-has been asked for each slot. It tells the others: workers that all stop at once wait for nobody.
+A worker that *leaves* (it stops, or is drained) leaves the group first. It serves each
+slot until a worker requests it. It informs the others, so that workers that all stop at
+once do not wait for each other.
 
-Safety does not rest on any of this: a claim ends every earlier one, and waits for its lease.
+Safety does not depend on this: a claim ends every earlier one, and waits for its lease.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ __all__ = ["Handover"]
 logger = logging.getLogger(__name__)
 
 ASK_S_MAX = 20.0
-"""For so long a live owner is asked; then its slot is claimed, as the group has it."""
+"""Time for which a live owner is asked; then its slot is claimed, because the group gave it."""
 
 RETRY_S = 0.05
 LEAVE_S_MAX = 10.0
-"""For so long a worker that leaves serves slots that nobody asks for."""
+"""Time for which a leaving worker serves slots that no worker requests."""
 
 TELL_S = 1.0
 LINGER_S = 0.3
-"""So long a worker without slots answers those who have not heard yet: it takes milliseconds."""
+"""Time for which a worker without slots still answers late requests; usually milliseconds."""
 
 
 class Handover:
-    """How one worker gets slots and gives them away. ``new_membership`` joins the group anew."""
+    """How one worker gets slots and hands them over. ``new_membership`` creates a membership."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Handover:
         new_membership: Callable[[], SlotMembership],
     ) -> None:
         self.left = False
-        """Whether we take no slots: drained, or about to stop."""
+        """True if this worker takes no slots: drained, or about to stop."""
         self.membership = new_membership()
         self._new_membership = new_membership
         self._leases = leases
@@ -74,13 +75,14 @@ class Handover:
     # Getting slots.
 
     async def join(self) -> None:
-        """Join the group; return once it has told us our slots."""
+        """Join the group; return once it has assigned our slots."""
         await self.membership.start()
 
     async def obtain(self, slot: int) -> None:
-        """Return once nobody else serves ``slot``, or its owner was asked in vain for long.
+        """Return once no other worker serves ``slot``, or its owner did not hand it over in time.
 
-        One that we but adopted, for nobody served it, is not asked for: somebody came first.
+        A slot that this worker only adopted is not requested: another worker has claimed
+        it first.
         """
         await self._leases.looked(slot)
         try:
@@ -92,7 +94,7 @@ class Handover:
                         return
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
-            logger.warning("slot %d: %s does not give it away, claiming it", slot, address)
+            logger.warning("slot %d: %s did not hand it over in time, claiming it", slot, address)
 
     async def _handed(self, slot: int, address: str) -> bool:
         """Ask the owner of a slot to hand it over. True if it no longer serves it."""
@@ -100,41 +102,42 @@ class Handover:
             request = HandOverRequest(slot)
             await self._hop.call(address, NOBODY, request.operation, request.encode())
         except StoreError as error:
-            logger.debug("slot %d: asked for again: %s", slot, error)
+            logger.debug("slot %d: hand-over request failed, retrying: %s", slot, error)
             return False
         return True
 
     # Giving them away.
 
     def give_way(self, slot: int) -> bool:
-        """Let another worker, which has claimed it, have a slot that we but adopted."""
+        """Hand an adopted slot over to another worker, which has claimed it."""
         return self._roster.give_way(slot)
 
     @answers(HandOverRequest.operation)
     async def hand_over_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Give a slot to the worker that asks; raises ``Unavailable`` where it is ours."""
+        """Hand a slot over to the requesting worker. Raises ``Unavailable`` if we keep it."""
         await self._roster.hand_over(HandOverRequest.decode(body).slot)
         return NoFields().encode()
 
     async def drain(self) -> None:
-        """Leave, while others take our slots. Raises OTSParameterInvalid where nobody would.
+        """Leave, while others take our slots.
 
-        Raises ``Unavailable`` where somebody might who has not answered.
+        Raises OTSParameterInvalid if no other worker stays. Raises ``Unavailable`` if a
+        worker that did not answer might stay.
 
-        Of two that are drained at once each has said that it leaves before it asks the other: they
-        do not both go.
+        Of two workers that are drained at once, each reports that it leaves before it
+        asks the other: they do not both go.
         """
         async with self._changing:
             before, self.left = self.left, True
             if not before:
-                told = await self._tell(leaving=False)
-                if not _staying(told):
+                answers = await self._tell(leaving=False)
+                if not _staying(answers):
                     self.left = False
-                    raise _nobody_stays(told)
+                    raise _nobody_stays(answers)
             await self._leave()
 
     async def leave(self) -> None:
-        """Give all slots away and take no more; return once we have none."""
+        """Hand all slots over and take no more; return once this worker has none."""
         async with self._changing:
             self.left = True
             await self._leave()
@@ -163,13 +166,13 @@ class Handover:
                 await self.membership.start()
 
     async def _tell(self, *, leaving: bool) -> Answers:
-        """Tell the others whether we leave; return what they answer."""
+        """Report to the others if this worker leaves; return their answers."""
         request = LeavingRequest(self._peers.address, leaving)
         return await self._peers.ask(request.operation, request.encode(), answer_s=TELL_S)
 
     @answers(LeavingRequest.operation)
     async def leaving_request(self, _identity: Identity, body: bytes) -> bytes:
-        """Hear that another worker leaves, or is asked; tell whether we leave."""
+        """Record that another worker leaves, or answers; return whether this one leaves."""
         request = LeavingRequest.decode(body)
         if request.leaving:
             self._staying.discard(request.sender)
@@ -178,17 +181,17 @@ class Handover:
         return LeavingAnswer(self.left).encode()
 
 
-def _staying(told: Answers) -> set[str]:
+def _staying(answers: Answers) -> set[str]:
     """Return the workers that do not leave."""
     return {
         address
-        for address, answer in told.items()
+        for address, answer in answers.items()
         if isinstance(answer, bytes) and not LeavingAnswer.decode(answer).leaving
     }
 
 
-def _nobody_stays(told: Answers) -> StoreError:
-    if left := ", ".join(one["address"] for one in silent(told)):
+def _nobody_stays(answers: Answers) -> StoreError:
+    if left := ", ".join(one["address"] for one in silent(answers)):
         return Unavailable(
             f"No other worker is known to take the slots, but {left} did not answer: try again, "
             "or forget those that have died.",

@@ -1,4 +1,4 @@
-"""The other workers: which there are, and how all of them are asked at once."""
+"""The other workers: their addresses, and calls to all of them at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rowtide.stream.cluster.hop import NOBODY, HopClient, Unreached
 __all__ = ["Answers", "Peers", "silent"]
 
 ANSWER_S = 3.0
-"""Whoever has not answered by then is told as silent."""
+"""A worker that has not answered by then is reported as silent."""
 
 Answers = dict[str, bytes | StoreError]
 
 
 class Peers:
-    """The workers of a cluster but for the one at ``address``. ``owners`` tells each slot's."""
+    """The workers of a cluster except the one at ``address``. ``owners`` returns each slot's."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Peers:
         self._catalog = catalog
 
     def serving(self) -> set[str]:
-        """Return the addresses of those that have slots."""
+        """Return the addresses of the workers that have slots."""
         return set(self._owners().values()) - {self.address}
 
     def known(self) -> set[str]:
-        """Return the addresses of all that did not say goodbye, drained and dead ones too."""
+        """Return the addresses of all workers on record, drained and dead ones too."""
         return (self.serving() | set(self._catalog.workers.values())) - {self.address}
 
     async def ask(
@@ -49,7 +49,7 @@ class Peers:
         among: Collection[str] | None = None,
         answer_s: float = ANSWER_S,
     ) -> Answers:
-        """Return what each of them answers, or what went wrong with it; all are asked at once."""
+        """Return each worker's answer or error; all are called at once."""
         addresses = sorted(self.known() if among is None else among)
         async with asyncio.TaskGroup() as tasks:
             asked = {

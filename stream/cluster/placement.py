@@ -1,8 +1,8 @@
 """Brings shards in line with the catalog: here, and on every other worker.
 
-A change of the catalog is in force when every worker that serves a shard concerned has opened,
-changed or sealed it. Each worker does so by itself whenever the catalog has changed; who changed
-it asks all of them to have done so before its client is answered.
+A change of the catalog is in force once every worker with a shard of the table has
+opened, changed or sealed it. Each worker does so whenever the catalog has changed. The
+worker that made the change calls all of them before it answers its client.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SETTLE_S_MAX = 15.0
 """After this long a worker that does not answer makes the outcome unknown."""
 
 ASK_S = 2.0
-"""Whoever has not settled by then is asked again, unless its slots were taken over meanwhile."""
+"""A worker that has not settled by then is called again, unless its slots were taken over."""
 
 IDLE_S = 1.0
-"""A worker without slots may be dead: it is waited for so long."""
+"""Time limit for a worker without slots, which may be dead."""
 
 
 class Placement:
-    """The shards of this worker's slots, and how to reach the others'."""
+    """The shards of this worker's slots, and the calls to other workers."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Placement:
         """Set with every change of the catalog."""
 
     async def run(self) -> None:
-        """Begin to settle whenever the catalog has changed, until cancelled.
+        """Start settling whenever the catalog has changed, until cancelled.
 
-        Nothing is waited for: each shard is brought in line in a task of its own.
+        Nothing is waited for: each shard is brought in line in its own task.
         """
         while True:
             await self.wake.wait()
@@ -66,7 +66,9 @@ class Placement:
             self._begin_here()
 
     async def change(self, decide: Decide) -> None:
-        """Change the catalog, as its owner does, and return once that is in force everywhere."""
+        """Change the catalog through its owner, and return once the change is in force
+        everywhere.
+        """
         tables: set[int] = set()
 
         def noted(catalog: Catalog, stamp: int) -> Sequence[Document]:
@@ -79,17 +81,18 @@ class Placement:
         await self.settle(tables)
 
     async def settle(self, tables: Collection[int]) -> None:
-        """Return once these tables, by number, are on every worker as the catalog has them now.
+        """Return once every worker has these tables, by number, as the catalog has them now.
 
-        Raises ``OutcomeUnknown``, and nothing else, where that takes too long: it will come into
-        force. Shards of other tables are not waited for.
+        Raises ``OutcomeUnknown``, and nothing else, if that takes too long: the change
+        will come into force. Shards of other tables are not waited for.
         """
         asked_for = SettleRequest(self._catalog.catalog.applied, sorted(tables)).encode()
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
                 await _until_done(partial(self._settle_here, tables))
                 asked: set[str] = set()
-                # Again and again: a worker may take over the slots of one that dies meanwhile.
+                # Repeated, because a worker may take over the slots of one that dies
+                # meanwhile.
                 while left := self._peers.serving() - asked:
                     for address in sorted(left):
                         await _until_done(partial(self._ask, address, asked_for))
@@ -99,14 +102,14 @@ class Placement:
             raise OutcomeUnknown from None
 
     async def _tell_idle(self, asked_for: bytes) -> None:
-        """Let workers without slots read the catalog, which they would by themselves, later."""
+        """Let workers without slots read the catalog now, which they would otherwise do later."""
         idle = self._peers.known() - self._peers.serving()
         if idle:
             operation = SettleRequest.operation
             await self._peers.ask(operation, asked_for, among=idle, answer_s=IDLE_S)
 
     async def others(self, operation: str, body: bytes) -> list[bytes]:
-        """Return what every other worker with slots answers. Raises what one of them raised."""
+        """Return the answer of every other worker with slots. Raises the error of any of them."""
         serving = sorted(self._peers.serving())
         return [await self._hop.call(at, NOBODY, operation, body) for at in serving]
 
@@ -122,9 +125,9 @@ class Placement:
         return NoFields().encode()
 
     async def _ask(self, address: str, asked_for: bytes) -> None:
-        """Have another worker settle, unless it owns nothing any more.
+        """Call another worker to settle, unless it owns no slot any more.
 
-        Raises ``Unavailable`` where it has not, yet: one that stands still never answers.
+        Raises ``Unavailable`` if it has not settled yet: a hanging worker never answers.
         """
         if address not in self._peers.serving():
             return
@@ -136,12 +139,12 @@ class Placement:
 
     def _begin_here(self) -> None:
         for slot in list(self._slots.values()):
-            with suppress(Unavailable):  # One that closes just now begins anew when it opens.
+            with suppress(Unavailable):  # A slot that just closes begins again when it opens.
                 slot.begin_settling()
 
     async def _settle_here(self, tables: Collection[int]) -> None:
         self._begin_here()
-        for slot in list(self._slots.values()):  # What is waited for goes on side by side.
+        for slot in list(self._slots.values()):  # All of them settle in parallel.
             await slot.settled(tables)
 
 
@@ -150,6 +153,6 @@ async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:
         try:
             await attempt()
             return
-        except StoreError as error:  # The change stands: nobody can refuse it any more.
-            logger.debug("settling goes on: %s", error)
+        except StoreError as error:  # The change is durable: it cannot be rejected any more.
+            logger.debug("settling failed, retrying: %s", error)
             await asyncio.sleep(RETRY_S)

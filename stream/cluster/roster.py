@@ -1,11 +1,12 @@
-"""The slots this worker runs: opened when the group gives them, drained when others take them.
+"""The slots that this worker runs: opened when the group gives them, drained when others
+take them.
 
-Each slot has one keeper task, so a slot that is taken away and given back while it still drains is
-opened again after that, and two lives of one slot never overlap: nor do those of a slot and of a
-standby, which have the same directory. Calls come from the event loop.
+Each slot has one keeper task. So a slot that is taken away and given back while it still
+drains opens again after the drain. Two lives of one slot never overlap, nor do those of a
+slot and of a standby, because they share a directory. All calls come from the event loop.
 
-A slot that the group has taken away is served until its next worker asks for it (``hand_over``):
-that one is ready then. See ``stream/cluster/handover.py``.
+A slot that the group has taken away is served until its next worker requests it
+(``hand_over``). That worker is ready by then. See ``stream/cluster/handover.py``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ __all__ = ["Roster"]
 logger = logging.getLogger(__name__)
 
 DRAIN_S = 10.0
-"""A slot that has not answered, flushed and released by then is stopped all the same."""
+"""A slot that has not answered, flushed and released by then is stopped anyway."""
 
 UNASKED_S_MAX = 20.0
-"""A slot that the group took away is released after this long, though nobody has asked."""
+"""A slot that the group took away is released after this long without a request."""
 
 KEPT_S = 3.0
-"""Whoever asks for a slot may have heard of the group's division earlier than we, by so much."""
+"""A worker that requests a slot may know the group's division this much earlier than we do."""
 
 
 OPENED_LOOK_S = 0.02
@@ -42,9 +43,9 @@ OPENED_LOOK_S = 0.02
 class Roster:
     """Slots and standbys by number while they run.
 
-    ``new_slot`` and ``new_standby`` make one for each of its lives. ``remove_left`` removes what
-    the last one has left on disk, once it is too old to be opened again, and returns for how many
-    seconds it may be still: for ever (``math.inf``) where nothing is left.
+    ``new_slot`` and ``new_standby`` create one for each life. ``remove_left`` removes the
+    rows that the last life has left on disk, once they are too old to be opened. It
+    returns the seconds until then; infinite (``math.inf``) if nothing is left.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Roster:
         self.slots: dict[int, Slot] = {}
         self.standbys: dict[int, Standby] = {}
         self.left: dict[int, Mapping[str, Unflushed]] = {}
-        """What the standbys that ended last knew, for the slots that open on their rows."""
+        """What ended standbys knew last, for the slots that open on their rows."""
         self._new_slot = new_slot
         self._new_standby = new_standby
         self._remove_left = remove_left
@@ -102,7 +103,7 @@ class Roster:
         self._run(number)
 
     def wants(self, number: int) -> bool:
-        """True if a slot is ours now, running or about to."""
+        """True if a slot is ours now: it runs or is about to."""
         place = self._places.get(number)
         return place is not None and place.is_wanted
 
@@ -128,14 +129,14 @@ class Roster:
     # Giving them away.
 
     def revoke(self, numbers: frozenset[int]) -> None:
-        """Serve these slots until another worker asks for them, then no more."""
+        """Serve these slots until another worker requests them, then no more."""
         for number in numbers:
             self._give(number, UNASKED_S_MAX)
 
     def give_way(self, number: int) -> bool:
-        """Let another worker, which has claimed it, have a slot that we but adopted.
+        """Hand an adopted slot over to another worker, which has claimed it.
 
-        Return whether we do: a slot that the group gave us is claimed back.
+        Returns False for a slot that the group gave us: we claim it back.
         """
         if number not in self._adopted:
             return False
@@ -146,11 +147,11 @@ class Roster:
         self._adopted.discard(number)
         place, slot = self._places.get(number), self.slots.get(number)
         if place is not None:
-            # One that we have not got yet is somebody else's to give.
+            # A slot that we have not got yet is another worker's to give.
             place.give(after_s if slot is None or not slot.foreign else 0)
 
     async def hand_over(self, number: int) -> None:
-        """Give a slot to who asks; return once it is released. Raises ``Unavailable``: it stays."""
+        """Hand a slot over; return once it is released. Raises ``Unavailable``: we keep it."""
         place = self._places.get(number)
         if place is None or place.ended.is_set():
             return
@@ -169,7 +170,7 @@ class Roster:
     # Leaving.
 
     def close(self) -> None:
-        """Take no more slots, serve those that run until they are asked for; keep no copies."""
+        """Take no more slots, keep no copies, and serve running slots until they are requested."""
         self._closed = True
         self.stand_by(frozenset())
         for number in self._places:
@@ -180,7 +181,7 @@ class Roster:
         self._closed = False
 
     def hurry(self) -> None:
-        """Wait no longer to be asked for what we give away."""
+        """Wait no longer for requests of the slots that we give away."""
         for place in self._places.values():
             if place.unwanted.is_set():
                 place.end()
@@ -206,12 +207,12 @@ class Roster:
                 await self._rest(number, place)
 
     def look_after(self, numbers: Iterable[int]) -> None:
-        """See to it that what earlier processes left on disk of these slots goes in its time."""
+        """Remove in time what earlier processes left on disk of these slots."""
         for number in numbers:
             self._place(number)
 
     async def _rest(self, number: int, place: SlotPlace) -> None:
-        """Wait until something is decided; until then nobody opens what is left on disk."""
+        """Wait for a decision; until then no worker opens what is left on disk."""
         within_s = math.inf
         if self._remove_left is not None:
             within_s = await asyncio.to_thread(self._remove_left, number)
@@ -223,7 +224,7 @@ class Roster:
         """Run a slot until it is given away."""
         place.ended.clear()
         slot = self.slots[number] = self._new_slot(number)
-        self.left.pop(number, None)  # From now on the rows go on without it.
+        self.left.pop(number, None)  # From now on the rows change without it.
         async with asyncio.TaskGroup() as tasks:
             run = tasks.create_task(slot.run(), name=f"slot[{number}]")
             await place.due.wait()

@@ -1,7 +1,7 @@
-"""What a worker has decided about one slot: the states of its place in the roster.
+"""A worker's decision about one slot: the states of its place in the roster.
 
-The page ``docs/internals/slot-life.md`` draws the table, and a test compares them. Whether a slot
-runs right now is not part of it: a slot that is due still drains.
+The page ``docs/internals/slot-life.md`` draws the table, and a test compares them. The
+state does not say if a slot runs right now: a slot that is due still drains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class PlaceEvent(Enum):
-    """What leads from one state to another."""
+    """An event that leads from one state to another."""
 
     WANT = "wanted"
     GIVE = "given away for a time"
@@ -45,12 +45,12 @@ class WantedPlace:
 
 @dataclass(frozen=True, slots=True)
 class GivenPlace:
-    """The slot runs until another worker asks for it, or nobody did in time."""
+    """The slot runs until another worker requests it, or the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuePlace:
-    """The slot is drained, or has ended."""
+    """The slot drains, or has ended."""
 
 
 PlaceState = IdlePlace | WantedPlace | GivenPlace | DuePlace
@@ -77,21 +77,22 @@ class Countdown:
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, after_s: float, call: Callable[[], None]) -> None:
-        """Call ``call`` after so long."""
+        """Call ``call`` after ``after_s`` seconds."""
         self._timers.append(asyncio.get_running_loop().call_later(after_s, call))
 
     def stop(self) -> None:
-        """Call nothing that was started."""
+        """Cancel every started timer."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
 
 class SlotPlace:
-    """Whether a slot is this worker's, or a copy of it.
+    """A worker's decision about a slot, and about a copy of it.
 
-    ``unwanted`` is set once it was given away, ``due`` when it is to be drained, ``ended`` while it
-    is not run. ``changed`` is set by every decision that matters while it is not run.
+    ``unwanted`` is set once the slot was given away, ``due`` when it must drain,
+    ``ended`` while it does not run. ``changed`` is set by every decision that matters
+    while it does not run.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class SlotPlace:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the slot is this worker's now."""
+        """True if the slot is this worker's now."""
         return isinstance(self.state, WantedPlace)
 
     def keep_standby(self, *, wanted: bool) -> None:
@@ -115,7 +116,7 @@ class SlotPlace:
         self.changed.set()
 
     def want(self) -> None:
-        """Run it: from now on, or again."""
+        """Run the slot: from now on, or again."""
         self._countdown.stop()
         self._move(PlaceEvent.WANT, WantedPlace())
         self.unwanted.clear()
@@ -123,22 +124,22 @@ class SlotPlace:
         self.changed.set()
 
     def give(self, after_s: float) -> None:
-        """Run it until it is asked for, or for so long."""
+        """Run the slot until it is requested, or for ``after_s`` seconds."""
         self.unwanted.set()
         self._countdown.stop()
         if not after_s:
             self.end()
             return
-        if not isinstance(self.state, DuePlace):  # Else it is drained already.
+        if not isinstance(self.state, DuePlace):  # Else it drains already.
             self._move(PlaceEvent.GIVE, GivenPlace())
         self._countdown.start(after_s, self.end)
 
     def end(self) -> None:
-        """Drain it now: another worker asks for it, or none did in time."""
+        """Drain the slot now: another worker requests it, or the time is over."""
         self._move(PlaceEvent.END, DuePlace())
         self.due.set()
 
     def _move(self, event: PlaceEvent, state: PlaceState) -> None:
-        """Enter ``state``, to which the table says that ``event`` leads from the present one."""
+        """Enter ``state``; the table must lead there from the present state by ``event``."""
         require_transition(PLACE_TRANSITIONS, event, state=self.state, next_state=state)
         self.state = state

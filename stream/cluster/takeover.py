@@ -1,13 +1,14 @@
-"""Takes over the slots of workers that have died, as their leases tell, not the group's session.
+"""Takes over the slots of dead workers when their leases end, before the group's session does.
 
-Every worker follows the leases of the slots that are not its own. A slot whose lease has ended
-without another claim is adopted by one of the live workers: each computes the same order of them
-for the slot, the first acts at once, the next a moment later should the first not do it. Those that
-the group has made its standbys come first; one whose rows are not warm takes the last place.
+Every worker follows the leases of the slots that are not its own. If a slot's lease ends
+without another claim, a live worker adopts the slot. Each worker computes the same order
+of the live workers for the slot. The first acts at once, and the next a moment later if
+the first has not acted. The slot's standbys come first; a standby whose rows are not warm
+comes last.
 
-Nothing rests on their agreeing: a claim is a record of the lease partition, and the later one wins.
-The group's own division, which comes when its session has ended, wins over an adoption: who adopted
-a slot gives it up to whoever the group gives it to.
+Safety does not depend on their agreement: a claim is a record in the lease partition, and
+the later one wins. The group's own division comes once its session has ended, and wins
+over an adoption: the adopting worker hands the slot to the worker that the group names.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 LOOK_S, LOOK_S_MAX = 0.05, 0.25
 STEP_S = 1.0
-"""How much later than the one before it each further worker acts."""
+"""Delay of each further worker after the one before it."""
 
 
 class Takeover:
-    """The adoptions of one worker, from when ``ready`` says that it can serve."""
+    """The adoptions of one worker, while ``ready`` returns True."""
 
     def __init__(
         self,
@@ -50,9 +51,9 @@ class Takeover:
         self._ready = ready
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check leases until cancelled."""
         while True:
-            # Leases are renewed long before they end: mostly there is nothing to look for.
+            # Leases are renewed long before they end, so there is rarely anything to do.
             await asyncio.sleep(min(max(LOOK_S, self._leases.next_end_s()), LOOK_S_MAX))
             if self._ready():
                 for slot in range(self._slots):
@@ -63,11 +64,11 @@ class Takeover:
         if abandoned_s is None or self._roster.wants(slot):
             return
         if abandoned_s >= STEP_S * self._rank(slot):
-            logger.warning("slot %d: its worker has died, taking it over", slot)
+            logger.warning("slot %d: its worker died, taking it over", slot)
             self._roster.adopt(slot)
 
     def _rank(self, slot: int) -> int:
-        """Return our place in the order of live workers for a slot."""
+        """Return this worker's place in the order of live workers for a slot."""
         dead = {
             at
             for number, at in self._leases.addresses.items()
@@ -75,7 +76,8 @@ class Takeover:
         }
         named = set(self._standbys(slot))
         live = {*self._leases.addresses.values(), *named} - dead - {"", self._address}
-        # A dead worker that owned nothing is not known as dead, and costs the others a step.
+        # A dead worker without slots is not known as dead, and delays the others by a
+        # step.
         standby = self._roster.standbys.get(slot)
         if standby is not None and not standby.warm:
             return len(live)
@@ -83,7 +85,7 @@ class Takeover:
 
 
 def order(slot: int, workers: Collection[str], standbys: Collection[str]) -> list[str]:
-    """Return in which order workers take a slot over; all who know the same say the same."""
+    """Return the order in which workers take a slot over; equal knowledge gives an equal order."""
     return sorted(workers, key=lambda at: (at not in standbys, _digest(slot, at)))
 
 

@@ -1,7 +1,8 @@
 """Deletes shards' topics that a crash between two steps has left without a table.
 
-Whoever takes the catalog over looks once. Shard ids that were taken before belong to a table, to a
-change of shards, or to nobody ever: who was about to use them can't change the catalog any more.
+A worker that takes the catalog over checks once. Every shard id that was taken before
+belongs to a table, to a change of shards, or to nothing. The worker that wanted to use it
+cannot change the catalog any more.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ class TopicSweep:
             try:
                 await self._sweep(self._catalog.first_shard)
             except StoreError as error:
-                logger.warning("topics of no table are deleted later: %s", error)
+                logger.warning(
+                    "cannot delete topics without a table, retrying in %s s: %s", RETRY_S, error
+                )
                 await asyncio.sleep(RETRY_S)
                 self._catalog.taken_over.set()
 
     async def _sweep(self, first_shard: int) -> None:
         prefix = self._topics.shard("s")
         found = [name for name in await self._cluster.topics() if name.startswith(prefix)]
-        # After the look at the topics: what is known by now has been made before.
+        # After reading the topics: what is known by now was created before.
         if not self._catalog.owning:
             return
         stray = [name for name in found if self._is_stray(name[len(prefix) :], first_shard)]

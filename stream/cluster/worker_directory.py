@@ -1,15 +1,16 @@
-"""The worker's directory: who owns it, of which cluster it is, which former owners are surely dead.
+"""The worker's directory: its owner, its cluster, and the former owners that are certainly dead.
 
-A lock on a file keeps a second process out. Whoever holds it knows that every earlier process of
-this very file has ended, so their leases need not be waited for. A copied directory has another
-file (device, inode, machine or host differ), and then nothing is known of them.
+A lock on a file keeps a second process out. The holder knows that every earlier process
+of this very file has ended, so it need not wait for their leases. A copied directory has
+another file (device, inode, machine or host differ). Then nothing is known of them.
 
-A lock is one kernel's. A volume may be mounted by another machine, under a host's name that goes
-with it, while a process that was cut off goes on on the former one. So nothing is known of owners
-from before this machine has booted either, nor where a boot has no id: only Linux tells one.
+A lock belongs to one kernel. A volume may be mounted by another machine with the same
+host name, while a process that was cut off continues on the former one. So nothing is
+known of owners from before this machine's boot either, nor if the boot has no id: only
+Linux has one.
 
-Rows stay those of one cluster, also in a copy: ids of shards begin anew in each, so the rows of
-another one could be taken for its own.
+Rows stay with one cluster, also in a copy. Shard ids begin anew in each cluster, so the
+rows of another cluster could be taken for its own.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class DirectoryBusy(Exception):
 
 
 class OtherCluster(Exception):
-    """The directory is of another cluster, or of one whose catalog Kafka has lost."""
+    """The directory belongs to another cluster, or to one whose catalog Kafka has lost."""
 
 
 class DirectoryLock:
-    """The lock of a directory that exists, held until ``release``. Raises ``DirectoryBusy``."""
+    """The lock of an existing directory, held until ``release``. Raises ``DirectoryBusy``."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -54,15 +55,15 @@ class DirectoryLock:
         write_holder(self._file)
 
     def identity(self) -> list[str]:
-        """Return what tells this directory from a copy of it."""
+        """Return the values that distinguish this directory from a copy of it."""
         status = os.fstat(self._file)
         machine = Path("/etc/machine-id")
-        # Containers of one image may share it, and the clone of a disk has the same numbers.
+        # Containers of one image may share it, and a cloned disk has the same numbers.
         name = machine.read_text().strip() if machine.exists() else ""
         return [name, socket.gethostname(), str(status.st_dev), str(status.st_ino)]
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock, so that another process can take the directory."""
         os.close(self._file)
 
 
@@ -78,21 +79,21 @@ class WorkerDirectory:
         stored = self._stored()
         same_file = stored.get("file") == self._lock.identity()
         self.instance: str = stored.get("instance", "") if same_file else ""
-        """Name of this worker across restarts; a copied directory gets another."""
+        """Name of this worker across restarts; a copied directory gets another one."""
         self.instance = self.instance or f"worker-{secrets.token_hex(6)}"
         self.former: frozenset[bytes] = frozenset(
             bytes.fromhex(owner) for owner in stored.get("owners", [])
         )
-        """Owners from before, also where this is a copy, or the machine has booted since."""
+        """Owners from before, also if this is a copy, or the machine has booted since."""
         same_boot = stored.get("boot") and stored["boot"] == _boot_id()
         self.dead = self.former if same_file and same_boot else frozenset()
         self._cluster: str = stored.get("cluster", "")
         self._store()
 
     def belong(self, secret: bytes | None) -> None:
-        """See to it that the rows here are of the cluster with this secret, None: a fresh one.
+        """Check that the rows here belong to the cluster with this secret; None: a new cluster.
 
-        Raises ``OtherCluster``. A directory that belongs to none comes to belong to this one.
+        Raises ``OtherCluster``. A directory without a cluster is assigned to this one.
         """
         cluster = "" if secret is None else hashlib.sha256(secret).hexdigest()
         if cluster == self._cluster:
@@ -103,7 +104,7 @@ class WorkerDirectory:
         self._store()
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock, so that another process can take the directory."""
         self._lock.release()
 
     def _stored(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class WorkerDirectory:
         return stored if isinstance(stored, dict) else {}
 
     def _store(self) -> None:
-        """Remember this owner before it claims anything."""
+        """Store this owner before it claims anything."""
         owners = [self.owner.hex(), *(owner.hex() for owner in self.dead)][:64]
         content = {
             "file": self._lock.identity(),
@@ -132,7 +133,7 @@ class WorkerDirectory:
 
 
 def _boot_id() -> str:
-    """Return what names this machine's life since it booted; empty where nothing does."""
+    """Return the id of this machine's boot; empty if there is none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
