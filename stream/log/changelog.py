@@ -1,9 +1,10 @@
 """The changelog of a slot, as its owner and its readers see it.
 
-It is a compacted list of entries, written in whole transactions by one writer at a time: ``fence``
-ends every former writer. It has three implementations under one contract suite: Kafka
-(``stream/log/kafka/changelog.py``), a local database (``stream/log/local/changelog.py``) and the
-broker of the simulation (``tests/simulation``). What keys and values mean is the caller's.
+It is a compacted list of entries, written in whole transactions by one writer at a time.
+``fence`` ends every former writer. There are three implementations under one contract
+suite: Kafka (``stream/log/kafka/changelog.py``), a local database
+(``stream/log/local/changelog.py``) and the broker of the simulation
+(``tests/simulation``). The caller defines the meaning of keys and values.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ Change = tuple[bytes, bytes | None, Headers]
 """Key, value (None: a tombstone) and headers of an entry to be written."""
 
 Changes = Iterable[Change | None]
-"""What is to be written, perhaps far more than memory holds: it is taken as it is sent. None is
-no change, but a place to let others have their turn on the event loop."""
+"""Entries to write, perhaps more than memory holds: each is taken as it is sent. None is
+no change, but a place where other tasks get their turn on the event loop.
+"""
 
 
 class Fenced(Exception):
-    """Another writer has taken over, or the broker gave up on a transaction that took too long.
+    """Another writer has taken over, or the broker aborted a transaction that took too long.
 
-    The flush that met it is whole or absent, and which of the two is not known.
+    The failed flush is whole or absent, and which of the two is not known.
     """
 
 
@@ -47,40 +49,40 @@ class ChangelogEntry(NamedTuple):
 
 
 class ChangelogWriter(Protocol):
-    """The one writer: to be fenced before the first flush, and after one that failed."""
+    """The one writer: fence it before the first flush, and after a failed one."""
 
     @property
     def ready(self) -> bool:
-        """Whether a flush may follow without fencing first."""
+        """True if a flush may follow without fencing first."""
         ...
 
     async def prepare(self) -> None:
-        """Do what may be done before it is ours, so that fencing takes less time."""
+        """Do the work that needs no ownership, so that fencing takes less time."""
         ...
 
     async def fence(self) -> None:
-        """Take over from every writer so far, and abort what the last one left open.
+        """Take over from every earlier writer, and abort the last one's open transaction.
 
         Raises ``Unavailable`` and ``Fenced``.
         """
         ...
 
     def leave(self) -> None:
-        """Write no more before it is fenced again."""
+        """Write no more before the next fencing."""
         ...
 
     async def flush(self, changes: Changes) -> int:
         """Write ``changes``, at least one, in one transaction and return the position after it.
 
-        When it returns, every reader sees the changes. Raises ``Unavailable`` where they are
-        absent for good, once it is fenced, ``OutcomeUnknown`` where that can't be told, and
+        When it returns, every reader sees the changes. Raises ``Unavailable`` if they are
+        absent for good, once it is fenced; ``OutcomeUnknown`` if that is not known; and
         ``Fenced``.
         """
         ...
 
 
 class ChangelogReader(Protocol):
-    """Reads what is committed. Positions are offsets of the next entry to read."""
+    """Reads committed entries. Positions are offsets of the next entry to read."""
 
     position: int
 
@@ -89,7 +91,7 @@ class ChangelogReader(Protocol):
         ...
 
     async def end(self) -> int:
-        """Return the offset up to which everything is decided, as of now."""
+        """Return the offset below which every transaction is committed or aborted, as of now."""
         ...
 
     def read(
@@ -97,8 +99,8 @@ class ChangelogReader(Protocol):
     ) -> AsyncIterator[list[ChangelogEntry]]:
         """Yield committed entries in order, up to the end as of the call.
 
-        With ``until``, an end of before, up to there. After each list ``position`` is the offset
-        behind it, at the end that of the whole. Raises ``LogTrimmed`` where ``from_offset`` lies
-        before the start.
+        ``until`` is an earlier end to stop at. After each list ``position`` is the offset
+        after it; at the end, the offset after the whole. Raises ``LogTrimmed`` if
+        ``from_offset`` lies before the start.
         """
         ...

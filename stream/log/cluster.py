@@ -1,8 +1,8 @@
-"""A cluster of logs, as those use it who own slots.
+"""A cluster of logs, as slot owners use it.
 
-It has three implementations: Kafka (``stream/log/kafka/cluster.py``), one local database
-(``stream/log/local/cluster.py``) and the broker of the simulation (``tests/simulation``). Topic
-names are full names, prefix included.
+There are three implementations: Kafka (``stream/log/kafka/cluster.py``), one local
+database (``stream/log/local/cluster.py``) and the broker of the simulation
+(``tests/simulation``). Topic names are full names, prefix included.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from rowtide.stream.log.topics import TopicSpec
 __all__ = ["Appends", "LogCluster", "Reads", "TopicCluster"]
 
 Appends = Sequence[tuple[Log, Sequence[tuple[bytes, bytes]]]]
-"""What goes out together: per log the (key, value) pairs of one batch."""
+"""Batches that are sent together: per log, the (key, value) pairs of one batch."""
 
 Reads = Sequence[tuple[Log, int]]
-"""What is read together: logs, and from which offset on each."""
+"""Reads that are sent together: logs, and the first offset of each."""
 
 
 class LogCluster(Protocol):
     """Gives handles on logs and changelogs. Cheap; nothing is opened."""
 
     def log(self, topic: str, partition: int = 0) -> Log:
-        """Return a handle of its own on a log."""
+        """Return a separate handle on a log."""
         ...
 
     def leader(self, log: Log) -> Hashable:
-        """Return who answers for a log, as far as is known; None where nobody knows just now.
+        """Return the leader of a log, as far as known; None if unknown now.
 
-        Who asks together only what has one leader never waits for a broker about another's logs.
+        A caller that groups reads by leader never waits for a broker because of another's
+        logs.
         """
         ...
 
@@ -45,8 +46,8 @@ class LogCluster(Protocol):
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs of this cluster at once; one result each, in order.
 
-        Failures are returned, not raised: one log's says nothing of another's. No log may occur
-        twice.
+        Failures are returned, not raised: one log's failure does not affect the others.
+        No log may occur twice.
         """
         ...
 
@@ -55,41 +56,42 @@ class LogCluster(Protocol):
     ) -> list[list[Entry] | StoreError]:
         """Read several logs of this cluster at once; one result each, in order.
 
-        Where none has entries at its offset they are waited for, at most ``wait_s``; those of the
-        first may come alone. An empty list says that the log ended there when or after the call
-        began. Failures are returned, not raised: one log's says nothing of another's.
+        If none has entries at its offset, the call waits for at most ``wait_s``. It may
+        return as soon as the first log has some. An empty list means that the log ended
+        there when the call began or later. Failures are returned, not raised: one log's
+        failure does not affect the others.
         """
         ...
 
     def changelog_writer(
         self, topic: str, partition: int, transactional_id: str
     ) -> ChangelogWriter:
-        """Return a writer; whoever fences last under ``transactional_id`` may flush."""
+        """Return a writer; the last one to fence under ``transactional_id`` may flush."""
         ...
 
     def changelog_reader(self, topic: str, partition: int) -> ChangelogReader:
-        """Return a reader of what is committed."""
+        """Return a reader of committed entries."""
         ...
 
 
 class TopicCluster(LogCluster, Protocol):
-    """A cluster whose topics a worker makes and deletes. Start it before use, stop it after."""
+    """A cluster whose topics a worker creates and deletes. Start it before use, stop it after."""
 
     @property
     def answered_s(self) -> float | None:
-        """Return when it last answered, by ``time.monotonic``; None where it never did."""
+        """Return when the cluster last answered, by ``time.monotonic``; None if it never did."""
         ...
 
     async def start(self) -> None:
-        """Wait until it answers. May be called again. Raises ``Unavailable``."""
+        """Wait until the cluster answers. May be called again. Raises ``Unavailable``."""
         ...
 
     async def run(self) -> None:
-        """Do what it needs in the background, until cancelled."""
+        """Do the cluster's background work until cancelled."""
         ...
 
     async def stop(self) -> None:
-        """Release what ``start`` took."""
+        """Release the resources of ``start``."""
         ...
 
     async def topics(self) -> dict[str, int]:
@@ -97,16 +99,16 @@ class TopicCluster(LogCluster, Protocol):
         ...
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics where they are missing. They take appends when this returns."""
+        """Create missing topics. They accept appends when this returns."""
         ...
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics with all they hold. One that does not exist is no error."""
+        """Delete topics with all their entries. A missing topic is no error."""
         ...
 
     async def require_durable(self, specs: Sequence[TopicSpec], logs: Sequence[str]) -> None:
-        """Raise where a setting of an existing topic could lose an acknowledged write.
+        """Raise if a setting of an existing topic could lose an acknowledged write.
 
-        ``logs`` are the shards' topics that exist.
+        ``logs`` are the existing topics of shards.
         """
         ...

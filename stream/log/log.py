@@ -1,10 +1,11 @@
 """The log of one shard, as its owner and its readers see it.
 
-A log is an ordered list of entries with consecutive offsets from ``start`` to ``end``. It has four
-implementations under one contract suite: a Kafka topic (``stream/log/kafka/log.py``), a part of a
-local database (``stream/log/local/log.py``) and, for tests, a list
-(``tests/contract/memory_log.py``) and the broker of the simulation. This seam knows nothing of what
-entries mean: the append rule, claims and mutations are the caller's.
+A log is an ordered list of entries with consecutive offsets from ``start`` to ``end``.
+There are four implementations under one contract suite: a Kafka topic
+(``stream/log/kafka/log.py``), a part of a local database (``stream/log/local/log.py``)
+and, for tests, a list (``tests/contract/memory_log.py``) and the broker of the
+simulation. This seam does not know what entries mean: the append rule, claims and
+mutations are the caller's.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["Entry", "Log"]
 
 
 class Entry(NamedTuple):
-    """One entry as read back. ``offset`` is the position the log gave it."""
+    """One entry as read back. ``offset`` is its position in the log."""
 
     offset: int
     key: bytes
@@ -31,20 +32,20 @@ class Log(Protocol):
     async def append(self, entries: Sequence[tuple[bytes, bytes]], *, deadline_s: float) -> int:
         """Append (key, value) pairs as one atomic batch and return the offset of the first.
 
-        Raises ``Unavailable`` only where it is proven that nothing was and nothing will be written,
-        ``OutcomeUnknown`` for every other failure, a passed deadline and an answer
-        without an offset included. Never retries by itself. After ``OutcomeUnknown`` the caller
+        Raises ``Unavailable`` only if it is proven that nothing was or will be written.
+        Raises ``OutcomeUnknown`` for every other failure, including a passed deadline and
+        an answer without an offset. Never retries. After ``OutcomeUnknown`` the caller
         must ``disconnect`` before it appends again.
         """
         ...
 
     async def read(self, offset: int, *, bytes_max: int, wait_s: float = 0.0) -> list[Entry]:
-        """Return entries from ``offset`` on, at least one where one exists, in order.
+        """Return entries from ``offset`` on, at least one if one exists, in order.
 
-        ``bytes_max`` bounds what is fetched, save that one batch always comes whole. At the end
-        the answer is empty after at most ``wait_s``. Raises ``LogTrimmed`` where ``offset`` lies
-        before the start and ``Unavailable`` where the log can't be reached or ``offset`` lies
-        beyond the end.
+        ``bytes_max`` bounds the fetch, but one batch always comes whole. At the end the
+        answer is empty after at most ``wait_s``. Raises ``LogTrimmed`` if ``offset`` lies
+        before the start. Raises ``Unavailable`` if the log cannot be reached or
+        ``offset`` lies beyond the end.
         """
         ...
 
@@ -61,5 +62,5 @@ class Log(Protocol):
         ...
 
     async def disconnect(self) -> None:
-        """Close the appending connection at once: no flush, no wait for what is in flight."""
+        """Close the appending connection at once: no flush, no wait for an append in flight."""
         ...

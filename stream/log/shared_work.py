@@ -1,4 +1,4 @@
-"""Work that many ask for at once: done once for all who asked before it began."""
+"""Work for many callers: done once for all that called before it began."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["SharedWork"]
 
 
 class SharedWork:
-    """One kind of work, of which one is done at a time. What it finds out, it notes itself."""
+    """One kind of work, of which one run goes at a time. The work stores its own result."""
 
     def __init__(self) -> None:
         self._begun = 0
         self._done = 0
-        """The number of the last one that did not fail."""
+        """The number of the last run that did not fail."""
         self._turn = asyncio.Lock()
 
     async def since(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Return once ``work`` was done that began after this call. Raises what ours raises."""
+        """Wait for a run of ``work`` that began after this call. Raises our own run's error."""
         before = self._begun
         async with self._turn:
             if self._done > before:

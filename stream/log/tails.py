@@ -1,4 +1,4 @@
-"""What follows the ends of many logs, as those use it who keep a copy of rows."""
+"""Follows the ends of many logs, for workers that keep copies of rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Tail", "TailFollower", "Tails"]
 
 
 class TailFollower(Protocol):
-    """Who is told what a log has."""
+    """Gets the entries of a log."""
 
     def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
-        """Take the next entries, perhaps none; the log ended at ``end`` when or after asked."""
+        """Take the next entries, perhaps none; the log had ``end`` at ``asked_s`` or later."""
         ...
 
     def trimmed(self) -> None:
-        """Learn that the next entry is gone; the log is followed no more."""
+        """Note that the next entry was trimmed; the log is followed no more."""
         ...
 
 
@@ -31,7 +31,7 @@ class Tail:
     offset: int
     follower: TailFollower
     least: int = 0
-    """The log's end as of when its leader was found: a new leader may tell less for a moment."""
+    """The log's end when its leader was found: a new leader may report less for a moment."""
     pause_s: float = 0.0
     due_s: float = 0.0
     left: bool = False
@@ -41,11 +41,11 @@ class Tails(Protocol):
     """The logs that a worker follows."""
 
     def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
-        """Tell ``follower`` what partition 0 of a topic has from ``offset`` on."""
+        """Report the entries of a topic's partition 0 from ``offset`` on to ``follower``."""
         ...
 
     def leave(self, tail: Tail) -> None:
-        """Follow no more. Nothing is told from now on."""
+        """Stop following: the follower gets no more calls."""
         ...
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Names of rowtide's topics, and what each must be. A topic is Kafka's, or one of the local log."""
+"""Names and kinds of rowtide's topics. A topic is Kafka's, or one of the local log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TopicKind = Literal["log", "compacted"]
 class TopicSpec:
     """A topic to be created. ``name`` is the full name, prefix included.
 
-    A ``log`` topic keeps everything until we trim it. A ``compacted`` topic keeps the last value
-    of each key, and its tombstones for ``tombstone_retention_s``.
+    A ``log`` topic keeps everything until we trim it. A ``compacted`` topic keeps the
+    last value of each key, and its tombstones for ``tombstone_retention_s``.
     """
 
     name: str
@@ -34,7 +34,7 @@ class TopicNames:
 
     prefix: str
     changelog: str
-    """Named by the Faust table ``rows``."""
+    """The Faust table ``rows`` determines this name."""
 
     @classmethod
     def of(cls, prefix: str) -> TopicNames:
@@ -53,7 +53,7 @@ class TopicNames:
 
     @property
     def importing(self) -> str:
-        """Exists while an import is under way: no worker serves what is there."""
+        """Name of the topic that exists while an import runs: no worker serves meanwhile."""
         return f"{self.prefix}.import"
 
     def shard(self, shard_id: str) -> str:
@@ -61,11 +61,11 @@ class TopicNames:
         return f"{self.prefix}.shard.{shard_id}"
 
     def transactional_id(self, slot: int) -> str:
-        """Whoever begins with it last may flush the slot's changelog."""
+        """Return the transactional id: its last holder may flush the slot's changelog."""
         return f"{self.prefix}.slot.{slot}"
 
     def system(self, slots: int) -> list[TopicSpec]:
-        """Return what must exist before the first worker serves."""
+        """Return the topics that must exist before the first worker serves."""
         return [
             TopicSpec(self.catalog, 1, "log"),
             TopicSpec(self.lease, slots, "log"),

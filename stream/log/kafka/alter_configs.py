@@ -1,6 +1,6 @@
-"""The request that changes single settings of topics and leaves their others, which aiokafka lacks.
+"""The request that changes single settings of topics and keeps their others.
 
-Its own AlterConfigs sets every setting that is not named back to the default.
+aiokafka lacks it: its own AlterConfigs resets every setting that is not named.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Request(RequestStruct):  # type: ignore[misc]
 
 
 class AlterTopics(Request[_Request]):  # type: ignore[misc]
-    """Gives one setting of many topics a value. Kafka knows it from 2.3 on (KIP-339)."""
+    """Sets one setting of many topics to a value. Kafka has it from 2.3 on (KIP-339)."""
 
     API_KEY = 44
 

@@ -1,9 +1,10 @@
-"""One produce request: sent once, and told apart into written, not written and unknown.
+"""One produce request: sent once, with the outcome written, not written or unknown.
 
-A request may carry batches for several partitions of one leader. There is no producer state and
-no retry: the append rule (each record names its offset) makes a doubled or late batch void, so
-sequence numbers would only add a way to fail. Invariant: ``Unavailable`` and ``Rejected`` stand
-only where the request was never sent or the broker's answer proves that nothing was written.
+A request may have batches for several partitions of one leader. There is no producer
+state and no retry. By the append rule each record names its offset, so a doubled or late
+batch is void. Sequence numbers would only add a way to fail. Invariant: ``Unavailable``
+and ``Rejected`` are reported only if the request was never sent, or the broker's answer
+proves that nothing was written.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Append:
         except (*LOST, BrokerError) as error:
             outcomes = {place: self._failure(place, error) for place in self._batches}
         finally:
-            self._deadline = None  # Of one that was cancelled, too: it is dropped afterwards.
+            self._deadline = None  # After a cancellation too: it is dropped then.
         if self._leader and any(isinstance(one, OutcomeUnknown) for one in outcomes.values()):
             self._brokers.suspect(self._leader)
         for place, outcome in outcomes.items():
@@ -58,11 +59,11 @@ class Append:
         return outcomes
 
     def drop(self) -> None:
-        """Close the connection at once; ``run`` returns with what can be said then."""
+        """Close the connection at once; ``run`` returns with the outcome that is known then."""
         if self._connection is not None:
             self._connection.drop()
         elif self._deadline is not None and not self._deadline.expired():
-            # Still looking for the leader or connecting: the time for that is over.
+            # It still finds the leader or connects: end that now.
             self._deadline.reschedule(0)
 
     async def _exchange(self, deadline_s: float) -> Iterable[ProduceResult]:
@@ -70,19 +71,19 @@ class Append:
         async with self._brokers.connections.lent(leader) as connection:
             self._connection = connection
             try:
-                # A leader that was deposed would never answer.
+                # A deposed leader would never answer.
                 with self._brokers.while_led(self._batches, self.drop):
                     answer = connection.produce(self._batches, timeout_ms=int(deadline_s * 1000))
                     # From here on bytes may have left this process.
                     self._sent = True
                     return await answer
             finally:
-                # It may soon be lent to another, whom a late drop() must not hit.
+                # It may soon be lent to another caller, which a late drop() must not hit.
                 self._connection = None
 
-    def _outcomes(self, told: Iterable[ProduceResult]) -> dict[Place, int | StoreError]:
+    def _outcomes(self, results: Iterable[ProduceResult]) -> dict[Place, int | StoreError]:
         outcomes: dict[Place, int | StoreError] = {}
-        for topic, partition, code, offset in told:
+        for topic, partition, code, offset in results:
             outcomes[topic, partition] = append_outcome(code, offset, f"{topic}[{partition}]")
         for place in self._batches.keys() - outcomes.keys():
             outcomes[place] = OutcomeUnknown(f"append to {place}: the answer does not name it")
@@ -99,7 +100,7 @@ def record_batch(entries: Entries, *, bytes_max: int, where: str) -> bytes:
     assert entries, "an append needs an entry"
     builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 0, *NO_PRODUCER, bytes_max)
     for index, (key, value) in enumerate(entries):
-        # A builder refuses what would exceed its size, save for the first record.
+        # A builder rejects an entry beyond its size, except the first record.
         if builder.append(index, None, key, value, []) is None:
             raise too_large(f"append to {where}: a batch above the limit of {bytes_max} bytes")
     if builder.size() > bytes_max:

@@ -1,12 +1,13 @@
-"""The brokers of one cluster: where each partition's leader is, and how to ask it.
+"""The brokers of one cluster: the leader of each partition, and requests to it.
 
-Metadata is fetched on demand and forgotten when a leader turns out to be wrong. A broker that was
-cut off from the others goes on telling, and believing, what was so before. So brokers are asked in
-turn, what is older than what is known of a partition is not believed (each leader has a term, its
-epoch, that rises), and where there are several brokers they are asked unasked, too (``watch``).
+Metadata is fetched on demand and dropped when a leader proves wrong. A broker that was
+cut off from the others still reports the former leaders. So brokers are asked in turn.
+Each leader has a term, its epoch, that rises; metadata with a lower epoch than the known
+one is ignored. If there are several brokers, metadata is also fetched at an interval
+(``watch``).
 
-Invariant: a question that changes nothing is asked again, of the new leader, until its deadline; an
-append is never asked twice here.
+Invariant: a request that changes nothing is retried at the new leader until its deadline.
+An append is never sent twice here.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ __all__ = ["LOST", "UNKNOWN_TOPIC", "Brokers", "Place"]
 Answer = TypeVar("Answer")
 
 LOST = (BrokerUnreachable, KafkaError, OSError, TimeoutError)
-"""What a request raises when no answer came: refused, cut off, or out of time."""
+"""The errors of a request without an answer: refused, cut off, or timed out."""
 RETRY_S_MIN = 0.005
 RETRY_S_MAX = 0.5
 
 METADATA_S = 2.0
-"""How long one broker is waited for before the next is asked what both know."""
+"""Time for which one broker is waited for before the next gets the same request."""
 UNKNOWN_TOPIC = 3
 WATCH_S = 1.0
 SUSPECT_S = 30.0
-"""For so long a broker that did not answer is asked after all others."""
+"""Time for which a broker that did not answer is asked last."""
 
 Place = tuple[str, int]
-"""A topic and a partition of it."""
+"""A topic and one of its partitions."""
 
 
 class Brokers:
-    """Connections and leaders. One per process and cluster."""
+    """Connections and leaders. One object per process and cluster."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self.config = config
@@ -55,14 +56,14 @@ class Brokers:
         self._nodes: dict[int, Address] = {}
         self._leaders: dict[Place, int] = {}
         self.epochs: dict[Place, int] = {}
-        """The last known term of each partition's leader."""
+        """The last known epoch of each partition's leader."""
         self._asked_s: dict[Address, float] = {}
         self._suspect_s: dict[Address, float] = {}
         self._waits: dict[Callable[[], None], Collection[Place]] = {}
 
     @property
     def count(self) -> int:
-        """How many brokers the last metadata named."""
+        """The number of brokers in the last metadata."""
         return len(self._nodes)
 
     async def leader(self, topic: str, partition: int) -> Address:
@@ -71,17 +72,17 @@ class Brokers:
         if node is None or node not in self._nodes:
             await self.metadata([topic])
             node = self._leaders.get((topic, partition))
-        # Whoever was asked last may not know a broker that came back while it was cut off.
+        # The last broker asked may not know a broker that returned while it was cut off.
         if node is None or node not in self._nodes:
             raise BrokerError(5, f"{topic}[{partition}]")
         return self._nodes[node]
 
     def known_leader(self, topic: str, partition: int) -> int | None:
-        """Return the number of the leader, asking nobody; None where it is to be asked for."""
+        """Return the number of the leader without a request; None if it is not known."""
         return self._leaders.get((topic, partition))
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Ask for this partition's leader again before the next use."""
+        """Fetch this partition's leader again before the next use."""
         self._leaders.pop((topic, partition), None)
 
     def forget_topics(self, topics: Collection[str]) -> None:
@@ -98,7 +99,7 @@ class Brokers:
 
     @contextmanager
     def while_led(self, places: Collection[Place], left: Callable[[], None]) -> Iterator[None]:
-        """Call ``left``, while this is held, when one of these partitions has a new leader."""
+        """Call ``left`` when one of these partitions gets a new leader, while this is active."""
         self._waits[left] = places
         try:
             yield
@@ -106,7 +107,7 @@ class Brokers:
             del self._waits[left]
 
     async def watch(self) -> None:
-        """Ask now and then who leads what, until cancelled: who is deposed does not say so."""
+        """Fetch the leaders at an interval until cancelled: a deposed leader does not report it."""
         while True:
             await asyncio.sleep(WATCH_S)
             if self.count > 1 and self._leaders:
@@ -114,24 +115,24 @@ class Brokers:
                     await self.metadata(sorted({topic for topic, _ in self._leaders}))
 
     async def metadata(self, topics: list[str] | None) -> Sequence[TopicFound]:
-        """Return the metadata of ``topics`` and take over the leaders in it.
+        """Return the metadata of ``topics``, and keep the leaders in it.
 
-        Of all topics (None) nothing is taken over: most may be of others, and what is known is
-        asked for each second. Nor is anything kept of a topic that is no more.
+        For all topics (None) no leader is kept: most topics may be others', and known
+        ones are fetched each second anyway. Leaders of deleted topics are forgotten.
         """
         within_s = min(METADATA_S, self.config.request_s)
-        told = await self._first_answer(lambda channel: channel.metadata(topics), within_s)
-        self._nodes = told.brokers
+        found = await self._first_answer(lambda channel: channel.metadata(topics), within_s)
+        self._nodes = found.brokers
         if topics is None:
-            return told.topics
-        self.forget_topics({one.name for one in told.topics if one.error == UNKNOWN_TOPIC})
-        for topic in told.topics:
-            for found in topic.partitions:
-                self._learn((topic.name, found.partition), found)
-        return told.topics
+            return found.topics
+        self.forget_topics({one.name for one in found.topics if one.error == UNKNOWN_TOPIC})
+        for topic in found.topics:
+            for part in topic.partitions:
+                self._learn((topic.name, part.partition), part)
+        return found.topics
 
     def _learn(self, place: Place, found: PartitionFound) -> None:
-        """Take over who leads a partition, unless a later leader is known."""
+        """Keep a partition's leader, unless a later one is known."""
         known = self.epochs.get(place, found.epoch)
         if found.epoch < known and self.count > 1:
             return
@@ -154,7 +155,7 @@ class Brokers:
         question: Callable[[Channel], Awaitable[Answer]],
         within_s: float | None = None,
     ) -> Answer:
-        """Return what a broker answers, within the time for one request if no other is named."""
+        """Return a broker's answer, within ``within_s`` or the time for one request."""
         try:
             async with asyncio.timeout(within_s or self.config.request_s):
                 async with self.connections.lent(address) as connection:
@@ -164,7 +165,7 @@ class Brokers:
             raise
 
     async def ask_any(self, request: Any, check: Callable[[Any], Answer]) -> Answer:
-        """Ask any broker; ``check`` turns the answer into a value or raises ``BrokerError``."""
+        """Send a request to any broker; ``check`` returns a value or raises ``BrokerError``."""
 
         async def once() -> Answer:
             return check(await self._first_answer(lambda channel: channel.send(request)))
@@ -174,7 +175,7 @@ class Brokers:
     async def ask_leader(
         self, topic: str, partition: int, question: Callable[[Address], Awaitable[Answer]]
     ) -> Answer:
-        """Ask the leader of a partition, and again after each change of leader."""
+        """Send a question to the leader of a partition, again after each change of leader."""
 
         async def once() -> Answer:
             try:
@@ -186,7 +187,7 @@ class Brokers:
         return await self.until_deadline(f"{topic}[{partition}]", once)
 
     async def until_deadline(self, where: str, once: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Try until it succeeds, fails for good (any other ``BrokerError``), or time is up."""
+        """Retry until success, a permanent failure (any other ``BrokerError``) or the deadline."""
         failure: Exception | None = None
         pause_s = RETRY_S_MIN
         try:
@@ -216,11 +217,11 @@ class Brokers:
                 return await self.exchange(address, question, within_s)
             except LOST as error:
                 failure = error
-        why = str(failure) or "no answer in time"  # Of a TimeoutError, which has no text.
+        why = str(failure) or "no answer in time"  # For a TimeoutError, which has no text.
         raise BrokerUnreachable(f"no broker of {self.config.bootstrap} answers: {why}") from failure
 
     def _in_turn(self) -> list[Address]:
-        """Return all brokers, suspects last, and else first who was asked longest ago."""
+        """Return all brokers: suspects last, then by the time of their last request."""
         now_s = asyncio.get_running_loop().time()
         named = {*self._nodes.values()}
 

@@ -1,12 +1,13 @@
-"""The changelog of a slot: written in whole transactions, read as far as they are decided.
+"""The changelog of a slot: written in whole transactions, read up to the last stable offset.
 
-A flush is one Kafka transaction under the slot's transactional id. ``fence`` takes that id
-over: from then on the broker refuses every flush of whoever had it before. The protocol is
-spoken directly, without background tasks, so that each failure falls on a known step.
+A flush is one Kafka transaction under the slot's transactional id. ``fence`` takes that
+id over: from then on the broker rejects every flush of the former holder. The protocol is
+spoken directly, without background tasks, so that each failure belongs to a known step.
 
-Invariants: a flush is whole or absent. Nothing is retried across a failure before the commit:
-the writer is then good for nothing until it is fenced again, which aborts what it left
-open. Positions are offsets of the next entry to read; each transaction's end takes one offset too.
+Invariants: a flush is whole or absent. After a failure before the commit nothing is
+retried. The writer is then unusable until it is fenced again, which aborts its open
+transaction. Positions are offsets of the next entry to read; each transaction's end takes
+one offset too.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
 
 BATCH_BYTES = 4 << 20
 FLUSH_S_MAX = 900.0
-"""A flush that takes longer never succeeds. Brokers allow no more unless they are told to; what an
-owner leaves open is ended by whoever fences next, and nobody else waits for it."""
+"""A longer flush never succeeds. Brokers allow no more by default. The next fencing ends
+a transaction that an owner leaves open, and no other reader waits for it.
+"""
 FETCH_BYTES = 2 << 20
-"""Decoding this much holds the event loop for about 10 ms."""
+"""Decoding this many bytes blocks the event loop for about 10 ms."""
 ABORT_MARKER = 0
 
 
@@ -48,19 +50,19 @@ class KafkaChangelogWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether a flush may follow without fencing first."""
+        """True if a flush may follow without fencing first."""
         return self._transactions.ready
 
     async def prepare(self) -> None:
-        """Find who coordinates the transactions, so that ``fence`` need not."""
+        """Find the transactions' coordinator now, so that ``fence`` need not."""
         await self._transactions.prepare()
 
     async def fence(self) -> None:
-        """Take the transactional id over, and abort what its former holder left open."""
+        """Take the transactional id over, and abort its former holder's open transaction."""
         await self._transactions.fence()
 
     def leave(self) -> None:
-        """Write no more before it is fenced again."""
+        """Write no more before the next fencing."""
         self._transactions.leave()
 
     async def flush(self, changes: Changes) -> int:
@@ -71,7 +73,8 @@ class KafkaChangelogWriter:
         except BaseException:
             self._transactions.leave()
             raise
-        # The commit marker stands right behind the last change: no other writer can come between.
+        # The commit marker follows the last change directly: no other writer can come
+        # between.
         return last + 2
 
     async def _await_visible(self, last: int) -> None:
@@ -93,7 +96,7 @@ class KafkaChangelogReader:
     def __init__(self, brokers: Brokers, topic: str, partition: int) -> None:
         self._partition = FetchPartition(brokers, topic, partition)
         self.position = 0
-        """Next offset to read. Passes over aborted entries and markers too."""
+        """Next offset to read. It also moves past aborted entries and markers."""
 
     async def start(self) -> int:
         """Return the first offset still kept."""
@@ -108,9 +111,9 @@ class KafkaChangelogReader:
     ) -> AsyncIterator[list[ChangelogEntry]]:
         """Yield committed entries in order, up to the last stable offset as of the call.
 
-        With ``until``, a stable offset of before, up to there. After each list ``position`` is the
-        offset behind it, at the end that of the whole. Raises ``LogTrimmed`` where ``from_offset``
-        lies before the start.
+        ``until`` is an earlier stable offset to stop at. After each list ``position`` is
+        the offset after it; at the end, the offset after the whole. Raises ``LogTrimmed``
+        if ``from_offset`` lies before the start.
         """
         if until is None:
             until = await self.end()
@@ -121,9 +124,9 @@ class KafkaChangelogReader:
             )
             entries, position = committed(fetched, self.position, self._partition.name)
             if position == self.position and fetched.stable >= until:
-                # Compaction removed all there was before the end.
+                # Compaction removed all entries before the end.
                 position = until
-            if position > until:  # Written since; whoever asks may not be as far yet.
+            if position > until:  # Written since; the caller may not have read as far.
                 entries = [entry for entry in entries if entry.offset < until]
                 position = until
             self.position = position

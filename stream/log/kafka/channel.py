@@ -1,9 +1,9 @@
 """One connection to one broker, one request at a time.
 
-The client library opens and authenticates the connection; then this protocol takes its socket
-over. An answer so costs one turn of the event loop and no task, and a lost connection fails the
-request in the same turn. Invariant: bytes leave only in ``send``, so whoever has not called it
-has sent nothing.
+The client library opens and authenticates the connection. Then this protocol takes its
+socket over. So an answer costs one turn of the event loop and no task, and a lost
+connection fails the request in the same turn. Invariant: bytes leave only in ``send`` and
+its siblings, so a caller that has called none has sent nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Channel(asyncio.Protocol):
 
     def __init__(self, connection: AIOKafkaConnection) -> None:
         self._loop = asyncio.get_running_loop()
-        # The writer is kept for its life's sake: when it is freed it closes the socket.
+        # Kept alive on purpose: a writer that is freed closes the socket.
         self._writer = connection._writer
         self._transport = connection._writer.transport
         self._versions = connection._versions
@@ -59,7 +59,9 @@ class Channel(asyncio.Protocol):
         return not self._lost and not self._transport.is_closing()
 
     def send(self, request: Any) -> Coroutine[Any, Any, Any]:
-        """Send now and return the wait for the answer. Raises before a byte is sent, or never."""
+        """Send now; return the coroutine that waits for the answer. Raises only before
+        the first byte.
+        """
         number = self._next()
         request = request.prepare(self._versions)
         header = request.build_request_header(number, CLIENT_ID)
@@ -96,21 +98,21 @@ class Channel(asyncio.Protocol):
     def offset(
         self, place: tuple[str, int], *, epoch: int, timestamp: int, isolation: int
     ) -> Coroutine[Any, Any, tuple[int, int]]:
-        """Ask for a bound of a topic's partition, see ``send``."""
+        """Request a bound of a topic's partition, see ``send``."""
         number, version = self._next(), _required(self._offsets_version, offsets)
-        asked = {"epoch": epoch, "timestamp": timestamp, "isolation": isolation}
-        message = offsets.request(version, number, CLIENT_ID_BYTES, place, **asked)
+        question = {"epoch": epoch, "timestamp": timestamp, "isolation": isolation}
+        message = offsets.request(version, number, CLIENT_ID_BYTES, place, **question)
         return self._read(self._write(message), partial(offsets.answer, number))
 
     def metadata(self, topics: Sequence[str] | None) -> Coroutine[Any, Any, Metadata]:
-        """Ask for topics' metadata (None: for that of all), see ``send``."""
+        """Request topics' metadata (None: of all topics), see ``send``."""
         number = self._next()
         _required(self._metadata_version, metadata)
         message = metadata.request(number, CLIENT_ID_BYTES, topics)
         return self._read(self._write(message), partial(metadata.answer, number))
 
     def _next(self) -> int:
-        """Return the number of the next request. Raises where none can be sent."""
+        """Return the number of the next request. Raises if none can be sent."""
         assert self._answer is None, "one request at a time"
         if not self.connected:
             raise ConnectionError("the connection is lost")
@@ -124,12 +126,12 @@ class Channel(asyncio.Protocol):
         return self._answer
 
     def drop(self) -> None:
-        """Close at once. What is buffered is thrown away, whoever waits is woken."""
+        """Close at once. Buffered bytes are dropped, and a waiting request fails."""
         self._transport.abort()
         self._fail(ConnectionError("the connection was dropped"))
 
     def data_received(self, data: bytes) -> None:
-        """Collect an answer, and hand it over when it is whole."""
+        """Collect an answer, and pass it on once it is whole."""
         self._received += data
         size = SIZE_BYTES + int.from_bytes(self._received[:SIZE_BYTES])
         if len(self._received) < max(size, SIZE_BYTES + 1):
@@ -137,12 +139,12 @@ class Channel(asyncio.Protocol):
         answer, self._answer = self._answer, None
         frame, self._received = self._received, bytearray()
         if answer is None or len(frame) > size:
-            self.drop()  # Nobody asked for this.
+            self.drop()  # No request is waiting for this.
         elif not answer.done():
             answer.set_result(bytes(memoryview(frame)[SIZE_BYTES:]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the request under way."""
+        """Fail the running request."""
         self._fail(exc or ConnectionResetError("the broker closed the connection"))
 
     def _fail(self, error: Exception) -> None:
@@ -156,18 +158,18 @@ class Channel(asyncio.Protocol):
         try:
             return decode(frame)
         except ValueError as error:
-            raise ConnectionError(f"the answer can't be read: {error}") from error
+            raise ConnectionError(f"the answer cannot be read: {error}") from error
 
 
 class Packed(Protocol):
-    """A kind of request whose bytes are made here: the oldest and newest version known."""
+    """A kind of request that this package encodes: the oldest and newest version known."""
 
     API_KEY: int
     VERSIONS: tuple[int, int]
 
 
 def _newest(versions: Mapping[int, tuple[int, int]], packed: Packed) -> int | None:
-    """Return the newest version of requests of a kind that we and the broker know."""
+    """Return the newest version of a kind of request that we and the broker know."""
     oldest, newest = versions.get(packed.API_KEY, (0, 0))
     version = min(newest, packed.VERSIONS[1])
     return version if version >= max(oldest, packed.VERSIONS[0]) else None
@@ -182,7 +184,7 @@ def _required(version: int | None, packed: Packed) -> int:
 
 
 def _decoded(request: Any, correlation_id: int, frame: bytes) -> Any:
-    """Return an answer as the client library reads it."""
+    """Return an answer as the client library decodes it."""
     stream = io.BytesIO(frame)
     header = request.parse_response_header(stream)
     response = request.RESPONSE_TYPE.decode(stream)

@@ -1,8 +1,8 @@
 """A Kafka cluster as rowtide uses it: its topics, their durability, and their logs.
 
-Topic names are full names, prefix included. Creating what exists and deleting what does not are
-no errors. A topic counts as created when every leader of it answers, so that the first append
-after it can't meet a broker that has not heard of it.
+Topic names are full names, prefix included. Creating an existing topic and deleting a
+missing one are no errors. A topic counts as created once each of its leaders answers. So
+the first append after it cannot meet a broker that does not know the topic.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ logger = logging.getLogger(__name__)
 
 TOPIC_EXISTS = 36
 AT_LEAST = ("delete.retention.ms", "max.message.bytes", "min.insync.replicas")
-"""Settings that may be larger than asked for; every other must be equal."""
+"""Settings that may be larger than required; every other must be equal."""
 ALTERED_MAX = 1000
-"""Topics in one request: a controller takes up to 10,000 changes at once."""
+"""Topics in one request: a controller accepts up to 10,000 changes at once."""
 WRONG_MAX = 3
-"""Topics that a message names."""
+"""Number of topics that an error message names."""
 
 
 class KafkaCluster:
     """Administration and logs of one cluster. Start before use, stop when done.
 
-    Who reads for long has ``brokers.watch`` run beside.
+    A long-running reader runs ``brokers.watch`` as well.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -75,7 +75,7 @@ class KafkaCluster:
         return self.brokers.connections.answered_s
 
     async def run(self) -> None:
-        """Follow who leads what, until cancelled."""
+        """Follow the changes of leaders until cancelled."""
         await self.brokers.watch()
 
     async def stop(self) -> None:
@@ -137,12 +137,12 @@ class KafkaCluster:
             return await self.brokers.metadata([topic])
 
         found = await self.brokers.until_deadline(self.config.bootstrap, once)
-        return all(told.error != UNKNOWN_TOPIC for told in found)
+        return all(one.error != UNKNOWN_TOPIC for one in found)
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics where they are missing, and wait until each has its leaders.
+        """Create missing topics, and wait until each has its leaders.
 
-        Raises ``NotDurable`` where one exists by which a write could be lost.
+        Raises ``NotDurable`` if an existing one could lose a write.
         """
         if not specs:
             return
@@ -161,10 +161,10 @@ class KafkaCluster:
     async def create_topic(
         self, name: str, *, partitions: int, replicas: int, settings: Mapping[str, str]
     ) -> int:
-        """Create a topic that is not for logs of ours; return its number of partitions.
+        """Create a topic that has no log of ours; return its number of partitions.
 
-        One that exists keeps its settings and its partitions. ``replicas`` 0 are three, or as many
-        as there are brokers.
+        An existing one keeps its settings and its partitions. ``replicas`` 0 means three,
+        or the number of brokers if that is smaller.
         """
         await self.brokers.metadata([])
         replicas = replicas or min(3, self.brokers.count)
@@ -183,7 +183,7 @@ class KafkaCluster:
         return number
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics with all they hold."""
+        """Delete topics with all their entries."""
         if not names:
             return
         request = DeleteTopicsRequest(list(names), int(self.config.request_s * 1000))
@@ -191,9 +191,9 @@ class KafkaCluster:
         self.brokers.forget_topics(names)
 
     async def verify_durability(self, spec: TopicSpec) -> None:
-        """Raise ``NotDurable`` naming each setting by which a topic could lose a write.
+        """Raise ``NotDurable`` with each setting by which a topic could lose a write.
 
-        Raises ``Unavailable`` where that can't be told now.
+        Raises ``Unavailable`` if the settings cannot be read now.
         """
         wrong = self._wrong_settings(await self.settings(spec.name), spec)
         wrong += self._wrong_replicas(await self._partitions(spec.name))
@@ -201,16 +201,16 @@ class KafkaCluster:
             self._refuse({spec.name: wrong})
 
     async def require_durable(self, specs: Sequence[TopicSpec], logs: Sequence[str]) -> None:
-        """Verify topics that may have been made by others, see ``TopicCluster``."""
+        """Verify topics that others may have created, see ``TopicCluster``."""
         for spec in specs:
             await self.verify_durability(spec)
         await self.verify_logs(logs)
         await self.use_append_time([*(spec.name for spec in specs), *logs])
 
     async def verify_logs(self, topics: Sequence[str]) -> None:
-        """Verify many logs as ``verify_durability`` does one; those that are no more are passed.
+        """Verify many logs as ``verify_durability`` does one; deleted ones are skipped.
 
-        Leaders of theirs are not taken over: most are other workers'.
+        Their leaders are not kept: most logs are other workers'.
         """
         faults: dict[str, list[str]] = {}
         partitions = {topic.name: topic.partitions for topic in await self._all_topics()}
@@ -222,13 +222,13 @@ class KafkaCluster:
                     wrong = self._wrong_settings(settings[topic], TopicSpec(topic))
                     wrong += self._wrong_replicas(partitions[topic])
                     faults |= {topic: wrong} if wrong else {}
-                elif await self.exists(topic):  # Who was asked had not heard of it yet.
+                elif await self.exists(topic):  # The broker that answered did not know it yet.
                     await self._verify_if_kept(TopicSpec(topic))
         if faults:
             self._refuse(faults)
 
     async def _verify_if_kept(self, spec: TopicSpec) -> None:
-        """Verify a topic that may be deleted just now."""
+        """Verify a topic that may be deleted at the same time."""
         try:
             await self.verify_durability(spec)
         except NotDurable:
@@ -239,9 +239,9 @@ class KafkaCluster:
 
     def _refuse(self, faults: Mapping[str, Sequence[str]]) -> NoReturn:
         kind = self.config.durability
-        told = [f"topic {topic} is not {kind}: {'; '.join(it)}" for topic, it in faults.items()]
-        more = [f"{len(told) - WRONG_MAX} more topics"] if len(told) > WRONG_MAX else []
-        raise NotDurable(". ".join(told[:WRONG_MAX] + more))
+        lines = [f"topic {topic} is not {kind}: {'; '.join(it)}" for topic, it in faults.items()]
+        more = [f"{len(lines) - WRONG_MAX} more topics"] if len(lines) > WRONG_MAX else []
+        raise NotDurable(". ".join(lines[:WRONG_MAX] + more))
 
     def _wrong_settings(self, found: Mapping[str, str], spec: TopicSpec) -> list[str]:
         return [
@@ -259,17 +259,17 @@ class KafkaCluster:
         ]
 
     async def use_append_time(self, topics: Sequence[str]) -> None:
-        """Have brokers give records of existing topics their times, whatever ours are.
+        """Set existing topics to append time: brokers then set the records' times, not we.
 
-        Topics made by an earlier version take those of the writer. Where brokers refuse the change
-        it is logged, and nothing else: appends succeed while clocks agree to an hour.
+        Topics of an earlier version use the writer's times. If brokers reject the change,
+        that is only logged: appends succeed while clocks agree within an hour.
         """
         for at in range(0, len(topics), ALTERED_MAX):
             some = topics[at : at + ALTERED_MAX]
             try:
                 refused = await self._alter(await self._with_writer_time(some))
             except (StoreError, KafkaError, NotImplementedError) as error:
-                # The last two: brokers so old, or so new, that they know no such request.
+                # The last two: brokers that are too old, or too new, for this request.
                 refused = [str(error) or type(error).__name__]
             if refused:
                 logger.warning(
@@ -294,7 +294,7 @@ class KafkaCluster:
             raise Unavailable(str(error)) from error
 
     async def _settings_of(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-        """Return the settings that are verified, of those of the topics that exist."""
+        """Return the verified settings of those of the topics that exist."""
 
         def check(response: Any) -> dict[str, dict[str, str]]:
             return {
@@ -307,7 +307,7 @@ class KafkaCluster:
         return await self.brokers.ask_any(DescribeConfigsRequest(asked), check)
 
     async def _with_writer_time(self, topics: Collection[str]) -> list[str]:
-        """Return those of the topics that exist and keep the times which writers give."""
+        """Return those of the topics that exist and use the writer's times."""
 
         def check(response: Any) -> list[str]:
             return [
@@ -320,7 +320,7 @@ class KafkaCluster:
         return await self.brokers.ask_any(DescribeConfigsRequest(asked), check)
 
     async def _alter(self, topics: Sequence[str]) -> list[str]:
-        """Have topics take the time of the append; return what is said of those that do not."""
+        """Set topics to append time; return the errors of those that failed."""
         if not topics:
             return []
 
@@ -334,7 +334,7 @@ class KafkaCluster:
         return await self.brokers.ask_any(AlterTopics(topics, TIME_OF, APPEND_TIME), check)
 
     async def _administer(self, action: str, request: Any, harmless: int) -> set[str]:
-        """Have something done; return the topics of which it was ``harmless``, not done."""
+        """Send a change; return the topics for which the broker answered ``harmless``."""
 
         def check(response: Any) -> set[str]:
             codes = getattr(response, "topic_errors", None) or response.topic_error_codes
@@ -356,7 +356,7 @@ class KafkaCluster:
     async def _partitions(self, topic: str) -> Sequence[PartitionFound]:
         async def once() -> Sequence[PartitionFound]:
             [found] = await self.brokers.metadata([topic])
-            if not found.partitions:  # A broker that has just started knows of no topic yet.
+            if not found.partitions:  # A broker that has just started does not know the topic yet.
                 raise BrokerError(UNKNOWN_TOPIC, topic)
             return found.partitions
 

@@ -1,9 +1,9 @@
-"""How Kafka is reached and which settings a topic of ours must have.
+"""How to reach Kafka, and the settings that our topics must have.
 
-Two durabilities exist and every topic of one cluster has the same: ``fsync`` (one broker that
-flushes each batch before it acknowledges it) and ``replicated`` (three brokers of which two
-have the batch before it is acknowledged). Sizes are bytes, times seconds. Nothing here talks
-to a broker.
+There are two durabilities, and every topic of one cluster has the same. With ``fsync``
+one broker flushes each batch before it acknowledges it. With ``replicated`` two of three
+brokers have the batch before it is acknowledged. Sizes are bytes, times seconds. Nothing
+here calls a broker.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ __all__ = [
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 BATCH_OVERHEAD = 64 << 10
-"""What a batch may need beyond its largest record: headers, and small records sent with it."""
+"""Bytes that a batch may need beyond its largest record: headers, and small records with it."""
 
 TIME_OF = "message.timestamp.type"
 APPEND_TIME = "LogAppendTime"
-"""Records get the broker's time. A writer's own would have to be near it: Kafka refuses what is an
-hour ahead of its clock, and a worker's clock may be anywhere. Nobody here reads either."""
+"""Records get the broker's time. A writer's time would have to be near it: Kafka rejects
+a time an hour ahead of its clock, and a worker's clock may be wrong. rowtide reads
+neither.
+"""
 
 VERIFIED = (
     "cleanup.policy",
@@ -42,7 +44,7 @@ VERIFIED = (
     "retention.ms",
     "unclean.leader.election.enable",
 )
-"""What a topic must have, whoever made it. Its other settings cost time or space at most."""
+"""Settings that every topic must have. Others cost time or space at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Security:
     sasl_password: str | None = field(default=None, repr=False)
     """Required with a SASL protocol."""
     cafile: str | None = None
-    """Authorities of the brokers' certificates; unless set, the system's."""
+    """Authorities of the brokers' certificates; the system's by default."""
     certfile: str | None = None
     """The client certificate, if brokers require one."""
     keyfile: str | None = None
@@ -89,10 +91,10 @@ class Security:
 class KafkaConfig:
     """One Kafka cluster as rowtide uses it.
 
-    ``bootstrap`` lists brokers as ``host:port``, with commas. ``request_s`` bounds one request: too
-    small fails on a slow disk, too large delays the notice of a dead broker. ``deadline_s``
-    bounds a read or an administrative call with all its retries. ``record_bytes_max`` bounds one
-    record; topic, append and fetch limits follow from it.
+    ``bootstrap`` lists brokers as ``host:port``, with commas. ``request_s`` bounds one
+    request: too small fails on a slow disk, too large detects a dead broker late.
+    ``deadline_s`` bounds a read or an administrative call with all its retries.
+    ``record_bytes_max`` bounds one record; topic, append and fetch limits follow from it.
     """
 
     bootstrap: str
@@ -131,7 +133,7 @@ class KafkaConfig:
     def of(
         cls, bootstrap: str, durability: Literal["fsync", "replicated"], **more: Any
     ) -> KafkaConfig:
-        """Return a cluster's config with as many copies as its durability asks for."""
+        """Return a cluster's config with the number of copies that its durability needs."""
         copies, needed = (3, 2) if durability == "replicated" else (1, 1)
         return cls(
             bootstrap,
@@ -151,7 +153,7 @@ class KafkaConfig:
 
     @property
     def batch_bytes_max(self) -> int:
-        """Largest record batch: an append above it is refused before it is sent."""
+        """Largest record batch: a larger append is rejected before it is sent."""
         return self.record_bytes_max + BATCH_OVERHEAD
 
 
@@ -169,7 +171,7 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
     """Return every setting that a new topic gets."""
     settings = _durable_settings(config) | {
         "max.message.bytes": str(config.batch_bytes_max),
-        # What the client wrote is what a reader gets: no broker recompresses a batch.
+        # Readers get the bytes that the client wrote: no broker recompresses a batch.
         "compression.type": "producer",
         TIME_OF: APPEND_TIME,
     }
@@ -182,8 +184,8 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
     return settings | {
         "cleanup.policy": "compact",
         "delete.retention.ms": str(int(spec.tombstone_retention_s * 1000)),
-        # Rewriting at a tenth of waste reads the whole topic too often, the default half
-        # keeps it up to twice as large as the rows: a rebuild reads all of it.
+        # Rewriting at a tenth of waste reads the whole topic too often. The default half
+        # keeps it up to twice as large as the rows, and a rebuild reads all of it.
         "min.cleanable.dirty.ratio": "0.3",
         # Only closed segments are compacted; a small one closes early.
         "segment.bytes": str(128 << 20),
@@ -191,6 +193,6 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
 
 
 def verified_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
-    """Return the settings without which what stands in a topic could be lost, or not read."""
+    """Return the settings without which a topic's entries could be lost, or not be read."""
     settings = topic_settings(config, spec)
     return {name: settings[name] for name in VERIFIED if name in settings}

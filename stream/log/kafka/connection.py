@@ -1,11 +1,11 @@
 """Connections to brokers: opened, lent to one caller at a time, and dropped without a flush.
 
-A broker answers the requests of one connection in order, so a connection that waits (a long
-poll, an append that replicates) would hold up whatever is sent behind it. Here each is lent
-exclusively: requests never queue behind each other, and there are as many connections to a
-broker as requests were ever under way at once.
+A broker answers the requests of one connection in order. So a waiting request (a long
+poll, an append that replicates) would delay every request behind it. Here each connection
+is lent to one caller, so requests never queue behind each other. There are as many
+connections to a broker as there were requests at the same time.
 
-Invariant: a connection goes back to the pool only when every request sent on it was answered.
+Invariant: a connection returns to the pool only when every request on it was answered.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ __all__ = ["Address", "BrokerUnreachable", "Connections"]
 
 Address = tuple[str, int]
 IDLE_S_MAX = 240.0
-"""Below the broker's own limit of 600 s, so that no request goes out on a connection that the
-broker is just closing: its outcome would be unknown for no reason."""
+"""Below the broker's own limit of 600 s, so that no request uses a connection that the
+broker is closing: its outcome would be unknown for no reason.
+"""
 
 
 class BrokerUnreachable(Exception):
@@ -48,20 +49,20 @@ class Connections:
 
     @asynccontextmanager
     async def lent(self, address: Address) -> AsyncIterator[Channel]:
-        """Lend a connection. One that leaves by an exception is dropped, not returned."""
+        """Lend a connection. After an exception it is dropped, not returned."""
         connection = self._take(address) or await self._open(address)
         try:
             yield connection
         except BaseException:
-            # Cancellation included: a request may be unanswered, and its answer would be
-            # taken for that of the next one's sender.
+            # After a cancellation too: a request may be unanswered, and the next caller
+            # would take its answer for its own.
             connection.drop()
             raise
         self.answered_s = time.monotonic()
         self._give_back(address, connection)
 
     def close(self) -> None:
-        """Drop every idle connection; those that are lent are dropped when they come back."""
+        """Drop every idle connection; lent ones are dropped when they come back."""
         self._closed = True
         self.drop_idle()
 
@@ -109,7 +110,7 @@ class Connections:
 
 
 def tls_context(security: Security) -> ssl.SSLContext | None:
-    """Return the TLS settings, or None where the protocol has none."""
+    """Return the TLS settings, or None if the protocol uses none."""
     if not security.uses_tls:
         return None
     context = ssl.create_default_context(cafile=security.cafile)

@@ -1,11 +1,11 @@
-"""What a broker's error code says about an append, and which questions are worth asking again.
+"""What a broker's error code proves about an append, and which requests may be retried.
 
-A produce request with acks=all can fail before the append, during it, or after it. Only "before"
-proves that nothing was written. The code alone does not tell: a leader that is deposed while it
-waits for its followers answers NOT_LEADER_OR_FOLLOWER for a batch that already stands in
-its file and may survive. It then reports the batch's base offset beside the error, whereas an
-append that never began has base offset -1. So proof needs both: a code of ``NOT_WRITTEN``
-and no offset.
+A produce request with acks=all can fail before the append, during it, or after it. Only
+"before" proves that nothing was written. The code alone does not show it. A leader that
+is deposed while it waits for its followers answers NOT_LEADER_OR_FOLLOWER for a batch
+that is already in its file and may survive. It then reports the batch's base offset
+beside the error. An append that never began has base offset -1. So proof needs both: a
+code of ``NOT_WRITTEN`` and no offset.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_OFFSET = -1
 
 
 class NotDurable(Unavailable):
-    """A topic's settings could lose a write that was acknowledged; somebody has to change them."""
+    """A topic's settings could lose an acknowledged write; an operator must change them."""
 
 
 class BrokerError(Exception):
@@ -43,19 +43,19 @@ class BrokerError(Exception):
 
 
 class Proof(NamedTuple):
-    """Why ``code`` proves that nothing was written, and what that means for the caller."""
+    """Why ``code`` proves that nothing was written, and the error that the caller gets."""
 
     failure: Callable[[str], StoreError]
     reason: str
 
 
 def too_large(message: str) -> Rejected:
-    """Return the failure of a batch above the log's limit."""
+    """Return the error for a batch above the log's limit."""
     return Rejected("OTSRequestBodyTooLarge", message)
 
 
 def refused(message: str) -> Rejected:
-    """Return the failure of a batch that no broker will ever take."""
+    """Return the error for a batch that no broker will ever accept."""
     return Rejected("OTSInternalServerError", message)
 
 
@@ -78,26 +78,29 @@ NOT_WRITTEN: dict[int, Proof] = {
     76: Proof(refused, "the compression is checked before the append"),
     87: Proof(refused, "records are validated before the append"),
 }
-"""Broker error codes that prove "not written" where the answer names no offset.
+"""Broker error codes that prove "not written" if the answer has no offset.
 
-Everything else is unknown, deliberately so: 7 REQUEST_TIMED_OUT and 20
-NOT_ENOUGH_REPLICAS_AFTER_APPEND come after the append, 56 KAFKA_STORAGE_ERROR may leave part of a
-batch that a recovery completes or cuts, -1 UNKNOWN_SERVER_ERROR can be thrown anywhere.
+Every other code is unknown, deliberately. 7 REQUEST_TIMED_OUT and 20
+NOT_ENOUGH_REPLICAS_AFTER_APPEND come after the append. 56 KAFKA_STORAGE_ERROR may leave
+part of a batch that a recovery completes or cuts. -1 UNKNOWN_SERVER_ERROR can be thrown
+anywhere.
 """
 
 ASK_AGAIN = frozenset({3, 5, 6, 7, 9, 13, 14, 15, 16, 41, 51, 56, 74, 75, 78, 89})
-"""Codes of a leader or coordinator that moved, starts, catches up, is still finishing the former
-transaction, or throttles us. A question that changes nothing, or nothing twice, is asked again."""
+"""Codes of a leader or coordinator that moved, starts, catches up, still finishes the
+former transaction, or throttles us. A request that changes nothing, or is idempotent, is
+retried.
+"""
 
 
 def code_name(code: int) -> str:
-    """Return a broker error code with its name, where the client library knows one."""
+    """Return a broker error code, with its name if the client library knows one."""
     known: Any = kafka_errors.get(code)
     return f"error {code}" if known is None else f"error {code} ({known.__name__})"
 
 
 def append_outcome(code: int, offset: int, where: str) -> int | StoreError:
-    """Return the base offset of an append, or the failure that the broker's answer stands for."""
+    """Return the base offset of an append, or the error that the broker's answer proves."""
     if code == 0 and offset >= 0:
         return offset
     if code == 0:

@@ -1,7 +1,8 @@
-"""Questions to a partition's leader: its bounds, and record batches from an offset on.
+"""Requests to a partition's leader: its bounds, and record batches from an offset on.
 
 Both the log (which sees every batch) and the changelog (which sees committed ones) read
-through here. Offsets are Kafka's. Nothing is cached: each answer was obtained after its call.
+through this module. Offsets are Kafka's. Nothing is cached: each answer was obtained
+after its call.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ __all__ = [
 
 EVERYTHING = 0
 COMMITTED = 1
-"""Kafka's isolation levels: with COMMITTED nothing at or above the last stable offset is read."""
+"""Kafka's isolation levels: COMMITTED reads nothing at or above the last stable offset."""
 
 EARLIEST = -2
 LATEST = -1
 OFFSET_OUT_OF_RANGE = 1
 NOT_YET = 78
-"""OFFSET_NOT_AVAILABLE, one of the codes after which a question is asked again."""
+"""OFFSET_NOT_AVAILABLE, one of the codes after which a request is retried."""
 THROTTLED = 89
 
 
@@ -57,7 +58,7 @@ class FetchPartition:
         return await self._offset(LATEST, isolation)
 
     async def decided_end(self) -> int:
-        """Return the end as of the call, once every transaction that began before it has ended."""
+        """Return the end as of the call, once every earlier transaction has ended."""
         end = await self.end()
 
         async def once() -> None:
@@ -70,7 +71,8 @@ class FetchPartition:
     async def fetch(
         self, offset: int, *, bytes_max: int, wait_s: float, isolation: int = EVERYTHING
     ) -> PartitionAnswer:
-        """Return batches from the one that contains ``offset`` on; none at the end after the wait.
+        """Return batches from the one that contains ``offset`` on; none at the end after
+        the wait.
 
         Raises ``LogTrimmed`` or ``Unavailable`` for an offset outside the bounds.
         """
@@ -78,11 +80,11 @@ class FetchPartition:
         wanted = FetchRequest({place: offset}, wait_s, bytes_max, bytes_max, isolation)
 
         async def question(leader: Address) -> PartitionAnswer:
-            # Above a quota a broker's answer tells of no partition.
-            told = (await fetch_many(self.brokers, leader, wanted)).get(place)
-            if told is None or told.error:
-                raise BrokerError(THROTTLED if told is None else told.error, self.name)
-            return told
+            # Above a quota a broker's answer has no partition.
+            answer = (await fetch_many(self.brokers, leader, wanted)).get(place)
+            if answer is None or answer.error:
+                raise BrokerError(THROTTLED if answer is None else answer.error, self.name)
+            return answer
 
         try:
             return await self.brokers.ask_leader(*place, question)
@@ -93,7 +95,7 @@ class FetchPartition:
             raise Unavailable(f"read {self.name} at {offset}: its bounds just moved") from error
 
     async def refuse(self, offset: int) -> None:
-        """Raise the failure that says on which side of the log ``offset`` lies."""
+        """Raise the error for an ``offset`` before the start or beyond the end."""
         start, end = await self.start(), await self.end()
         if offset < start:
             raise LogTrimmed(f"{self.name}: offset {offset} is trimmed, the log starts at {start}")
@@ -124,18 +126,19 @@ class FetchPartition:
 async def fetch_many(
     brokers: Brokers, leader: Address, wanted: FetchRequest
 ) -> dict[Place, PartitionAnswer]:
-    """Return what each topic's partition has from its offset on, in one request.
+    """Return the batches of each topic's partition from its offset on, with one request.
 
-    A partition that the answer passes over has nothing to tell now. Raises one of ``LOST``.
+    A partition without an answer has nothing now. Raises one of ``LOST``.
     """
-    # Half of a request's time at most, so that an idle wait is never taken for a dead broker.
+    # At most half of a request's time, so that an idle wait never counts as a dead
+    # broker.
     wait_s = min(wanted.wait_s, brokers.config.request_s / 2)
     bounded = wanted._replace(wait_s=wait_s, epochs=brokers.epochs)
     return await brokers.exchange(leader, lambda connection: connection.fetch(bounded))
 
 
 def record_batches(batches: bytes, where: str) -> Iterator[Any]:
-    """Yield each whole batch of a fetch. Raises ``Unavailable`` for one that is corrupt."""
+    """Yield each whole batch of a fetch. Raises ``Unavailable`` for a corrupt one."""
     records = MemoryRecords(batches)
     while records.has_next():
         batch = records.next_batch()

@@ -1,11 +1,11 @@
-"""The bytes of a fetch and of its answer, as Kafka's version 9 has them.
+"""The bytes of a fetch and of its answer, in Kafka's version 9.
 
-Written out because every worker follows the leases of all others with fetches of many partitions,
-ten a second and more: six partitions take the client library 80 us of schemas, 9 here. Version 9 is
-the first in which the asker says of which term of a leader (its epoch) it knows: a broker that was
-cut off from the others, and deposed, refuses to answer then.
+They are encoded by hand because every worker follows the leases of all others: ten and
+more fetches of many partitions a second. Six partitions take the client library 80 us of
+schemas, and 9 us here. Version 9 is the first in which a request has the known epoch (the
+leader's term). A broker that was cut off and deposed then rejects the request.
 
-Nothing is known here of connections, and of errors only their codes.
+This module knows nothing of connections, and of errors only their codes.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ __all__ = ["ANY", "API_KEY", "VERSIONS", "FetchRequest", "PartitionAnswer", "ans
 
 API_KEY = 1
 VERSIONS = (9, 9)
-"""The oldest and the newest that are known here."""
+"""The oldest and the newest version that this module knows."""
 
 ANY = -1
-"""In place of a term: whoever leads is believed."""
+"""In place of an epoch: any leader may answer."""
 BYTES_MIN = 1
-"""The broker answers with the first byte that there is."""
+"""The broker answers with the first available byte."""
 
 _BEGIN = Struct(">iiiibii")
 _NO_SESSION = (0, -1)
 _WANTED = Struct(">iiqqi")
 _NO_LOG_START = -1
-"""Only replicas tell where their logs start."""
+"""Only replicas send the start of their logs."""
 _NOTHING_FORGOTTEN = Struct(">i").pack(0)
-_TOLD = Struct(">ihqqqi")
+_PARTITION = Struct(">ihqqqi")
 _ABORTED = Struct(">qq")
 _CODE = Struct(">h")
 _CODE_AT = 2 * NUMBER_BYTES
-"""Behind the answer's number, and how long it was throttled."""
+"""After the answer's number and its throttle time."""
 _TOPICS_AT = _CODE_AT + _CODE.size + NUMBER_BYTES
-"""Behind the session's number."""
+"""After the session's number."""
 
 
 class FetchRequest(NamedTuple):
-    """What is asked for: by topic and partition the next offset, and bounds on the answer.
+    """The next offset by topic and partition, and bounds on the answer.
 
-    ``bytes_max`` bounds the whole, which is filled in the order of ``offsets``. ``epochs`` are the
-    terms of the leaders that are known; where none is, any leader is believed.
+    ``bytes_max`` bounds the whole answer, which is filled in the order of ``offsets``.
+    ``epochs`` are the known epochs of the leaders; without one, any leader may answer.
     """
 
     offsets: Mapping[tuple[str, int], int]
@@ -60,11 +60,11 @@ class FetchRequest(NamedTuple):
 
 
 class PartitionAnswer(NamedTuple):
-    """What a fetch says of one partition, as of the answer.
+    """The part of a fetch for one partition, as of the answer.
 
-    ``end`` is its next offset, ``stable`` the last stable one: transactions below it are decided.
-    ``aborted`` lists (producer id, first offset) of the aborted ones among ``batches``, where only
-    what is committed was asked for.
+    ``end`` is its next offset, ``stable`` the last stable one: transactions below it have
+    ended. ``aborted`` lists (producer id, first offset) of the aborted ones among
+    ``batches``, if only committed entries were requested.
     """
 
     error: int
@@ -90,12 +90,12 @@ def request(version: int, correlation_id: int, client_id: bytes, wanted: FetchRe
 
 
 def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], PartitionAnswer]:
-    """Take an answer apart, without its length. Raises ``ValueError`` for any other bytes."""
+    """Decode an answer without its length. Raises ``ValueError`` for any other bytes."""
     return wire.answered(correlation_id, frame, _told)
 
 
 def _told(frame: bytes) -> tuple[dict[tuple[str, int], PartitionAnswer], int]:
-    """Return what an answer tells, and where it ends."""
+    """Return an answer's content, and the offset after it."""
     found: dict[tuple[str, int], PartitionAnswer] = {}
     (code,) = _CODE.unpack_from(frame, _CODE_AT)
     if code:
@@ -105,10 +105,10 @@ def _told(frame: bytes) -> tuple[dict[tuple[str, int], PartitionAnswer], int]:
         topic, at = text_at(frame, at)
         partitions, at = list_at(frame, at)
         for _ in range(partitions):
-            partition, code, end, stable, _log_start, count = _TOLD.unpack_from(frame, at)
-            at += _TOLD.size
+            partition, code, end, stable, _log_start, count = _PARTITION.unpack_from(frame, at)
+            at += _PARTITION.size
             aborted: list[tuple[int, int]] = []
-            for _ in range(count):  # -1 where everything was asked for.
+            for _ in range(count):  # -1 if everything was requested.
                 aborted.append(_ABORTED.unpack_from(frame, at))
                 at += _ABORTED.size
             size, at = list_at(frame, at)

@@ -1,7 +1,7 @@
 """Offsets under a consumer group's name, so that Kafka's own tools show a reader's lag.
 
-Nobody relies on them: a reader's checkpoint is its lease's row. They are written as a consumer that
-is no member of a group does, so a group of that name must not have members.
+Nothing depends on them: a reader's checkpoint is its lease's row. They are committed as
+by a consumer outside the group, so a group of that name must not have members.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GroupOffsets:
         self._coordinator: Address | None = None
 
     async def commit(self, offsets: Mapping[str, int]) -> None:
-        """Write the next offset to read per topic, of its one partition. Raises ``Unavailable``."""
+        """Write the next offset of each topic's one partition. Raises ``Unavailable``."""
         topics = [(topic, [(0, offset, "")]) for topic, offset in offsets.items()]
         request = OffsetCommitRequest(self._group, NO_GENERATION, "", BY_BROKER, topics)
         try:

@@ -1,7 +1,7 @@
 """The log of a shard as one partition of a Kafka topic.
 
-There is no queue, no linger and no retry of an append: the caller has one batch in flight and
-decides what a failure means. Reads are asked again when the leader moves, for no longer than the
+There is no queue, no linger and no retry of an append: the caller has one batch in flight
+and decides what a failure means. Reads are retried when the leader moves, until the
 cluster's deadline.
 """
 
@@ -70,12 +70,12 @@ class KafkaLog:
 
     async def bounds(self) -> tuple[int, int]:
         """Return (start, end), see ``Log.bounds``."""
-        # The start first: it never passes an end that is asked for later.
+        # The start first: it never passes an end that is read later.
         start = await self._reader.start()
         return start, await self._reader.end()
 
     async def end(self) -> int:
-        """Return the offset behind the last entry: half of what ``bounds`` asks."""
+        """Return the offset after the last entry: half of the requests of ``bounds``."""
         return await self._reader.end()
 
     async def trim(self, before: int) -> None:
@@ -98,11 +98,11 @@ class KafkaLog:
             raise Unavailable(f"trim: {error}") from error
 
     async def refuse(self, offset: int) -> None:
-        """Raise the failure that says on which side of the log ``offset`` lies."""
+        """Raise the error for an ``offset`` before the start or beyond the end."""
         await self._reader.refuse(offset)
 
     async def disconnect(self) -> None:
-        """Drop the connection of an append in flight; whoever awaits it learns at once."""
+        """Drop the connection of an append in flight; its caller gets an error at once."""
         if self._in_flight is not None:
             self._in_flight.drop()
 
@@ -116,8 +116,9 @@ async def append_many(
 ) -> list[int | StoreError]:
     """Append to several logs with one request per leader; one result each, in order.
 
-    Failures are returned, not raised: one partition's says nothing of another's. No log may occur
-    twice. Connections are this call's own, so renewals wait behind no one's data.
+    Failures are returned, not raised: one partition's failure does not affect the others.
+    No log may occur twice. The call has its own connections, so renewals never wait
+    behind data.
     """
     clock = asyncio.get_running_loop().time
     until = clock() + deadline_s
@@ -127,8 +128,8 @@ async def append_many(
         {leader: append.run(deadline_s=until - clock()) for leader, append in groups.items()},
         name="append_many",
     )
-    for told in sent:
-        outcomes |= told
+    for outcome in sent:
+        outcomes |= outcome
     return [outcomes[log.place] for log, _entries in items]
 
 
@@ -138,7 +139,7 @@ async def _by_leader(
     *,
     deadline_s: float,
 ) -> dict[Address, Append]:
-    """Return one append per leader; what can't be sent goes to ``outcomes``."""
+    """Return one append per leader; the errors of unsent ones go to ``outcomes``."""
     batches: dict[Address, dict[Place, bytes]] = {}
     for log, _entries in items:
         assert log.place not in outcomes, f"{log.name} occurs twice"
@@ -160,7 +161,10 @@ async def _by_leader(
 async def read_many(
     items: Sequence[tuple[KafkaLog, int]], *, bytes_max: int, wait_s: float
 ) -> list[list[Entry] | StoreError]:
-    """Read several logs, each from its offset on, see ``LogCluster``: one request per leader."""
+    """Read several logs, each from its offset on, with one request per leader.
+
+    See ``LogCluster``.
+    """
     brokers = items[0][0].brokers
     groups: dict[Address, dict[Place, int]] = {}
     found: dict[Place, PartitionAnswer | StoreError] = {}
@@ -170,8 +174,8 @@ async def read_many(
                 groups.setdefault(await brokers.leader(*log.place), {})[log.place] = offset
             except BrokerError as error:
                 found[log.place] = Unavailable(f"read: {error}")
-    except LOST as error:  # Whoever follows in the list is not reached, either.
-        logger.debug("logs are read later: %s", error)
+    except LOST as error:  # The later logs of the list are not reached either.
+        logger.debug("cannot read logs, retrying: %s", error)
     asked = {
         leader: _tell(
             brokers, leader, FetchRequest(offsets, wait_s, bytes_max, bytes_max, EVERYTHING), found
@@ -185,8 +189,8 @@ async def read_many(
 async def _of_each(
     asked: Mapping[Address, Coroutine[Any, Any, Found]], *, name: str
 ) -> Sequence[Found]:
-    """Return what each broker answers; all are asked at the same time."""
-    if len(asked) == 1:  # Mostly: it needs no task.
+    """Return each broker's answer; all requests run in parallel."""
+    if len(asked) == 1:  # The usual case: it needs no task.
         return [await answer for answer in asked.values()]
     async with asyncio.TaskGroup() as tasks:
         begun = [
@@ -201,7 +205,7 @@ async def _tell(
     wanted: FetchRequest,
     found: dict[Place, PartitionAnswer | StoreError],
 ) -> None:
-    """Add what one broker tells of its logs to ``found``."""
+    """Add one broker's answers to ``found``."""
     try:
         found |= await fetch_many(brokers, leader, wanted)
     except LOST as error:
@@ -211,19 +215,19 @@ async def _tell(
 
 
 async def _read(
-    log: KafkaLog, offset: int, told: PartitionAnswer | StoreError | None
+    log: KafkaLog, offset: int, answer: PartitionAnswer | StoreError | None
 ) -> list[Entry] | StoreError:
-    """Return what was told of one log from ``offset`` on, or why it is not known."""
+    """Return one log's entries from ``offset`` on, or the error of its answer."""
     try:
-        if isinstance(told, StoreError):
-            return told
-        if told is not None and told.error == OFFSET_OUT_OF_RANGE:
+        if isinstance(answer, StoreError):
+            return answer
+        if answer is not None and answer.error == OFFSET_OUT_OF_RANGE:
             await log.refuse(offset)
-        if told is not None and told.error:
+        if answer is not None and answer.error:
             log.brokers.forget_leader(*log.place)
-        elif told is not None:
-            entries = decoded(told.batches, offset, log.name)
-            if entries or told.end <= offset:
+        elif answer is not None:
+            entries = decoded(answer.batches, offset, log.name)
+            if entries or answer.end <= offset:
                 return entries
         return Unavailable(f"read: {log.name} at {offset} was passed over")
     except StoreError as error:

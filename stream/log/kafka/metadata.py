@@ -1,7 +1,7 @@
-"""The bytes of a question for topics' metadata and of its answer, as Kafka's version 7 has them.
+"""The bytes of a metadata request and of its answer, in Kafka's version 7.
 
-Version 7 is the first that tells which term of a leader (its epoch) a broker knows of: without it
-what a broker says that was cut off from the others looks like any other answer.
+Version 7 is the first with the epoch (term) of each leader. Without it the answer of a
+broker that was cut off from the others looks like any other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["API_KEY", "VERSIONS", "Metadata", "PartitionFound", "TopicFound", "a
 
 API_KEY = 3
 VERSIONS = (7, 7)
-"""The oldest and the newest that are known here."""
+"""The oldest and the newest version that this module knows."""
 
 _NULL = Struct(">i").pack(-1)
 _TEXT = Struct(">h")
@@ -29,7 +29,7 @@ _FLAG_BYTES = 1
 
 
 class PartitionFound(NamedTuple):
-    """One partition: an error code, who leads it (-1: nobody), since which term, on how many."""
+    """One partition: an error code, its leader (-1: none), the epoch and the number of replicas."""
 
     error: int
     partition: int
@@ -47,14 +47,14 @@ class TopicFound(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What one broker knows: the addresses of brokers by their ids, and topics."""
+    """The knowledge of one broker: the brokers' addresses by their ids, and topics."""
 
     brokers: dict[int, tuple[str, int]]
     topics: Sequence[TopicFound]
 
 
 def request(correlation_id: int, client_id: bytes, topics: Sequence[str] | None) -> bytes:
-    """Return a question for some topics (None: for all), without its length."""
+    """Return a request for some topics (None: for all), without its length."""
     if topics is None:
         wanted = _NULL
     else:
@@ -66,13 +66,13 @@ def request(correlation_id: int, client_id: bytes, topics: Sequence[str] | None)
 
 
 def answer(correlation_id: int, frame: bytes) -> Metadata:
-    """Take an answer apart, without its length. Raises ``ValueError`` for any other bytes."""
+    """Decode an answer without its length. Raises ``ValueError`` for any other bytes."""
     return wire.answered(correlation_id, frame, _metadata)
 
 
 def _metadata(frame: bytes) -> tuple[Metadata, int]:
-    """Return what an answer tells, and where it ends."""
-    count, at = list_at(frame, 2 * NUMBER_BYTES)  # Behind its number, and how long it was held up.
+    """Return an answer's content, and the offset after it."""
+    count, at = list_at(frame, 2 * NUMBER_BYTES)  # After its number and throttle time.
     brokers: dict[int, tuple[str, int]] = {}
     for _ in range(count):
         (node,) = _NUMBER.unpack_from(frame, at)
@@ -106,6 +106,6 @@ def _partitions(frame: bytes, at: int) -> tuple[list[PartitionFound], int]:
 
 
 def _skipped_text(frame: bytes, at: int) -> int:
-    """Return where a text ends that may be null."""
+    """Return the offset after a text that may be null."""
     (size,) = _TEXT.unpack_from(frame, at)
     return at + _TEXT.size + max(0, int(size))

@@ -1,8 +1,8 @@
-"""The bytes of a question for the bounds of partitions and of its answer, as versions 4 and 5.
+"""The bytes of a request for a partition's bounds and of its answer, in versions 4 and 5.
 
-From version 4 on it says which term of a leader the asker knows of: a broker that leads no more,
-and does not know it yet, then refuses to answer. A leader that is new, and does not know yet what
-is committed, refuses too (from version 5 on with a code of its own).
+From version 4 on it has the known epoch (the leader's term). A broker that leads no more,
+and does not know it yet, then rejects the request. A new leader that does not know yet
+what is committed rejects it too (from version 5 on with a separate code).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["API_KEY", "VERSIONS", "answer", "request"]
 
 API_KEY = 2
 VERSIONS = (4, 5)
-"""The oldest and the newest that are known here: both alike."""
+"""The oldest and the newest version that this module knows: both are alike."""
 
 _BEGIN = Struct(">ib")
 _WANTED = Struct(">iiq")
-_TOLD = Struct(">ihqqi")
+_PARTITION = Struct(">ihqqi")
 
 
 def request(
@@ -33,7 +33,7 @@ def request(
     timestamp: int,
     isolation: int,
 ) -> bytes:
-    """Return a question for one offset, without its length. ``epoch`` is the leader's, -1: any."""
+    """Return a request for one offset, without its length. ``epoch`` is the leader's, -1: any."""
     begin = _BEGIN.pack(NO_REPLICA, isolation)
     wanted = [(place[0], (_WANTED.pack(place[1], epoch, timestamp),))]
     return wire.request((API_KEY, version), correlation_id, client_id, begin, wanted)
@@ -48,11 +48,11 @@ def answer(correlation_id: int, frame: bytes) -> tuple[int, int]:
 
 
 def _told(frame: bytes) -> tuple[tuple[int, int], int]:
-    """Return what an answer tells, and where it ends."""
-    topics, at = list_at(frame, 2 * NUMBER_BYTES)  # Behind its number, and how long it was held up.
+    """Return an answer's content, and the offset after it."""
+    topics, at = list_at(frame, 2 * NUMBER_BYTES)  # After its number and throttle time.
     _, at = text_at(frame, at)
     partitions, at = list_at(frame, at)
     if (topics, partitions) != (1, 1):
         raise ValueError(f"an answer for {topics} topics, {partitions} partitions of the first")
-    _partition, code, _timestamp, offset, _epoch = _TOLD.unpack_from(frame, at)
-    return (code, offset), at + _TOLD.size
+    _partition, code, _timestamp, offset, _epoch = _PARTITION.unpack_from(frame, at)
+    return (code, offset), at + _PARTITION.size

@@ -1,12 +1,12 @@
 """Follows the ends of many logs, with one fetch per broker for all of them.
 
-A fetch waits at the broker for whatever comes first, so an idle log costs a few requests a second
-however many there are. Its answer says each log's end: who has applied everything up to there has a
-view as of the moment at which the fetch was *asked*, for whatever was acknowledged before that
-stands below that end.
+A fetch waits at the broker for the first new entry, so idle logs cost a few requests a
+second, however many there are. Its answer has each log's end. A follower that has applied
+everything up to that end has a view as of the moment when the fetch was *sent*: whatever
+was acknowledged before that lies below the end.
 
-A log that can't be read is tried again with growing pauses, the others go on. What is fetched at
-once is bounded, so memory is. Entries are handed over as they stand, void ones too.
+A log that cannot be read is retried with growing pauses, while the others continue. A
+fetch is bounded, and so is memory. Entries are passed on unchanged, void ones too.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["LogTails"]
 logger = logging.getLogger(__name__)
 
 WAIT_S = 0.25
-"""How long a fetch waits for entries: views of idle logs are up to twice as old."""
+"""Time for which a fetch waits for entries: views of idle logs are up to twice as old."""
 
 GATHER_S = 0.01
-"""Between two fetches that bring entries: a busy log is read in fewer, larger pieces."""
+"""Pause between two fetches with entries: a busy log is read in fewer, larger pieces."""
 
 BYTES_EACH = 512 * 1024
 BYTES_MAX = 4 * 1024 * 1024
 
 PLACE_S = 2.0
-"""How long the others wait for one log whose leader is not known."""
+"""Time for which the others wait for one log whose leader is not known."""
 
 PAUSE_S = 0.1
 PAUSE_S_MAX = 5.0
@@ -63,14 +63,14 @@ class LogTails:
         self._wake = asyncio.Event()
 
     def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
-        """Tell ``follower`` what partition 0 of a topic has from ``offset`` on."""
+        """Report the entries of a topic's partition 0 from ``offset`` on to ``follower``."""
         tail = Tail(topic, offset, follower)
         self._unplaced.append(tail)
         self._wake.set()
         return tail
 
     def leave(self, tail: Tail) -> None:
-        """Follow no more. Nothing is told from now on."""
+        """Stop following: the follower gets no more calls."""
         tail.left = True
 
     async def run(self) -> None:
@@ -86,7 +86,7 @@ class LogTails:
                         await self._wake.wait()
 
     async def _place(self, tasks: asyncio.TaskGroup) -> None:
-        """Put the logs whose time has come with the others of their leaders."""
+        """Assign the logs that are due to their leaders' groups."""
         now_s = self._clock_s()
         due = [tail for tail in self._unplaced if tail.due_s <= now_s]
         self._unplaced = [tail for tail in self._unplaced if tail.due_s > now_s]
@@ -110,7 +110,7 @@ class LogTails:
             group[tail.topic] = tail
 
     async def _poll(self, leader: Address, group: dict[str, Tail]) -> None:
-        """Ask one broker again and again, as long as there is anything to ask it for."""
+        """Fetch from one broker again and again while it has a followed log."""
         try:
             while asked := {topic: tail for topic, tail in group.items() if not tail.left}:
                 for topic in group.keys() - asked.keys():
@@ -119,12 +119,12 @@ class LogTails:
                 try:
                     offsets = {(topic, 0): tail.offset for topic, tail in asked.items()}
                     wanted = FetchRequest(offsets, WAIT_S, BYTES_EACH, BYTES_MAX, EVERYTHING)
-                    told = await fetch_many(self._brokers, leader, wanted)
+                    answers = await fetch_many(self._brokers, leader, wanted)
                 except LOST as error:
                     for tail in asked.values():
                         self._part(group, tail, error)
                     continue
-                if await self._tell(group, asked, told, asked_s):
+                if await self._tell(group, asked, answers, asked_s):
                     await asyncio.sleep(GATHER_S)
         finally:
             del self._groups[leader]
@@ -133,12 +133,12 @@ class LogTails:
         self,
         group: dict[str, Tail],
         asked: dict[str, Tail],
-        told: dict[Place, PartitionAnswer],
+        answers: dict[Place, PartitionAnswer],
         asked_s: float,
     ) -> bool:
-        """Hand over what a fetch brought; return whether there were entries."""
+        """Pass the answers of a fetch on; return True if there were entries."""
         any_entries = False
-        for (topic, _), answer in told.items():
+        for (topic, _), answer in answers.items():
             tail = asked[topic]
             try:
                 entries = await self._entries(tail, answer)
@@ -156,7 +156,7 @@ class LogTails:
             if entries:
                 any_entries = True
                 tail.offset = entries[-1].offset + 1
-                group[topic] = group.pop(topic)  # The others come first the next time.
+                group[topic] = group.pop(topic)  # The others come first in the next fetch.
             tail.follower.take(entries, max(answer.end, tail.least), asked_s)
             if entries:
                 await asyncio.sleep(0)
@@ -171,7 +171,7 @@ class LogTails:
         return decoded(answer.batches, tail.offset, tail.topic)
 
     def _part(self, group: dict[str, Tail], tail: Tail, error: Exception) -> None:
-        """Ask for one log again later, perhaps of another broker."""
+        """Retry one log later, perhaps at another broker."""
         _drop(group, tail)
         self._brokers.forget_leader(tail.topic, 0)
         self._later(tail, error)
@@ -179,7 +179,7 @@ class LogTails:
     def _later(self, tail: Tail, error: Exception) -> None:
         if tail.left:
             return
-        logger.debug("%s is followed again later: %s", tail.topic, error)
+        logger.debug("cannot follow %s, retrying: %s", tail.topic, error)
         tail.pause_s = min(max(PAUSE_S, 2 * tail.pause_s), PAUSE_S_MAX)
         tail.due_s = self._clock_s() + tail.pause_s
         self._unplaced.append(tail)

@@ -1,11 +1,12 @@
 """Transactions under one transactional id, over any partitions of a cluster.
 
-``fence`` takes the id over: from then on the broker refuses whatever its former holder still sends,
-and has ended what that left open. The protocol is spoken directly, without background tasks, so
-that each failure falls on a known step.
+``fence`` takes the id over. From then on the broker rejects whatever its former holder
+still sends, and has aborted its open transaction. The protocol is spoken directly,
+without background tasks, so that each failure belongs to a known step.
 
-Invariants: a transaction is whole or absent. Nothing is retried across a failure before the commit:
-the id is then good for nothing until it is fenced again, which aborts what was left open.
+Invariants: a transaction is whole or absent. After a failure before the commit nothing is
+retried. The id is then unusable until it is fenced again, which aborts the open
+transaction.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 TRANSACTION = 1
 INVALID_TIMEOUT = 50
-"""What a coordinator answers to whoever wants transactions to last longer than it allows."""
+"""A coordinator's answer if transactions are to last longer than it allows."""
 FENCED = frozenset({47, 90})
-"""INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another has taken the transactional id over."""
+"""INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another holder has the transactional id."""
 SLICE = 500
-"""Records put into a batch before other work gets its turn on the event loop."""
+"""Records put into a batch before other tasks get their turn on the event loop."""
 SEQUENCES = 1 << 31
 """Sequence numbers begin again at 0 after this many records."""
 
@@ -55,7 +56,7 @@ POSITIVE = 0x7FFFFFFF
 
 @dataclass(slots=True)
 class Tenure:
-    """What the broker gave us at the last fencing, and each partition's next sequence number."""
+    """The producer id and epoch of the last fencing, and each partition's next sequence number."""
 
     producer_id: int
     epoch: int
@@ -65,9 +66,10 @@ class Tenure:
 class Transactions:
     """One transactional id. Not for several callers at once.
 
-    The coordinator aborts a transaction that takes longer than ``last_s``; whoever reads what is
-    committed waits for one that was left open for so long, unless the id is fenced before. It is as
-    long as an administrative call may take, unless set, and where the coordinator allows no more.
+    The coordinator aborts a transaction that takes longer than ``last_s``. A reader of
+    committed entries waits that long for an open one, unless the id is fenced before. By
+    default, or if the coordinator allows no more, it is the time limit of an
+    administrative call.
     """
 
     def __init__(
@@ -87,16 +89,16 @@ class Transactions:
 
     @property
     def ready(self) -> bool:
-        """Whether ``write`` may follow without fencing first."""
+        """True if ``write`` may follow without fencing first."""
         return self._tenure is not None
 
     async def prepare(self) -> None:
-        """Find who coordinates the transactions, so that ``fence`` need not."""
+        """Find the transactions' coordinator now, so that ``fence`` need not."""
         with suppress(BrokerError, Unavailable, *LOST):
             self._coordinator = await self._find_coordinator()
 
     async def fence(self) -> None:
-        """Take the transactional id over, and abort what its former holder left open."""
+        """Take the transactional id over, and abort its former holder's open transaction."""
         self._tenure = None
         with self._failures_before_commit():
             try:
@@ -106,8 +108,8 @@ class Transactions:
                 if error.code != INVALID_TIMEOUT or self._last_s <= usual_s:
                     raise
                 logger.warning(
-                    "transactions %s may last %s s only, the brokers' transaction.max.timeout.ms "
-                    "is below %s s: what takes longer to write fails",
+                    "transactions %s may last %s s only, because the brokers' "
+                    "transaction.max.timeout.ms is below %s s: longer writes fail",
                     *(self._id, usual_s, self._last_s),
                 )
                 self._last_s = usual_s
@@ -119,18 +121,19 @@ class Transactions:
         return Tenure(answer.producer_id, answer.producer_epoch)
 
     def leave(self) -> None:
-        """Use the id no more before it is fenced again."""
+        """Use the id no more before the next fencing."""
         self._tenure = None
 
     async def write(self, parts: Mapping[Place, Changes]) -> dict[Place, int]:
         """Write records to partitions in one transaction; return each one's last offset.
 
-        They are taken as they are sent: a batch of each partition is in memory at a time.
-        Raises ``Fenced`` where the id was taken over and ``Unavailable`` before the commit: nothing
-        was written. Raises ``OutcomeUnknown`` behind it. After each of them comes ``fence``.
+        Records are taken as they are sent: memory holds one batch of each partition at a
+        time. Raises ``Fenced`` if another holder has the id. Raises ``Unavailable``
+        before the commit: nothing was written. Raises ``OutcomeUnknown`` after it. Call
+        ``fence`` after each of them.
         """
         assert self._tenure is not None, "fence before a transaction"
-        # Taken away until all went well: a cancelled transaction is left open too.
+        # Cleared until all succeeded: a cancelled transaction stays open too.
         tenure, self._tenure = self._tenure, None
         with self._failures_before_commit():
             await self._begin(tenure, parts.keys())
@@ -197,13 +200,13 @@ class Transactions:
     ) -> dict[Place, int]:
         bases: dict[Place, int] = {}
         timeout_ms = int(self._brokers.config.request_s * 1000)
-        told = await self._brokers.exchange(
+        results = await self._brokers.exchange(
             leader,
             lambda connection: connection.produce(
                 batches, timeout_ms=timeout_ms, transactional_id=self._id
             ),
         )
-        for topic, partition, code, base in told:
+        for topic, partition, code, base in results:
             if code or base < 0:
                 self._brokers.forget_leader(topic, partition)
                 raise BrokerError(code, f"{topic}[{partition}]")
@@ -219,7 +222,8 @@ class Transactions:
     ) -> tuple[bytes, int] | None:
         """Return the next batch, of bounded size, with its number of records; None at the end.
 
-        What is taken off ``rest`` and has no room is ``held`` for the next one.
+        A change that was taken from ``rest`` and has no room is ``held`` for the next
+        batch.
         """
         state = (tenure.producer_id, tenure.epoch, tenure.sequences[place])
         builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 1, *state, self._batch_bytes)
@@ -244,7 +248,8 @@ class Transactions:
         return bytes(builder.build()), count
 
     async def _commit(self, tenure: Tenure) -> None:
-        # Repeating it is harmless: the coordinator answers for the same epoch as it did at first.
+        # Repeating it is harmless: for the same epoch the coordinator gives the same
+        # answer.
         request = EndTxnRequest(self._id, tenure.producer_id, tenure.epoch, True)
         try:
             await self._coordinate(request, _error_code)
@@ -256,7 +261,7 @@ class Transactions:
             raise OutcomeUnknown(f"commit of {self._id}: {error}") from error
 
     async def _coordinate(self, request: Any, code_of: Callable[[Any], int]) -> Any:
-        """Ask the transaction coordinator, and again where it moved or is still busy."""
+        """Send a request to the transaction coordinator; retry if it moved or is still busy."""
 
         async def once() -> Any:
             coordinator = self._coordinator or await self._find_coordinator()
@@ -279,7 +284,7 @@ class Transactions:
 
     @contextmanager
     def _failures_before_commit(self) -> Iterator[None]:
-        """Nothing is committed yet, so whatever fails here leaves nothing, once it is fenced."""
+        """Convert errors before the commit: the next fencing removes the transaction."""
         try:
             yield
         except BrokerError as error:

@@ -1,7 +1,8 @@
-"""The bytes that requests to a broker and its answers have in common, for those packed by hand.
+"""The parts that requests to a broker and its answers share, for those encoded by hand.
 
-Numbers are big-endian; a text or bytes are preceded by their length, a list by how many it has, -1
-in place of either for null. Both have a list of topics, each with a list of its partitions.
+Numbers are big-endian. A text or bytes are preceded by their length, a list by its count;
+-1 means null. Requests and answers have a list of topics, each with a list of its
+partitions.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TypeVar
 __all__ = ["NO_REPLICA", "NUMBER_BYTES", "answered", "head", "list_at", "request", "text_at"]
 
 NO_REPLICA = -1
-"""Who asks is no broker."""
+"""The sender is no broker."""
 
 NUMBER_BYTES = 4
-"""Of an answer's number, with which it begins, and of how many a list has."""
+"""Size of an answer's number, with which it begins, and of a list's count."""
 
 _HEAD = Struct(">hhih")
 _COUNT = Struct(">i")
@@ -26,7 +27,7 @@ Found = TypeVar("Found")
 
 
 def head(kind: tuple[int, int], correlation_id: int, client_id: bytes) -> bytes:
-    """Return what a request of an API key and version begins with, behind its length."""
+    """Return the beginning of a request of an API key and version, after its length."""
     return _HEAD.pack(*kind, correlation_id, len(client_id)) + client_id
 
 
@@ -39,7 +40,8 @@ def request(
 ) -> bytes:
     """Return a request, without its length, of an API key and version.
 
-    ``begin`` stands before the topics; each partition's bytes come with the name of its topic.
+    ``begin`` comes before the topics; each partition's bytes come with the name of its
+    topic.
     """
     by_topic: dict[str, list[Sequence[bytes]]] = {}
     for topic, parts in partitions:
@@ -56,9 +58,10 @@ def request(
 def answered(
     correlation_id: int, frame: bytes, read: Callable[[bytes], tuple[Found, int]]
 ) -> Found:
-    """Return what ``read`` finds in an answer without its length; it says too where that ends.
+    """Return what ``read`` decodes from an answer without its length.
 
-    Raises ``ValueError`` for any other bytes.
+    ``read`` also returns the end of what it decoded. Raises ``ValueError`` for any other
+    bytes.
     """
     try:
         found, end = read(frame)
@@ -72,12 +75,12 @@ def answered(
 
 
 def list_at(frame: bytes, at: int) -> tuple[int, int]:
-    """Return how many a list has, and where its first begins."""
+    """Return the count of a list, and the offset of its first element."""
     return _COUNT.unpack_from(frame, at)[0], at + NUMBER_BYTES
 
 
 def text_at(frame: bytes, at: int) -> tuple[str, int]:
-    """Return a text, and where it ends."""
+    """Return a text, and the offset after it."""
     begin = at + _TEXT.size
     end = begin + _TEXT.unpack_from(frame, at)[0]
     return frame[begin:end].decode(), end

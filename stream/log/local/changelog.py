@@ -1,14 +1,14 @@
 """The changelog of a slot as a part of the local database.
 
-A flush puts its entries behind the end, a batch at a time, where nobody sees them. Its last batch
-moves the end: that is the commit. What a crash, or a failure, leaves behind the end is deleted by
-the next ``fence``. As with Kafka a commit takes one offset of its own.
+A flush writes its entries after the end, a batch at a time, where no reader sees them.
+Its last batch moves the end: that is the commit. The next ``fence`` deletes what a crash
+or a failure leaves after the end. As with Kafka, a commit takes one offset.
 
-Compaction follows the commit: of each key that the flush has written the former entry is deleted.
-How far it went is stored, so the next flush goes on where a crash ended it. A tombstone stays for
-a day, since a copy of the rows that lacks it may be opened.
+Compaction follows the commit: it deletes the former entry of each key that the flush has
+written. Its progress is stored, so after a crash the next flush continues it. A tombstone
+stays for a day, because a copy of the rows that lacks it may be opened.
 
-Only this process has the database, so who may flush is a matter of its memory alone.
+Only this process has the database, so memory alone decides who may flush.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ __all__ = ["LocalChangelogReader", "LocalChangelogWriter"]
 logger = logging.getLogger(__name__)
 
 PART_BYTES = 1 << 20
-"""What of a flush is written at once, save its commit."""
+"""Bytes of a flush that are written at once, except its commit."""
 PAGE = 500
-"""Entries that are read or compacted before others get their turn on the event loop."""
+"""Entries that are read or compacted before other tasks get their turn on the event loop."""
 TOMBSTONES_KEPT_MS = 86_400_000
 
 _NUMBER = Struct(">Q")
 
 
 class LocalChangelogWriter:
-    """A writer, see ``ChangelogWriter``. Whoever fences last under its id may flush."""
+    """A writer, see ``ChangelogWriter``. The last one to fence under its id may flush."""
 
     def __init__(
         self, cluster: LocalCluster, topic: str, partition: int, transactional_id: str
@@ -64,14 +64,14 @@ class LocalChangelogWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether a flush may follow without fencing first."""
+        """True if a flush may follow without fencing first."""
         return self._tenure is not None
 
     async def prepare(self) -> None:
-        """Do nothing: fencing asks nobody."""
+        """Do nothing: fencing sends no request."""
 
     async def fence(self) -> None:
-        """Take over, and delete what the last writer left open. Raises ``Unavailable``."""
+        """Take over, and delete the last writer's uncommitted entries. Raises ``Unavailable``."""
         self._tenure = None
         partition = self._cluster.partition(*self._place)
         tenure = self._cluster.tenures[self._id] = object()
@@ -88,13 +88,13 @@ class LocalChangelogWriter:
         self._tenure = tenure
 
     def leave(self) -> None:
-        """Write no more before it is fenced again."""
+        """Write no more before the next fencing."""
         self._tenure = None
 
     async def flush(self, changes: Changes) -> int:
         """Write ``changes`` in one transaction, see ``ChangelogWriter.flush``."""
         assert self._tenure is not None, "fence before a flush"
-        # Taken away until all went well: a cancelled flush leaves entries behind the end.
+        # Cleared until all succeeded: a cancelled flush leaves entries after the end.
         tenure, self._tenure = self._tenure, None
         partition = self._cluster.partition(*self._place)
         try:
@@ -109,7 +109,9 @@ class LocalChangelogWriter:
     async def _write_parts(
         self, partition: LocalPartition, tenure: object, changes: Changes
     ) -> tuple[int, list[bytes]]:
-        """Write all but the last part behind the end; return the offset behind it, and it."""
+        """Write all but the last part after the end; return the offset after it, and the
+        last part.
+        """
         offset = partition.bounds.end
         part: list[bytes] = []
         size = 0
@@ -143,7 +145,7 @@ class LocalChangelogWriter:
     async def _commit(
         self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
     ) -> int:
-        """Write the last part and move the end behind it; return the new end."""
+        """Write the last part and move the end after it; return the new end."""
 
         def fill(batch: AtomicWrite) -> int:
             self._require(tenure)
@@ -162,14 +164,16 @@ class LocalChangelogWriter:
     # Compaction.
 
     async def _compact(self, partition: LocalPartition) -> None:
-        """Let each key stand once, as far as is committed. What fails is done by the next flush."""
+        """Keep only the last entry of each committed key. The next flush repeats what fails."""
         try:
             async with partition.compacting:
                 while partition.bounds.compacted < partition.bounds.end:
                     await self._compact_some(partition)
                 await self._drop_tombstones(partition)
         except StoreError as error:
-            logger.warning("%s is compacted later: %s", partition.name, error)
+            logger.warning(
+                "%s: compaction failed, retrying after the next flush: %s", partition.name, error
+            )
 
     async def _compact_some(self, partition: LocalPartition) -> None:
         number, end = partition.number, partition.bounds.end
@@ -199,7 +203,7 @@ class LocalChangelogWriter:
         await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
 
     async def _drop_tombstones(self, partition: LocalPartition) -> None:
-        """Delete tombstones that are older than a day, some of them at a time."""
+        """Delete tombstones that are older than a day, one page at a time."""
         number, before_ms = partition.number, self._cluster.clock_ms() - TOMBSTONES_KEPT_MS
         noted = self._cluster.store.scan(tombstone_key(number, 0), tombstone_key(number + 1, 0))
         old = [
@@ -223,7 +227,7 @@ class LocalChangelogWriter:
 
 
 class LocalChangelogReader:
-    """Reads what is committed, see ``ChangelogReader``."""
+    """Reads committed entries, see ``ChangelogReader``."""
 
     def __init__(self, cluster: LocalCluster, topic: str, partition: int) -> None:
         self.position = 0
@@ -235,7 +239,7 @@ class LocalChangelogReader:
         return self._cluster.partition(*self._place).start
 
     async def end(self) -> int:
-        """Return the offset behind the last commit."""
+        """Return the offset after the last commit."""
         return self._bounds().end
 
     async def read(

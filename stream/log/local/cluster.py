@@ -1,6 +1,6 @@
 """All logs of one rowtide in one local database, for one process.
 
-No other process writes to it, so topics and bounds are known in memory, as the disk has them.
+No other process writes to it, so memory has the same topics and bounds as the disk.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["LocalCluster"]
 
 
 class LocalCluster:
-    """The logs in ``store``, see ``TopicCluster``. ``clock_ms`` tells the time of day.
+    """The logs in ``store``, see ``TopicCluster``. ``clock_ms`` gives the time of day.
 
-    ``thread`` does what blocks, one call after another; by default it is a thread of our own.
-    After a write that failed, ``run`` opens the store again.
+    ``thread`` runs blocking calls, one after another; by default the cluster creates one.
+    After a failed write, ``run`` opens the store again.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class LocalCluster:
         self.writer = GroupWriter(self.store, self._reload, thread)
         self.clock_ms = clock_ms
         self.tenures: dict[str, object] = {}
-        """Who has fenced last, by transactional id."""
+        """The last one to fence, by transactional id."""
         self._prefix = prefix
         self._topics: dict[str, Topic] = {}
         self._partitions: dict[tuple[str, int], LocalPartition] = {}
         self._next = 0
-        """Number of the next partition to be made."""
+        """Number of the next new partition."""
         self._is_open = False
         self._changing = asyncio.Lock()
-        """Held while topics are made or deleted."""
+        """Held while topics are created or deleted."""
 
     @property
     def answered_s(self) -> float | None:
@@ -73,7 +73,7 @@ class LocalCluster:
         if not self._is_open:
             await self.writer.open()
             self._is_open = True
-        # Whoever asks wants to know whether it can be written.
+        # The caller needs to know if the database can be written.
         await self.written("write", lambda _: 0, lambda: None)
 
     async def run(self) -> None:
@@ -99,11 +99,11 @@ class LocalCluster:
         *,
         size: int = 0,
     ) -> int:
-        """Have something written; return what ``fill`` returned once it is on the disk."""
+        """Submit a write; return the result of ``fill`` once it is on the disk."""
         return await self.writer.submit(where, fill, settle, size=size).done
 
     def partition(self, topic: str, number: int) -> LocalPartition:
-        """Return a partition. Raises ``Unavailable`` where there is none, or it can't be used."""
+        """Return a partition. Raises ``Unavailable`` if it does not exist or cannot be used."""
         self.writer.require_open(topic)
         partition = self._partitions.get((topic, number))
         if partition is None:
@@ -113,15 +113,15 @@ class LocalCluster:
     # Logs and changelogs.
 
     def log(self, topic: str, partition: int = 0) -> LocalLog:
-        """Return a handle of its own on a log."""
+        """Return a separate handle on a log."""
         return LocalLog(self, topic, partition)
 
     def leader(self, log: Log) -> str:
-        """Return the same for every log: they all are here."""
+        """Return the same for every log: this process has them all."""
         return "local"
 
     async def exists(self, topic: str) -> bool:
-        """Return True if there is such a topic, see ``LogCluster``."""
+        """True if the topic exists, see ``LogCluster``."""
         self.writer.require_open(topic)
         return topic in self._topics
 
@@ -167,7 +167,7 @@ class LocalCluster:
         return found
 
     def _at_their_ends(self, items: Reads) -> list[LocalPartition]:
-        """Return the partitions that have nothing to read at the offset that is asked for."""
+        """Return the partitions without an entry at the requested offset."""
         waiting: list[LocalPartition] = []
         for log, offset in items:
             assert isinstance(log, LocalLog), "the log is not of a local cluster"
@@ -186,7 +186,7 @@ class LocalCluster:
         return LocalChangelogWriter(self, topic, partition, transactional_id)
 
     def changelog_reader(self, topic: str, partition: int) -> LocalChangelogReader:
-        """Return a reader of what is committed."""
+        """Return a reader of committed entries."""
         return LocalChangelogReader(self, topic, partition)
 
     # Topics.
@@ -200,7 +200,7 @@ class LocalCluster:
         }
 
     async def create_topics(self, specs: Sequence[TopicSpec]) -> None:
-        """Create topics where they are missing, see ``TopicCluster``."""
+        """Create missing topics, see ``TopicCluster``."""
         async with self._changing:
             await self._create(specs)
 
@@ -208,7 +208,8 @@ class LocalCluster:
         made: dict[str, Topic] = {}
 
         def fill(batch: AtomicWrite) -> int:
-            # Only here: a change whose caller was cancelled may have been written in the meantime.
+            # Only here: a change whose caller was cancelled may have been written
+            # meanwhile.
             for spec in specs:
                 if spec.name not in self._topics and spec.name not in made:
                     made[spec.name] = Topic(self._next, spec.partitions)
@@ -226,7 +227,7 @@ class LocalCluster:
         await self.written(f"create {', '.join(spec.name for spec in specs)}", fill, settle)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics with all they hold, see ``TopicCluster``."""
+        """Delete topics with all their entries, see ``TopicCluster``."""
         async with self._changing:
             await self._delete(names)
 
@@ -265,7 +266,7 @@ class LocalCluster:
         """Return at once: every write is synced, whatever the topic."""
 
     def _reload(self) -> None:
-        """Learn which topics there are, and how far each goes. Handles on them stay good."""
+        """Read the topics and their bounds from the store. Handles on them stay valid."""
         bounds = self.store.bounds()
         known = set(self._topics)
         self._topics = {}

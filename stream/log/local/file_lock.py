@@ -1,6 +1,7 @@
-"""Locks on files, and what else of files differs between Linux, macOS and Windows.
+"""Locks on files, and the differences between files on Linux, macOS and Windows.
 
-A lock belongs to the open file. The kernel releases it when the process ends, however it ends.
+A lock belongs to the open file. The kernel releases it when the process ends, however it
+ends.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ __all__ = ["lock_file", "read_holder", "sync_folder", "write_holder"]
 HOLDER_BYTES = 32
 
 LOCKED_AT = 1 << 30
-"""Windows keeps others from reading what is locked: one byte far behind the holder's number."""
+"""Windows blocks reads of locked bytes, so the lock is one byte far after the holder's number."""
 
 
 def lock_file(number: int) -> None:
-    """Lock an open file against other processes. Raises ``OSError`` where one has it."""
+    """Lock an open file against other processes. Raises ``OSError`` if another one has it."""
     try:
         import fcntl
     except ImportError:
@@ -29,7 +30,7 @@ def lock_file(number: int) -> None:
 def _lock_on_windows(number: int) -> None:
     import msvcrt
 
-    # Names that only Windows has: mypy reads this on Linux.
+    # Only Windows has these names: mypy reads this on Linux.
     locking, exclusive = getattr(msvcrt, "locking"), getattr(msvcrt, "LK_NBLCK")  # noqa: B009
     position = os.lseek(number, 0, os.SEEK_CUR)
     os.lseek(number, LOCKED_AT, os.SEEK_SET)
@@ -40,20 +41,20 @@ def _lock_on_windows(number: int) -> None:
 
 
 def read_holder(number: int) -> str:
-    """Return the number of the process that ``write_holder`` noted; "unknown" where none is."""
+    """Return the process number that ``write_holder`` wrote; "unknown" if there is none."""
     os.lseek(number, 0, os.SEEK_SET)
     return os.read(number, HOLDER_BYTES).decode("ascii", "replace").strip() or "unknown"
 
 
 def write_holder(number: int) -> None:
-    """Note in a locked file which process has it."""
+    """Write the number of this process into a locked file."""
     os.ftruncate(number, 0)
     os.lseek(number, 0, os.SEEK_SET)
     os.write(number, str(os.getpid()).encode())
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk. Windows has no such call, and needs none."""
+    """Sync the names in a folder to the disk. Windows has no such call, and needs none."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,7 +1,7 @@
-"""How logs are laid out in the local database: keys, and the bytes of values.
+"""The layout of logs in the local database: keys, and the bytes of values.
 
-A topic has consecutive partition numbers. Integers are big-endian, so that keys sort as numbers do.
-The format is on a page: ``docs/internals/formats/local-log.md``.
+A topic has consecutive partition numbers. Integers are big-endian, so keys sort like
+numbers. The page of this format is ``docs/internals/formats/local-log.md``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORMAT_KEY = b"a"
 BOUNDS = b"b"
 TOPICS = b"t"
 LAST_KEY = b"z"
-"""Above all others: who reads on and does not meet it has missed something."""
+"""Above all other keys: a scan that ends without meeting it has missed entries."""
 
 _PLACE = Struct(">cIQ")
 _PARTITION = Struct(">cI")
@@ -50,14 +50,14 @@ _CHANGE = Struct(">?II")
 
 
 class Bounds(NamedTuple):
-    """Which offsets a partition has; below ``compacted`` each key of a changelog stands once."""
+    """The offsets of a partition; below ``compacted`` each key of a changelog is unique."""
 
     start: int = 0
     end: int = 0
     compacted: int = 0
 
     def encoded(self) -> bytes:
-        """Return the value that stands at ``bounds_key``."""
+        """Return the value for ``bounds_key``."""
         return _BOUNDS.pack(*self)
 
     @classmethod
@@ -73,7 +73,7 @@ class Topic(NamedTuple):
     partitions: int
 
     def encoded(self) -> bytes:
-        """Return the value that stands at ``topic_key``."""
+        """Return the value for ``topic_key``."""
         return _TOPIC.pack(*self)
 
     @classmethod
@@ -86,27 +86,27 @@ class Topic(NamedTuple):
 
 
 def topic_key(name: str) -> bytes:
-    """Return where a topic stands."""
+    """Return the key of a topic."""
     return TOPICS + name.encode()
 
 
 def bounds_key(number: int) -> bytes:
-    """Return where the bounds of a partition stand."""
+    """Return the key of a partition's bounds."""
     return _PARTITION.pack(BOUNDS, number)
 
 
 def entry_key(number: int, offset: int) -> bytes:
-    """Return where an entry of a partition stands."""
+    """Return the key of an entry in a partition."""
     return _PLACE.pack(b"e", number, offset)
 
 
 def latest_key(number: int, key: bytes) -> bytes:
-    """Return where the offset of a changelog key's last entry stands."""
+    """Return the key of the offset of a changelog key's last entry."""
     return _PARTITION.pack(b"k", number) + key
 
 
 def tombstone_key(number: int, offset: int) -> bytes:
-    """Return where the time of a changelog's tombstone stands."""
+    """Return the key of the time of a changelog's tombstone."""
     return _PLACE.pack(b"d", number, offset)
 
 
@@ -129,7 +129,7 @@ def entry_value(key: bytes, value: bytes) -> bytes:
 
 
 def entry_of(offset: int, stored: bytes) -> Entry:
-    """Return the entry that is stored."""
+    """Return a stored entry."""
     end = 4 + _LENGTH.unpack_from(stored)[0]
     return Entry(offset, stored[4:end], stored[end:])
 
@@ -145,7 +145,7 @@ def change_value(key: bytes, value: bytes | None, headers: Headers) -> bytes:
 
 
 def change_of(offset: int, stored: bytes) -> ChangelogEntry:
-    """Return the changelog entry that is stored."""
+    """Return a stored changelog entry."""
     is_tombstone, key_length, count = _CHANGE.unpack_from(stored)
     at = _CHANGE.size + key_length
     key = stored[_CHANGE.size : at]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_BYTES_MAX", "LocalLog", "require_size"]
 
 BATCH_BYTES_MAX = (16 << 20) + (64 << 10)
-"""Largest batch, as with Kafka: one record of 16 MiB, and a little beside it."""
+"""Largest batch, as with Kafka: one record of 16 MiB, and a little more."""
 SLICE_BYTES = 256 << 10
-"""What is read before others get their turn on the event loop."""
+"""Bytes that are read before other tasks get their turn on the event loop."""
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -46,7 +46,7 @@ class LocalLog:
             deadline.cancel()
 
     def submit(self, entries: Pairs) -> Job:
-        """Have one batch written. Raises ``Rejected`` and ``Unavailable``."""
+        """Submit one batch. Raises ``Rejected`` and ``Unavailable``."""
         assert entries, "an append needs an entry"
         size = sum(len(key) + len(value) for key, value in entries)
         require_size(size, f"append to {self.name}")
@@ -93,7 +93,7 @@ class LocalLog:
     def _read_slice(
         self, partition: LocalPartition, offset: int, bytes_max: int
     ) -> tuple[list[Entry], int]:
-        """Return the entries that fit, one at least, and their size."""
+        """Return the entries that fit, at least one, and their size."""
         number, end = partition.number, partition.bounds.end
         entries: list[Entry] = []
         size = 0
@@ -115,7 +115,7 @@ class LocalLog:
         return partition.start, partition.bounds.end
 
     async def end(self) -> int:
-        """Return the offset behind the last entry, see ``Log.end``."""
+        """Return the offset after the last entry, see ``Log.end``."""
         return self.partition().bounds.end
 
     async def trim(self, before: int) -> None:
@@ -135,23 +135,23 @@ class LocalLog:
         await self._cluster.written(f"trim {self.name}", fill, partition.settle)
 
     async def disconnect(self) -> None:
-        """Give up an append in flight; whoever awaits it learns at once."""
+        """Give up an append in flight; its caller gets an error at once."""
         job, self._in_flight = self._in_flight, None
         if job is not None:
             self._give_up(job, "the writer has left")
 
     def _give_up(self, job: Job, why: str) -> None:
-        """Tell whoever awaits a job how it stands now."""
+        """Fail a job with its present outcome: not written, or unknown."""
         if not job.done.done():
             job.done.set_exception(self._cluster.writer.give_up(job, why))
 
     def partition(self) -> LocalPartition:
-        """Return the partition. Raises ``Unavailable`` where there is none, or it can't be used."""
+        """Return the partition. Raises ``Unavailable`` if it does not exist or cannot be used."""
         return self._cluster.partition(*self.place)
 
 
 def require_size(size: int, where: str) -> None:
-    """Raise ``Rejected`` where a batch is above the limit."""
+    """Raise ``Rejected`` if a batch is above the limit."""
     if size > BATCH_BYTES_MAX:
         message = f"{where}: {size} bytes, the limit is {BATCH_BYTES_MAX}"
         raise Rejected("OTSRequestBodyTooLarge", message)

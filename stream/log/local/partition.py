@@ -1,7 +1,8 @@
-"""One partition of the local log in memory: how far it goes, and who waits for more.
+"""One partition of the local log in memory: its bounds, and the tasks that wait for more.
 
-``planned`` is what the batches made so far lead to, ``bounds`` what is on the disk. A batch is
-filled from ``planned``. Readers use ``bounds``, but they do not read below the planned start.
+``planned`` has the bounds after all batches that were made so far, ``bounds`` those on
+the disk. A batch is filled from ``planned``. Readers use ``bounds``, but do not read
+below the planned start.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["LocalPartition", "growth"]
 
 
 class LocalPartition:
-    """A partition. ``number`` is its place in the database, ``name`` is for people."""
+    """A partition. ``number`` is its number in the database, ``name`` is for people."""
 
     def __init__(self, number: int, name: str, bounds: Bounds) -> None:
         self.number = number
@@ -27,37 +28,37 @@ class LocalPartition:
         self.planned = bounds
         self.deleted = False
         self.compacting = asyncio.Lock()
-        """Held by whoever makes each key of a changelog stand once."""
+        """Held during the compaction of a changelog."""
         self._waiters: dict[asyncio.Future[None], None] = {}
-        """Woken in the order in which they came."""
+        """Woken in the order in which they were added."""
 
     @property
     def start(self) -> int:
         """Return the first offset that may be read.
 
-        The thread may have deleted what a trim has planned, before the trim is settled.
+        The thread may have deleted the entries of a planned trim before that is settled.
         """
         return max(self.bounds.start, self.planned.start)
 
     def plan(self, batch: AtomicWrite, bounds: Bounds) -> None:
-        """Let a batch make ``bounds`` ours."""
+        """Add ``bounds`` to a batch, and make them the planned ones."""
         self.planned = bounds
         batch.put(bounds_key(self.number), bounds.encoded())
 
     def settle(self) -> None:
-        """Take what is planned for done: its batch is on the disk. Wakes who waits."""
+        """Make the planned bounds valid: their batch is on the disk. Wakes the waiting tasks."""
         grown = self.planned.end > self.bounds.end
         self.bounds = self.planned
         if grown:
             self.wake()
 
     def reload(self, bounds: Bounds) -> None:
-        """Take what was read from the disk after a failure."""
+        """Set the bounds that were read from the disk after a failure."""
         self.bounds = self.planned = bounds
         self.wake()
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Wake every waiting task."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -74,16 +75,16 @@ class LocalPartition:
             raise Unavailable(f"{self.name}: offset {offset} lies beyond the end {self.bounds.end}")
 
     def add_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Have ``waiter`` woken by what comes next."""
+        """Wake ``waiter`` at the next change."""
         self._waiters[waiter] = None
 
     def remove_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Wake it no more."""
+        """Stop waking ``waiter``."""
         self._waiters.pop(waiter, None)
 
 
 async def growth(partitions: Iterable[LocalPartition], wait_s: float) -> None:
-    """Return when one of the partitions has grown, or after ``wait_s``."""
+    """Wait until one of the partitions has grown, or for ``wait_s``."""
     waiting = list(partitions)
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for partition in waiting:

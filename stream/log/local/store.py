@@ -1,11 +1,11 @@
-"""The database that holds the logs: RocksDB with its write-ahead log, synced at every write.
+"""The database of the logs: RocksDB with its write-ahead log, synced at every write.
 
-It is the only module of the local log that knows rocksdict. What ``write`` has returned from is on
-the disk. Of a write that failed nothing is known before the database was opened again: RocksDB may
-have put it into its write-ahead log. A write that a crash has torn is dropped, whole, by RocksDB.
+Of the local log only this module knows rocksdict. Once ``write`` returns, the batch is on
+the disk. The outcome of a failed write is unknown until the database was opened again:
+RocksDB may have put it into its write-ahead log. RocksDB drops a torn write whole.
 
-Calls block. ``write``, ``open`` and ``close`` belong to the writer's thread; reads may come from
-another one.
+Calls block. ``write``, ``open`` and ``close`` belong to the writer's thread; reads may
+come from another one.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from rowtide.stream.log.local.layout import (
 __all__ = ["AtomicWrite", "LogStore", "OtherFormat", "Store", "StoreBusy", "WriteFailed"]
 
 WRITE_BUFFER_BYTES = 16 << 20
-"""What is read again after kill -9 is a few times as much; so is the memory."""
+"""A restart after kill -9 reads a few times as many bytes; memory is as large."""
 CACHE_BYTES = 4 << 20
 
 
 class AtomicWrite(Protocol):
-    """What is written at once, or not at all."""
+    """Changes that are written together, or not at all."""
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write a value."""
         ...
 
     def delete(self, key: bytes) -> None:
-        """Delete what stands at a key, if anything."""
+        """Delete the value at a key, if any."""
         ...
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
-        """Delete what stands at begin <= key < end."""
+        """Delete the values at begin <= key < end."""
         ...
 
 
@@ -64,11 +64,11 @@ class Store(Protocol):
     """An ordered map on a disk, as the local log uses it. ``LogStore`` is the one on RocksDB."""
 
     def open(self) -> None:
-        """Open it, see ``LogStore.open``."""
+        """Open the store, see ``LogStore.open``."""
         ...
 
     def close(self) -> None:
-        """Release it. What was written stays."""
+        """Release the store. Written values stay."""
         ...
 
     def new_batch(self) -> AtomicWrite:
@@ -84,11 +84,11 @@ class Store(Protocol):
         ...
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is stored at start <= key < end, in order. Raises ``Unavailable``."""
+        """Yield the values at start <= key < end, in order. Raises ``Unavailable``."""
         ...
 
     def topics(self) -> dict[str, Topic]:
-        """Return the topics that are stored. Raises ``Unavailable``."""
+        """Return the stored topics. Raises ``Unavailable``."""
         found = self.scan(TOPICS, bytes((TOPICS[0] + 1,)))
         return {key[1:].decode(): Topic.decoded(value) for key, value in found}
 
@@ -99,7 +99,7 @@ class Store(Protocol):
 
 
 class WriteFailed(Exception):
-    """A write failed, and may be on the disk all the same."""
+    """A write failed, and may still be on the disk."""
 
 
 class StoreBusy(Exception):
@@ -120,7 +120,7 @@ class LogStore(Store):
         self._synced.sync = True
 
     def open(self) -> None:
-        """Open the database; make it where it is missing.
+        """Open the database; create it if missing.
 
         Raises ``StoreBusy``, ``OtherFormat`` and ``Unavailable``.
         """
@@ -151,7 +151,7 @@ class LogStore(Store):
                 self.write(batch)
             except WriteFailed as error:
                 self.close()
-                raise Unavailable(f"the log in {self.path} cannot be made: {error}") from error
+                raise Unavailable(f"the log in {self.path} cannot be created: {error}") from error
 
     @property
     def sequence(self) -> int:
@@ -159,12 +159,12 @@ class LogStore(Store):
         return int(self._opened().latest_sequence_number())
 
     def close(self) -> None:
-        """Release the directory. What was written stays, whether or not this succeeds."""
+        """Release the directory. Written values stay, even if this fails."""
         db, self._db = self._db, None
         if db is not None:
             try:
                 db.close()
-            except Exception:  # noqa: BLE001 - It flushes; all of it is in the write-ahead log.
+            except Exception:  # noqa: BLE001 - It flushes; the write-ahead log has everything.
                 return
 
     def new_batch(self) -> AtomicWrite:
@@ -172,7 +172,7 @@ class LogStore(Store):
         return cast(AtomicWrite, WriteBatch(raw_mode=True))
 
     def write(self, batch: AtomicWrite) -> None:
-        """Write a batch and sync it. Raises ``WriteFailed``: whether it was written is unknown."""
+        """Write a batch and sync it. Raises ``WriteFailed``: the outcome is unknown."""
         try:
             self._opened().write(cast(Any, batch), self._synced)
         except Exception as error:  # rocksdict raises no narrower type.
@@ -189,10 +189,11 @@ class LogStore(Store):
         return Unavailable(f"the log in {self.path} cannot be read: {error}")
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what stands at start <= key < end, in order. Raises ``Unavailable``.
+        """Yield the values at start <= key < end, in order. Raises ``Unavailable``.
 
-        RocksDB's iterators end at what they cannot read, without a word; so ``LAST_KEY`` must be
-        met, or a key behind ``end``. Bounds of ReadOptions are not used, see ``RowStore.scan``.
+        RocksDB's iterators end silently at a value that they cannot read. So the scan
+        must meet ``LAST_KEY``, or a key after ``end``. It uses no bounds of ReadOptions,
+        see ``RowStore.scan``.
         """
         for key, value in self._opened().items(from_key=start):
             if key >= end:
@@ -215,8 +216,9 @@ def _options() -> Options:
     options.set_keep_log_file_num(3)
     options.set_max_background_jobs(2)
     options.set_compression_type(DBCompressionType.lz4())
-    # A crash may tear the last write at any byte, also in its middle: disks reorder. Every write
-    # before it was synced, so nothing acknowledged stands behind what can't be read.
+    # A crash may tear the last write at any byte, even in its middle, because disks
+    # reorder. Every earlier write was synced, so no acknowledged one lies after the
+    # unreadable bytes.
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     table = BlockBasedOptions()
     table.set_block_cache(Cache(CACHE_BYTES))

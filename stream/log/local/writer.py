@@ -1,13 +1,14 @@
-"""Joins what waits to be written into one synced batch: the group commit of the local log.
+"""Joins waiting writes into one synced batch: the group commit of the local log.
 
-While one batch is written, in a thread of its own, the next one gathers. A job's ``fill`` adds what
-it writes when its batch is made; where it raises, it has added nothing. Its ``settle`` runs when
-the batch is on the disk, so whatever it changes is seen by readers only then.
+While a thread writes one batch, the next one gathers. A job's ``fill`` adds its changes
+when its batch is made; if it raises, it must have added nothing. Its ``settle`` runs once
+the batch is on the disk, so readers see its changes only then.
 
-A write that fails leaves the outcome of its whole batch unknown. The store is then closed and
-opened again (``run``), and ``reload`` reads what stands. Until that has succeeded nothing is taken,
-so what waits meanwhile is provably not written. An error that a job did not foresee is treated as
-such a failure, so the writer survives it. All of it runs in one event loop, but the writes.
+After a failed write the outcome of its whole batch is unknown. The store is then closed
+and opened again (``run``), and ``reload`` reads what is on the disk. Until then no job is
+accepted, so waiting jobs are certainly not written. An unexpected error of a job counts
+as such a failure, so the writer survives it. Everything but the writes runs in one event
+loop.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ __all__ = ["GroupWriter", "Job"]
 logger = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX = 32 << 20
-"""What one batch holds, but for its last job."""
+"""Bytes in one batch, without its last job."""
 REOPEN_S = 1.0
-"""Between attempts to open the store again after a failed write."""
+"""Pause between attempts to open the store again after a failed write."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Something to be written. ``done`` tells what ``fill`` has returned."""
+    """A write. ``done`` has the result of ``fill``."""
 
     where: str
     fill: Callable[[AtomicWrite], int]
@@ -62,19 +63,19 @@ class GroupWriter:
         self._waiting: deque[Job] = deque()
         self._writing = False
         self._failure = "it is not open"
-        """Why nothing is written now; empty where all is well."""
+        """Why nothing is written now; empty if writes work."""
         self._failed = asyncio.Event()
         self._closed = False
 
     async def open(self) -> None:
-        """Open the store. Raises what ``LogStore.open`` raises."""
+        """Open the store. Raises the errors of ``LogStore.open``."""
         await asyncio.wrap_future(self._thread.submit(self._store.open))
         self._reload()
         self._failure = ""
         self.answered_s = time.monotonic()
 
     async def close(self) -> None:
-        """Write what was begun, refuse the rest, and close the store."""
+        """Finish the running batch, fail the other jobs, and close the store."""
         if self._closed:
             return
         self._closed = True
@@ -84,7 +85,7 @@ class GroupWriter:
         self._thread.shutdown(wait=False)
 
     def require_open(self, where: str) -> None:
-        """Raise ``Unavailable`` where nothing can be read or written now."""
+        """Raise ``Unavailable`` if reads and writes fail now."""
         if self._failure:
             raise Unavailable(f"{where}: the log does not answer: {self._failure}")
 
@@ -96,21 +97,21 @@ class GroupWriter:
         *,
         size: int = 0,
     ) -> Job:
-        """Take a job. Raises ``Unavailable`` where the store failed."""
+        """Accept a job. Raises ``Unavailable`` if the store failed."""
         self.require_open(where)
         loop = asyncio.get_running_loop()
         job = Job(where, fill, settle, size, loop.create_future())
-        # Nobody may be waiting for it any more when it fails.
+        # Its caller may have stopped waiting when it fails.
         job.done.add_done_callback(_retrieve)
         self._waiting.append(job)
         if not self._writing:
             self._writing = True
-            # Not now: what others submit in this turn of the loop is to join.
+            # Not now: jobs that are submitted in this turn of the loop are to join.
             loop.call_soon(self._begin)
         return job
 
     def give_up(self, job: Job, why: str) -> StoreError:
-        """Return how a job stands that is waited for no more: never written, or unknown."""
+        """Return the error of an abandoned job: never written, or outcome unknown."""
         if not job.begun and job in self._waiting:
             self._waiting.remove(job)
             return Unavailable(f"{job.where}: not written, {why}")
@@ -119,7 +120,7 @@ class GroupWriter:
     # One batch.
 
     def _begin(self) -> None:
-        """Hand the next batch to the thread, if there is anything to write."""
+        """Pass the next batch to the thread, if there is anything to write."""
         batch = self._store.new_batch()
         group: list[Job] = []
         size = 0
@@ -132,7 +133,7 @@ class GroupWriter:
             except (StoreError, Fenced) as error:
                 job.done.set_exception(error)
                 continue
-            except Exception as error:  # noqa: BLE001 - A fault of ours; reported by _fail.
+            except Exception as error:  # noqa: BLE001 - Our own error; reported by _fail.
                 # The job may have filled a part. Nothing of this batch is written.
                 self._fail([*group, job], error)
                 return
@@ -157,7 +158,7 @@ class GroupWriter:
         try:
             for job in group:
                 job.settle()
-        except Exception as error:  # noqa: BLE001 - A fault of ours; reported by _fail.
+        except Exception as error:  # noqa: BLE001 - Our own error; reported by _fail.
             self._fail(group, error)
             return
         for job in group:
@@ -169,7 +170,7 @@ class GroupWriter:
         foreseen = isinstance(failure, WriteFailed)
         reason = str(failure) if foreseen else repr(failure)
         logger.error(
-            "the log could not be written, it is opened again: %s",
+            "local log: write failed, reopening the store: %s",
             reason,
             exc_info=None if foreseen else failure,
         )
@@ -190,7 +191,7 @@ class GroupWriter:
                 )
 
     async def run(self) -> None:
-        """Open the store again whenever a write failed, until cancelled."""
+        """Open the store again after each failed write, until cancelled."""
         while True:
             await self._failed.wait()
             await asyncio.sleep(REOPEN_S)
@@ -199,13 +200,15 @@ class GroupWriter:
                 await self.open()
             except (Unavailable, StoreBusy) as error:
                 self._failure = str(error)
-                logger.warning("the log cannot be opened, next try in %g s: %s", REOPEN_S, error)
+                logger.warning(
+                    "local log: cannot open the store, retrying in %g s: %s", REOPEN_S, error
+                )
                 continue
             self._failed.clear()
-            logger.warning("the log is open again")
+            logger.warning("local log: the store is open again")
 
 
 def _retrieve(done: asyncio.Future[int]) -> None:
-    """Take note of a failure, so that asyncio does not report it as never retrieved."""
+    """Retrieve a failure, so that asyncio does not report it as never retrieved."""
     if not done.cancelled():
         done.exception()
