@@ -1,9 +1,9 @@
-"""The one clock of requests and shards, Unix microseconds, and the clock of leases.
+"""The one clock of requests and shards, in Unix microseconds, and the clock of leases.
 
-A test may have another clock than the machine's, because what the store means by time shows only
-over days: one that stands still until it is set, or one that runs and is advanced. Leases,
-deadlines and the signatures' dates never depend on this clock. The lives of local transactions are
-measured by its steady side, which never goes back.
+A test may use another clock than the machine's, because some of the store's behaviour
+shows only over days. One clock stands still until it is set; another runs and can be
+advanced. Leases, deadlines and the signatures' dates never depend on this clock. The ages
+of local transactions are measured on its steady side, which never goes back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from rowtide.core.values.errors import invalid
 __all__ = ["AdvancedClock", "MachineClock", "StillClock", "lease_clock"]
 
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there. None:
-Windows, whose ``time.monotonic`` does."""
+"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend
+there. None: Windows, whose ``time.monotonic`` counts it.
+"""
 
 ADVANCE_US_MAX = 100 * 366 * 86_400 * 1_000_000
 """A hundred years. More is probably a wrong unit; stamps of records have 63 bits."""
@@ -28,7 +29,7 @@ def lease_clock() -> float:
 
 
 class MachineClock:
-    """The machine's clock, which may go back. Nobody can set it."""
+    """The machine's clock, which may go back. It cannot be set."""
 
     def __call__(self) -> int:
         """Return Unix microseconds."""
@@ -43,11 +44,11 @@ class MachineClock:
         return time.monotonic()
 
     def set(self, now_us: int, passed_us: int = 0) -> None:
-        """Raise OTSParameterInvalid: only a clock that stands still can be set."""
+        """Raise OTSParameterInvalid: only a ``StillClock`` can be set."""
         raise invalid("The clock cannot be set: it does not stand still on this server.")
 
     def advance(self, by_us: int) -> None:
-        """Raise OTSParameterInvalid: only a clock that was made for it can be advanced."""
+        """Raise OTSParameterInvalid: only an ``AdvancedClock`` can be advanced."""
         raise invalid(
             "The clock cannot be advanced: this server runs on the machine's clock. Start one with "
             "`rowtide dev --ephemeral --test-clock`."
@@ -70,11 +71,11 @@ class StillClock(MachineClock):
         return self._now_us / 1_000_000
 
     def steady_s(self) -> float:
-        """Return the seconds that passed, as ``set`` was told."""
+        """Return the sum of the ``passed_us`` of all calls of ``set``, in seconds."""
         return self._passed_us / 1_000_000
 
     def set(self, now_us: int, passed_us: int = 0) -> None:
-        """Let it be ``now_us``, and ``passed_us`` later on its steady side."""
+        """Set the clock to ``now_us``, and its steady side ``passed_us`` further."""
         if passed_us < 0:
             raise invalid(f"The passed_us must not be less than 0, but is {passed_us}.")
         self._now_us = now_us
@@ -82,9 +83,9 @@ class StillClock(MachineClock):
 
 
 class AdvancedClock(MachineClock):
-    """A clock that runs from the machine's time on, and is advanced by a test.
+    """A clock that runs from the machine's time on, and that a test advances.
 
-    It never goes back, not even where the machine's clock does.
+    It never goes back, even if the machine's clock does.
     """
 
     def __init__(self) -> None:
@@ -100,11 +101,11 @@ class AdvancedClock(MachineClock):
         return self() / 1_000_000
 
     def steady_s(self) -> float:
-        """Return seconds since an arbitrary moment; advancing the clock lets them pass."""
+        """Return seconds since an arbitrary moment; advancing the clock counts."""
         return (self._ran_us() + self._advanced_us) / 1_000_000
 
     def advance(self, by_us: int) -> None:
-        """Let ``by_us`` pass at once. Raises OTSParameterInvalid for time that would go back."""
+        """Advance the clock by ``by_us``. Raises OTSParameterInvalid for a negative value."""
         if by_us < 0:
             raise invalid(
                 f"The clock cannot go back: the time asked for is {-by_us} microseconds before "

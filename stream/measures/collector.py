@@ -1,4 +1,4 @@
-"""The cycle collector's share of a worker's time."""
+"""Settings of the garbage collector, which limit its share of a worker's time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["pause_collector", "tune_collector"]
 
 
 def pause_collector() -> None:
-    """Let nothing be collected while a worker starts: what it imports is there to stay.
+    """Stop the collector while a worker starts: its imports stay in memory anyway.
 
     Measured: a tenth of the CPU of the imports.
     """
@@ -16,9 +16,10 @@ def pause_collector() -> None:
 
 
 def tune_collector() -> None:
-    """Let the cycle collector run seldom: requests make many objects and hardly a cycle.
+    """Let the collector run seldom: requests create many objects and hardly any cycle.
 
-    Measured: a fifth of the CPU of a batch write went into collections that found nothing.
+    Measured: a fifth of the CPU of a batch write went into collections that found
+    nothing.
     """
     gc.enable()
     gc.collect()

@@ -1,7 +1,7 @@
-"""Counts what requests consume, keeps it by the hour, and tells it.
+"""Counts the units that requests consume, stores them by the hour, and reports them.
 
-Sums go to the file every minute and at a drain, so a crash loses a minute of them at most. Each
-worker counts what its own shards consumed.
+Sums are written to the file every minute and at a drain, so a crash loses at most one
+minute of them. Each worker counts the consumption of its own shards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FLUSH_S = 60.0
 class Consumption:
     """The one place where operations are counted. ``clock_s`` gives Unix seconds.
 
-    ``partition_units_max`` is how many units one partition key may use in a second; 0 is any.
+    ``partition_units_max`` is the limit of one partition key per second, in units; 0: no
+    limit.
     """
 
     def __init__(self, clock_s: Callable[[], float], *, partition_units_max: int = 0) -> None:
@@ -45,46 +46,48 @@ class Consumption:
         self._metering = Metering(clock_s())
         self._partitions = PartitionUnits(partition_units_max) if partition_units_max else None
         self.by_partition_key = self._partitions is not None
-        """Whether it matters of which partition key an operation is."""
+        """True if an operation's partition key must be counted."""
         self._file: ConsumptionFile | None = None
         self._tables: Callable[[], Iterable[Table]] = tuple
         self._flushing = asyncio.Lock()
 
     def keep(self, file: ConsumptionFile, tables: Callable[[], Iterable[Table]]) -> None:
-        """Store in ``file`` from now on; ``tables`` returns those that may have reservations."""
+        """Store in ``file`` from now on; ``tables`` returns the tables that may have
+        reservations.
+        """
         self._file, self._tables = file, tables
 
-    # What every operation calls.
+    # Calls from operations.
 
     def require(self, table: Table, partition_key: bytes) -> None:
-        """Raise OTSCapacityUnitExhausted where a partition key has used up its second."""
+        """Raise OTSCapacityUnitExhausted if a partition key has used its units of this second."""
         if self._partitions is not None:
             self._partitions.require(table, partition_key, self._clock_s())
 
     def count(self, table: Table, partition_key: bytes | None, read: int, write: int) -> None:
-        """Count an operation on a table; it is of a partition key, or of several: None."""
+        """Count an operation on a table. ``partition_key`` is None if it has several."""
         self._metering.count(table, read, write, self._clock_s())
         if self._partitions is not None and partition_key is not None:
             self._partitions.add(table, partition_key, read + write)
 
     def count_missing(self, instance: str, *, read: int = 0, write: int = 0) -> None:
-        """Count an operation on a table that is not there."""
+        """Count an operation on a table that does not exist."""
         self._metering.count_missing(instance, read, write, self._clock_s())
 
-    # Keeping and telling.
+    # Storing and reporting.
 
     def totals(self) -> dict[tuple[str, str], tuple[int, int]]:
         """Return (read, written) units by (instance, table) since this process started."""
         return self._metering.totals(self._clock_s())
 
     async def run(self) -> None:
-        """Store often, until cancelled."""
+        """Store every ``FLUSH_S`` seconds until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
             await self.flush()
 
     async def flush(self) -> None:
-        """Store what was counted; what cannot be stored is kept for the next time."""
+        """Store the counted units; units that cannot be stored are kept for the next time."""
         async with self._flushing:
             taken = self._metering.take(self._clock_s(), self._tables())
             if self._file is None or not (taken.uses or taken.seconds):
@@ -92,13 +95,13 @@ class Consumption:
             try:
                 await asyncio.to_thread(self._file.add, taken)
             except (sqlite3.Error, OSError) as error:
-                logger.warning("consumption is stored later: %s", error)
+                logger.warning("cannot store consumption, retrying in %s s: %s", FLUSH_S, error)
                 self._metering.put_back(taken)
 
     async def found(
         self, instance: str, table: str | None, begin_s: int | None, end_s: int | None
     ) -> Taken:
-        """Return what this worker counted of an instance up to now, of one table or of all.
+        """Return this worker's count of an instance up to now, of one table or of all.
 
         An hour belongs to the range that holds its first second.
         """
@@ -113,14 +116,14 @@ class Consumption:
 
 
 def packed(found: Taken) -> bytes:
-    """Return what was counted as one worker sends it to another."""
+    """Return a count as one worker sends it to another."""
     uses = [[*hour_of, *astuple(use)] for hour_of, use in found.uses.items()]
     return ConsumptionAnswer(uses, found.seconds).encode()
 
 
-def unpacked(told: bytes) -> Taken:
-    """Return what another worker counted."""
-    answer = ConsumptionAnswer.decode(told)
+def unpacked(encoded: bytes) -> Taken:
+    """Return another worker's count."""
+    answer = ConsumptionAnswer.decode(encoded)
     uses = {HourOf(*use[:3]): Use(*use[3:]) for use in answer.uses}
     return Taken(uses, {int(hour_s): seconds for hour_s, seconds in answer.seconds.items()})
 
@@ -131,9 +134,9 @@ def hours(found: Taken) -> list[dict[str, Any]]:
 
 
 def _told(hour_of: HourOf, use: Use, found: Taken) -> dict[str, Any]:
-    """Return an hour as it is told: what was reserved is averaged over the time counted.
+    """Return an hour as operators see it; reservations are averaged over the time counted.
 
-    Of several workers it is the average of all: each counts every table's reservation.
+    For several workers this is the average of all: each counts every table's reservation.
     """
     seconds = found.seconds.get(hour_of.hour_s, 0.0)
     return {

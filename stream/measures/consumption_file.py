@@ -1,6 +1,6 @@
-"""The hours' sums in one SQLite file of the data directory. What it adds is flushed, or not there.
+"""The hours' sums in one SQLite file of the data directory. An addition is flushed or absent.
 
-A sum is added to, never replaced, so nothing need be read at a start. Hours older than
+Sums are only added to, never replaced, so a start reads nothing. Hours older than
 ``KEPT_S`` are removed. Calls block; one at a time.
 """
 
@@ -47,7 +47,7 @@ ORDER BY hour_s, table_name
 
 
 class ConsumptionFile:
-    """``path`` is made where it is not there. A file that is damaged is put aside."""
+    """The file at ``path``, created if missing. A damaged file is renamed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,9 +96,9 @@ class ConsumptionFile:
             return self._connected()
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
-                raise  # The disk is full, or the folder can't be written: the file is not at fault.
+                raise  # The disk is full, or the folder is read-only: the file is not damaged.
             damaged = self._path.with_name(self._path.name + ".damaged")
-            logger.warning("%s is damaged and put aside as %s: %s", self._path, damaged.name, error)
+            logger.warning("%s is damaged; renamed to %s: %s", self._path, damaged.name, error)
             self._path.replace(damaged)
             return self._connected()
 

@@ -1,7 +1,7 @@
-"""What a worker counts beside its requests: appends, flushes, recoveries, leases, stream reads.
+"""Counts of a worker beside its requests: appends, flushes, recoveries, leases, stream reads.
 
-Plain numbers that only rise, bumped where the thing happens and read when somebody asks. One
-object per worker; whoever is not given one counts for itself alone.
+They are plain numbers that only rise. The code that does the work increments them. There
+is one object per worker; a part without one counts in its own object.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def _long() -> Histogram:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts since the process started. Bytes are those of records as the log holds them."""
+    """Counts since the process started. Bytes are those of records as the log stores them."""
 
     appends: Histogram = field(default_factory=Histogram)
     append_records: int = 0
     append_bytes: int = 0
     appends_void: int = 0
-    """Batches that another writer was ahead of; they were evaluated again."""
+    """Batches that another writer preceded; they were evaluated again."""
     appends_unknown: int = 0
-    """Batches that the log did not answer for in time; the log itself told what became of them."""
+    """Batches without an answer of the log in time; reading the log showed their outcome."""
 
     stream_reads: int = 0
     stream_records: int = 0
@@ -42,13 +42,13 @@ class Counts:
     recovered_records: int = 0
 
     reshapes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    """Splits, merges and moves carried through, by kind."""
+    """Finished splits, merges and moves, by kind."""
     copied_bytes: int = 0
-    """Of moved rows, in records of the shards that take their place."""
+    """Bytes of moved rows, in records of the shards that replace the old ones."""
 
     standby_records: int = 0
     bounded_copy: int = 0
-    """Reads that allow for staleness, answered without their owner."""
+    """Reads that allow staleness, answered without their owner."""
     bounded_owner: int = 0
 
     claims: int = 0
@@ -58,4 +58,4 @@ class Counts:
 
     loop_delay: Histogram = field(default_factory=Histogram)
     broker_restarts: int = 0
-    """Of the embedded broker."""
+    """Restarts of the embedded broker."""

@@ -1,4 +1,4 @@
-"""Writes what a stopped local log has into an export folder; goes on where a crash ended it."""
+"""Writes the records of a stopped local log to an export folder; continues after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Progress", "export"]
 REPORT_EVERY = 1000
 
 Progress = Callable[[str, int, int], None]
-"""Called with a partition's name, and how many records and bytes of it are done."""
+"""Called with a partition's name, and the numbers of records and bytes that are done."""
 
 
 def export(
@@ -29,10 +29,10 @@ def export(
     written_by: str,
     progress: Progress,
 ) -> Manifest:
-    """Export the topics under ``prefix`` of an open store; return what the folder has then.
+    """Export the topics under ``prefix`` of an open store; return the folder's manifest.
 
-    ``directory`` tells the data directory from a copy of it. Raises ``OtherSource``,
-    ``NotAnExport``, ``NoSuchTopics``, ``Unavailable`` and ``OSError``.
+    ``directory`` distinguishes the data directory from a copy of it. Raises
+    ``OtherSource``, ``NotAnExport``, ``NoSuchTopics``, ``Unavailable`` and ``OSError``.
     """
     source = LocalSource(store, prefix)
     partitions = source.partitions()
@@ -56,7 +56,7 @@ def _written(
     digest: bytes,
     progress: Progress,
 ) -> ManifestPart:
-    """Write the file of a partition, or what it lacks."""
+    """Write the file of a partition, or the missing rest of it."""
     topic, at, start, end = partition.topic, partition.partition, partition.start, partition.end
     name = f"{topic}[{at}]"
     with PartFile(folder, Head(digest, topic, at)) as file:

@@ -1,8 +1,8 @@
-"""The folder of an export: written once, file by file, and read as often as one likes.
+"""The folder of an export: written once, file by file, and read any number of times.
 
-It holds every row, and the secrets of access keys: only its owner may read it. A file is on the
-disk before the next one begins, the manifest last. What a crash has left is taken over: whole
-records are kept, the rest is cut off.
+It has every row, and the secrets of access keys, so only its owner may read it. A file is
+on the disk before the next one begins, the manifest last. A new run continues after a
+crash: it keeps whole records and cuts off the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 class NotAnExport(Exception):
-    """A folder is no export, not a whole one, or a damaged one."""
+    """A folder is not an export, not a whole one, or a damaged one."""
 
 
 class FolderBusy(Exception):
@@ -40,7 +40,7 @@ class OtherSource(Exception):
 
 
 class ExportFolder:
-    """One folder. Nothing is read or written before a call asks for it."""
+    """One folder. It reads and writes only when a method is called."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +48,8 @@ class ExportFolder:
     # Writing.
 
     def prepare(self, source: bytes) -> Manifest | None:
-        """Make the folder, or take over what is there of ``source``; a whole export's manifest.
+        """Create the folder, or continue an export of ``source``; return a whole export's
+        manifest.
 
         Raises ``OtherSource`` and ``NotAnExport``, ``OSError``.
         """
@@ -71,7 +72,7 @@ class ExportFolder:
         return None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Make the export whole."""
+        """Write the manifest, which makes the export whole."""
         draft = self.path / (MANIFEST + ".new")
         draft.unlink(missing_ok=True)
         with _private(draft) as file:
@@ -95,7 +96,7 @@ class ExportFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep another import of a whole export away. Raises ``FolderBusy``."""
+        """Lock a whole export against another import. Raises ``FolderBusy``."""
         with (self.path / MANIFEST).open("rb") as file:
             try:
                 lock_file(file.fileno())
@@ -104,7 +105,7 @@ class ExportFolder:
             yield
 
     def require_whole(self, part: ManifestPart) -> None:
-        """Raise ``NotAnExport`` unless a file is there, and is byte for byte what was written."""
+        """Raise ``NotAnExport`` unless a file exists and has the bytes that were written."""
         path = self.path / part.file
         try:
             with path.open("rb") as file:
@@ -112,7 +113,7 @@ class ExportFolder:
         except FileNotFoundError as error:
             raise NotAnExport(f"{path} is missing") from error
         if found != part.sha256:
-            deque(self.frames(part), maxlen=0)  # The first damaged record says more.
+            deque(self.frames(part), maxlen=0)  # The first damaged record is a better error.
             raise NotAnExport(f"{path} does not match its checksum in the manifest")
 
     def frames(self, part: ManifestPart) -> Iterator[Frame]:
@@ -147,13 +148,13 @@ class PartFile:
         self._file.close()
 
     def add(self, offset: int, record: bytes) -> None:
-        """Write a record behind the others."""
+        """Append a record."""
         self._write(frame(offset, record))
         self.next_offset = offset + 1
         self.records += 1
 
     def finish(self) -> str:
-        """Have everything on the disk; return the file's SHA-256."""
+        """Flush the file to the disk; return its SHA-256."""
         _sync(self._file)
         sync_folder(self._path.parent)
         return self._digest.hexdigest()
@@ -170,7 +171,9 @@ class PartFile:
         return self._file
 
     def _taken_over(self) -> IO[bytes] | None:
-        """Return the file that a crash has left, cut off behind its last whole record."""
+        """Return the file of a crashed export, cut off after its last whole record; None
+        if unusable.
+        """
         try:
             file = self._path.open("r+b", buffering=BUFFER_BYTES)
         except FileNotFoundError:
@@ -198,7 +201,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_of_other(path: Path, source: bytes) -> bool:
-    """Return True if a file's head names another source. One that was torn names none."""
+    """True if a file's head names another source. A torn head names none."""
     if not path.name.endswith(SUFFIX):
         return False
     with suppress(Damaged), path.open("rb") as file:

@@ -1,7 +1,7 @@
 """The files of an export, one for each partition: a head, then records in frames.
 
-A frame carries the offset of its record and a checksum of both. So a file that was cut off tells
-where its last whole record ends, and a changed byte is found where it stands. The page of this
+A frame has the offset of its record and a checksum of both. So the last whole record of a
+cut-off file can be found, and a changed byte is detected at its record. The page of this
 format is ``docs/internals/formats/export.md``. Integers are unsigned and big-endian.
 """
 
@@ -18,7 +18,7 @@ FORMAT = 1
 MAGIC = b"RTEX"
 SOURCE_BYTES = 32
 RECORD_BYTES_MAX = 64 << 20
-"""No stored record is larger. A length above it is a damaged one."""
+"""No stored record is larger. A length above it is damaged."""
 
 _BEGIN = Struct(f">4sI{SOURCE_BYTES}sII")
 _CHECKSUM = Struct(">I")
@@ -27,25 +27,25 @@ _OFFSET = Struct(">Q")
 
 
 class Damaged(Exception):
-    """A file of an export is not as it was written."""
+    """A file of an export has other bytes than were written."""
 
 
 class Head(NamedTuple):
-    """What a file is of. ``source`` is a digest of the directory in the state it had."""
+    """The source and partition of a file. ``source`` is a digest of the directory's state."""
 
     source: bytes
     topic: str
     partition: int
 
     def encoded(self) -> bytes:
-        """Return the bytes that a file begins with."""
+        """Return the bytes with which a file begins."""
         name = self.topic.encode()
         begin = _BEGIN.pack(MAGIC, FORMAT, self.source, self.partition, len(name)) + name
         return begin + _CHECKSUM.pack(zlib.crc32(begin))
 
 
 class Frame(NamedTuple):
-    """A record as stored, and the position in the file behind its frame."""
+    """A record as stored, and the position in the file after its frame."""
 
     offset: int
     record: bytes
@@ -59,7 +59,7 @@ def frame(offset: int, record: bytes) -> bytes:
 
 
 def read_head(file: IO[bytes]) -> Head:
-    """Read the head at a file's begin. Raises ``Damaged``."""
+    """Read the head at the start of a file. Raises ``Damaged``."""
     begin = file.read(_BEGIN.size)
     if len(begin) < _BEGIN.size or not begin.startswith(MAGIC):
         raise Damaged("it does not begin as a file of an export")

@@ -1,8 +1,8 @@
 """Writes an export into the topics of a cluster, then compares every record.
 
-While it is under way a topic of its own says so, and names the export: no worker serves what is
-there (``stream/worker/worker.py``), and only the same export goes on. Topics that were there
-before are never touched.
+A marker topic names the export while the import runs. Until it is deleted, no worker
+serves these topics (``stream/worker/worker.py``), and only the same export continues. The
+import never changes topics that already existed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["Import", "NotEmpty"]
 CREATED_AT_ONCE = 100
 READ_BYTES = 1 << 16
 DELETED_S, LOOK_S = 60.0, 0.05
-"""For how long, and how often, it is asked whether the mark is gone."""
+"""Time limit and interval of the checks that the marker is deleted."""
 BROKERS_ASKED = 3
-"""Brokers are asked in turn."""
+"""Number of brokers that must report the marker as deleted, in turn."""
 
 
 class NotEmpty(Exception):
-    """The cluster has topics of the prefix that are not the beginning of this import."""
+    """The cluster has topics with the prefix that are not the beginning of this import."""
 
 
 class Import:
@@ -50,7 +50,7 @@ class Import:
         self._progress = progress
 
     async def run(self) -> bool:
-        """Import and verify; return False where the cluster had all of it already.
+        """Import and verify; return False if the cluster already had the whole export.
 
         Raises ``NotAnExport``, ``NotEmpty``, ``Differs``, ``Fenced`` and ``StoreError``.
         """
@@ -67,10 +67,10 @@ class Import:
         await self._end()
         return True
 
-    # Whose topics these are.
+    # The owner of the topics.
 
     async def _begin(self) -> bool:
-        """Mark the cluster as ours; return False where it has the whole export, and no mark."""
+        """Mark the cluster as ours; return False if it has the whole export, and no mark."""
         mark = self._names.importing
         found = set(await self._cluster.topics())
         if await self._cluster.exists(self._names.changelog):
@@ -84,7 +84,7 @@ class Import:
         _, end = await log.bounds()
         if not end and found <= {mark}:
             await log.append([(b"", self._manifest.digest.encode())], deadline_s=APPEND_S)
-        # Of two that begin at once the first has the cluster.
+        # Of two imports that begin at once, the first has the cluster.
         if not (entries := await log.read(0, bytes_max=READ_BYTES)) or (
             entries[0].value != self._manifest.digest.encode()
         ):
@@ -111,7 +111,7 @@ class Import:
         )
 
     async def _end(self) -> None:
-        """Let workers serve: remove the mark, and wait until brokers have heard of it."""
+        """Let workers serve: delete the mark, and wait until the brokers know of it."""
         mark = self._names.importing
         await self._cluster.delete_topics([mark])
         absent = 0
@@ -124,15 +124,15 @@ class Import:
         except TimeoutError as error:
             raise Unavailable(f"topic {mark} is not deleted after {DELETED_S:.0f} s") from error
 
-    # What is written, and read back.
+    # Writing and reading back.
 
     async def _bring(self, part: ManifestPart) -> None:
-        told = partial(self._progress, part.name)
+        report = partial(self._progress, part.name)
         if part.topic == CHANGELOG:
-            await self._changelog(part).bring(self._changes(part), told)
+            await self._changelog(part).bring(self._changes(part), report)
         else:
             filled = partial(self._progress, f"fill {part.name}")
-            await self._log(part).bring(self._entries(part), told, filled=filled)
+            await self._log(part).bring(self._entries(part), report, filled=filled)
 
     async def _verify(self) -> None:
         """Compare topics, settings, bounds and every record. Raises ``Differs``."""
@@ -147,11 +147,11 @@ class Import:
         logs = [spec.name for spec in wanted if spec not in system]
         await self._cluster.require_durable(system, logs)
         for part in self._manifest.parts:
-            told = partial(self._progress, f"verify {part.name}")
+            report = partial(self._progress, f"verify {part.name}")
             if part.topic == CHANGELOG:
-                await self._changelog(part).verify(self._changes(part), told)
+                await self._changelog(part).verify(self._changes(part), report)
             else:
-                await self._log(part).verify(self._entries(part), told)
+                await self._log(part).verify(self._entries(part), report)
 
     def _log(self, part: ManifestPart) -> TargetLog:
         log = self._cluster.log(full_name(part.topic, self._names), part.partition)

@@ -1,9 +1,9 @@
-"""What a stopped local log has, as an export takes it: its partitions and their records.
+"""The partitions and records of a stopped local log that an export takes.
 
-Of a changelog each key is taken once, with its last value, and no removed key: the same as Kafka's
-compaction leaves. Of leases nothing is taken but how far they went. Nobody may wait for an
-owner that has ended, but a later claim must stand above every former one, for records name the
-claim under which they were written.
+From a changelog the export takes each key once, with its last value, and no removed key.
+Kafka's compaction leaves the same. From leases it takes only their end offset. No worker
+may wait for an owner that has ended. But a later claim must be above every former one,
+because records name the claim of their writer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LocalSource", "NoSuchTopics", "SourcePartition"]
 
 
 class NoSuchTopics(Exception):
-    """The local log has no topics under the prefix that is asked for."""
+    """The local log has no topics under the requested prefix."""
 
 
 class SourcePartition(NamedTuple):
@@ -33,17 +33,17 @@ class SourcePartition(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Return the offset of the first record that is taken."""
+        """Return the offset of the first exported record."""
         return self.bounds.end if self.topic == LEASE else self.bounds.start
 
     @property
     def end(self) -> int:
-        """Return the offset behind the last record."""
+        """Return the offset after the last record."""
         return self.bounds.end
 
 
 class LocalSource:
-    """An open store, read by nobody else."""
+    """An open store that no other process reads."""
 
     def __init__(self, store: LogStore, prefix: str) -> None:
         self._store = store
@@ -56,14 +56,14 @@ class LocalSource:
         found = {names.catalog: CATALOG, names.lease: LEASE, names.changelog: CHANGELOG}
         if missing := [name for name in found if name not in topics]:
             others = [name for name in topics if name.endswith(".catalog")]
-            told = f"; it has {', '.join(others)}" if others else ""
-            raise NoSuchTopics(f"the local log has no topic {missing[0]}{told}")
+            hint = f"; it has {', '.join(others)}" if others else ""
+            raise NoSuchTopics(f"the local log has no topic {missing[0]}{hint}")
         shards = [name for name in topics if name.startswith(names.shard(""))]
         shards.sort(key=lambda name: topics[name].first)
         found |= {name: SHARD + name.removeprefix(names.shard("")) for name in shards}
         return [
-            SourcePartition(told, at, number, bounds.get(number, Bounds()))
-            for name, told in found.items()
+            SourcePartition(topic, at, number, bounds.get(number, Bounds()))
+            for name, topic in found.items()
             for first, count in [topics[name]]
             for at, number in enumerate(range(first, first + count))
         ]
@@ -82,7 +82,9 @@ class LocalSource:
     def _latest(
         self, partition: SourcePartition, found: Iterator[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield what compaction leaves. Below ``compacted`` each key stands once already."""
+        """Yield the entries that compaction leaves. Below ``compacted`` each key is
+        already unique.
+        """
         _, end, compacted = partition.bounds
         recent = {
             change_of(offset, stored).key: offset

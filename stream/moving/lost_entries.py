@@ -1,7 +1,8 @@
-"""Finds shards whose rows have more than their log, before an export leaves the rows behind.
+"""Finds shards whose rows have more than their log, before an export omits the rows.
 
-A damaged disk may take the end of a log. The server keeps such a shard closed: the rows tell what
-the log lacks. An export takes the log and the changelog alone, so nothing would tell it afterwards.
+A damaged disk may lose the end of a log. The server keeps such a shard closed, because
+the rows show what the log lacks. An export takes only the log and the changelog, so the
+loss would be invisible afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class EntriesLost(Exception):
 
 
 def require_entries(store: LogStore, prefix: str, rows: Path) -> None:
-    """Raise ``EntriesLost`` where the stores in the folder ``rows`` are ahead of an open log."""
+    """Raise ``EntriesLost`` if the stores in the folder ``rows`` are ahead of an open log."""
     found = LocalSource(store, prefix).partitions()
     shards = {part.topic.removeprefix(SHARD): part for part in found if SHARD in part.topic}
     for shard_id, mark in _marks(rows):
@@ -37,7 +38,7 @@ def require_entries(store: LogStore, prefix: str, rows: Path) -> None:
 
 
 def _marks(rows: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield every shard's mark. Rows that can't be read are passed over: they are a copy."""
+    """Yield every shard's mark. Unreadable rows are skipped, because rows are a copy."""
     for path in sorted(rows.glob("[0-9]*")):
         try:
             opened = RowStore(path)
@@ -52,7 +53,7 @@ def _marks(rows: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _lacking(store: LogStore, shard: SourcePartition, mark: bytes) -> str:
-    """Return what the log lacks of what a mark names, or ""."""
+    """Return which of a mark's entries the log lacks; empty if none."""
     state, bounds = decode_mark(mark), shard.bounds
     if state.applied >= bounds.end:
         return f"it ends at {bounds.end}, they have entry {state.applied}"

@@ -1,7 +1,7 @@
-"""The manifest of an export: which partitions it has, how far each goes, and what its file holds.
+"""The manifest of an export: its partitions, how far each goes, and the content of its file.
 
-It is JSON, written last: a folder without it is the beginning of an export. Its checksum names the
-export, so an import that goes on later knows its own.
+It is JSON, written last: a folder without it is an unfinished export. Its checksum names
+the export, so an import that continues later recognises its own.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 CATALOG, CHANGELOG, LEASE, SHARD = "catalog", "changelog", "lease", "shard."
-"""Topics as an export names them: without the prefix, which may be another one elsewhere."""
+"""Topics as an export names them: without the prefix, which may differ in the target."""
 
 _TOPIC = re.compile(r"catalog|changelog|lease|shard\.s\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestPart:
-    """One partition. Of a changelog ``start`` and ``end`` are those of the local log."""
+    """One partition. For a changelog, ``start`` and ``end`` are those of the local log."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class ManifestPart:
     bytes: int
     """Size of the file."""
     sha256: str
-    """Of the file."""
+    """SHA-256 of the file."""
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return the checksum, by which the export is known."""
+        """Return the checksum, which identifies the export."""
         return _digest(self._content())
 
     def encoded(self) -> bytes:
@@ -106,7 +106,7 @@ class Manifest:
 
 
 def _require_whole(manifest: Manifest) -> None:
-    """Raise ``Damaged`` unless there are a catalog and one lease and changelog for each slot."""
+    """Raise ``Damaged`` unless there are a catalog, and a lease and a changelog per slot."""
     places = [(part.topic, part.partition) for part in manifest.parts]
     strange = [topic for topic, _ in places if not _TOPIC.fullmatch(topic)]
     if strange:
@@ -131,7 +131,7 @@ def full_name(topic: str, names: TopicNames) -> str:
 
 
 def specs(manifest: Manifest, names: TopicNames) -> list[TopicSpec]:
-    """Return the topics of an export as a server makes them."""
+    """Return the topics of an export as a server creates them."""
     shards = [part.topic for part in manifest.parts if part.topic.startswith(SHARD)]
     return [
         *names.system(manifest.slots),

@@ -1,8 +1,8 @@
-"""Brings one changelog into a cluster: its entries in their order, in transactions of their own.
+"""Writes one changelog into a cluster: its entries in order, in separate transactions.
 
-Its offsets need not be kept: markers of transactions take some, and every row store of the cluster
-is built from this changelog. An export has each key once and no removed key, so compaction leaves
-all of it, however long an import takes.
+Offsets need not be kept: transaction markers take some, and every row store of the
+cluster is built from this changelog. An export has each key once and no removed key. So
+compaction leaves all of it, however long an import takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLUSH_ENTRIES = 20_000
 
 
 class TargetChangelog:
-    """One changelog that is to have the entries of an export, and nothing else."""
+    """One changelog that is to have exactly the entries of an export."""
 
     def __init__(
         self, name: str, writer: ChangelogWriter, reader: Callable[[], ChangelogReader]
@@ -29,8 +29,8 @@ class TargetChangelog:
         self._reader = reader
 
     async def bring(self, entries: Iterator[ChangelogEntry], report: Report) -> None:
-        """Write what is missing. Raises ``Differs``, ``Fenced`` and ``StoreError``."""
-        # A transaction that a former call has left open is ended by this.
+        """Write the missing entries. Raises ``Differs``, ``Fenced`` and ``StoreError``."""
+        # This ends a transaction that a former call has left open.
         await self._writer.fence()
         records, size = await self._compare(entries, report)
         for batch in batches(entries, bytes_max=FLUSH_BYTES, count_max=FLUSH_ENTRIES):
@@ -46,7 +46,7 @@ class TargetChangelog:
             raise Differs(f"{self._name} ends after {records} entries, the export has more")
 
     async def _compare(self, entries: Iterator[ChangelogEntry], report: Report) -> tuple[int, int]:
-        """Compare what is there with what should be; return how many records and bytes it is."""
+        """Compare the changelog with the export; return how many records and bytes are there."""
         records = size = 0
         async for found in self._found():
             wanted = next(entries, None)

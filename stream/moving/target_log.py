@@ -1,11 +1,11 @@
-"""Brings one log into a cluster, at the offsets that it has in the export.
+"""Writes one log into a cluster, at the same offsets as in the export.
 
-A record is valid at one offset alone, and a new topic begins at 0. So the offsets below the start
-are filled with records that are void wherever they stand, then trimmed. A broker that crashes soon
-after may forget how far a log was trimmed: then readers meet the fillers, and pass over them.
+A record is valid at one offset only, and a new topic begins at 0. So the offsets below
+the start are filled with void records, which are then trimmed. A broker that crashes soon
+after may forget how far a log was trimmed. Readers then skip the fillers.
 
-Nothing is written before what is there was read and found equal, so whatever ended a former call,
-the next one goes on.
+Before writing, the existing records are read and compared. So whatever ended a former
+call, the next one continues.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _RECORD = record.encode_record(_VOID, record.encode_body(record.NoOp()))
 _LEASE = encode_lease(Lease(_NOWHERE, RELEASE, 0, _NOBODY, "", 0))
 
 Report = Callable[[int, int], None]
-"""Called with how many records and bytes are done."""
+"""Called with the numbers of records and bytes that are done."""
 
 E = TypeVar("E", Entry, ChangelogEntry)
 
 
 class Differs(Exception):
-    """A topic has something else than the export, or more."""
+    """A topic has another content than the export, or more."""
 
 
 def filler(*, lease: bool) -> tuple[bytes, bytes]:
-    """Return key and value of a record that every reader of such a log passes over."""
+    """Return key and value of a record that every reader of such a log skips."""
     return b"", _LEASE if lease else _RECORD
 
 
 class TargetLog:
-    """One log that is to have ``entries`` from ``start`` to ``end``, and nothing else."""
+    """One log that is to have exactly ``entries``, from ``start`` to ``end``."""
 
     def __init__(self, log: Log, start: int, end: int, fills: tuple[bytes, bytes]) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class TargetLog:
         self._fills = fills
 
     async def bring(self, entries: Iterator[Entry], report: Report, *, filled: Report) -> None:
-        """Write what is missing. Raises ``Differs`` and ``StoreError``.
+        """Write the missing entries. Raises ``Differs`` and ``StoreError``.
 
         ``filled`` reports fillers, ``report`` entries.
         """
@@ -85,7 +85,7 @@ class TargetLog:
         await self._compare(entries, self._end, report)
 
     async def _fill(self, start: int, end: int, filled: Report) -> None:
-        """Let every offset below ours have a filler."""
+        """Fill every offset below ours with a filler."""
         async for entry in read_log(self._log, start, min(end, self._start)):
             if (entry.key, entry.value) != self._fills:
                 raise Differs(f"{self._log.name} has a record at offset {entry.offset} already")
@@ -96,7 +96,7 @@ class TargetLog:
             filled(end, end * sum(map(len, self._fills)))
 
     async def _compare(self, entries: Iterator[Entry], end: int, report: Report) -> tuple[int, int]:
-        """Compare what is there with what should be; return how many records and bytes it is."""
+        """Compare the log with the export; return how many records and bytes are there."""
         records = size = 0
         async for found in read_log(self._log, self._start, end):
             if found != next(entries, None):
@@ -130,7 +130,7 @@ class TargetLog:
 
 
 def batches(entries: Iterator[E], *, bytes_max: int, count_max: int) -> Iterator[list[E]]:
-    """Yield entries in lists of bounded size, save that one entry may be larger."""
+    """Yield entries in lists of bounded size; a single entry may exceed the bound."""
     batch: list[E] = []
     size = 0
     for entry in entries:
