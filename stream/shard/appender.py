@@ -1,10 +1,10 @@
 """The append rule on one log: a compare-and-set on the log's end.
 
-Every record names the offset at which it must stand; anywhere else it is void. So whoever
-evaluated against the true end wins, and a late or doubled batch voids itself. This module turns
-what the log answers into one of three facts: the batch stands, it does not and never will, or it
-was proven not written. An unknown outcome is settled here by appending a no-op until one is valid:
-the log before it then tells what happened.
+Every record names the offset at which it must be; at any other offset it is void. So the
+writer that evaluated against the true end wins, and a late or doubled batch is void. This
+module turns the log's answer into one of three facts: the batch is valid; it is void for
+good; or it was proven not written. If the outcome is unknown, it appends a no-op until
+one is valid. The log before that no-op then shows what happened.
 
 One batch is in flight per appender. Times are seconds.
 """
@@ -28,25 +28,25 @@ BACKOFF_S = 0.05
 BACKOFF_S_MAX = 1.0
 READ_BYTES = 4 * 1024 * 1024
 PAGE_S = 5.0
-"""For so long an empty answer is asked about again where entries are known to be."""
+"""Time for which an empty answer is retried where entries are known to exist."""
 
 
 class LogShortened(Exception):
-    """The log ends before an offset it had acknowledged: the broker lost what it had promised."""
+    """The log ends before an offset that it acknowledged: the broker lost an acknowledged batch."""
 
     unsettled = False
-    """Whether a batch met it whose outcome was unknown: it may yet land where it says."""
+    """True if the batch's outcome is unknown: it may still be written at the offset it names."""
 
 
 class BatchRefused(Rejected):
-    """The log took nothing of a batch, and never will."""
+    """The log wrote nothing of a batch, and never will."""
 
 
 class Appended(NamedTuple):
-    """``stands`` says whether the batch is valid; ``entries`` must be replayed after it.
+    """The outcome of an append. ``stands`` is True if the batch is valid.
 
-    Where the batch stands, ``entries`` are what follows it; else they are what stands from the
-    named offset on. Both end before ``end``, the log's next offset.
+    ``entries`` must be replayed after it. They follow a valid batch; otherwise they begin
+    at the named offset. Both end before ``end``, the log's next offset.
     """
 
     stands: bool
@@ -57,7 +57,7 @@ class Appended(NamedTuple):
 class Appender:
     """Appends batches to ``log`` at named offsets.
 
-    ``noop`` makes a no-op record (key, value) that names the offset it is given.
+    ``noop`` makes a no-op record (key, value) that names the given offset.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Appender:
     ) -> None:
         self.log = log
         self.refusal = ""
-        """What the log answered last to a fence that goes on."""
+        """The log's last error to a fence that still retries."""
         self._counts = counts or Counts()
         self._noop = noop
         self._deadline_s = deadline_s
@@ -78,15 +78,15 @@ class Appender:
     async def append(self, batch: Sequence[tuple[bytes, bytes]], at: int) -> Appended:
         """Append ``batch``, whose records name the offsets from ``at`` on.
 
-        Raises ``Unavailable`` where nothing was written (the end may have moved all the same),
-        ``BatchRefused`` where that will be so again, ``LogShortened`` where the log ends before
-        ``at``. An unknown outcome is not raised but settled, however long that takes; cancelling
-        leaves it unknown.
+        Raises ``Unavailable`` if nothing was written (the end may have moved all the
+        same), ``BatchRefused`` if a retry would fail too, and ``LogShortened`` if the log
+        ends before ``at``. An unknown outcome is not raised but resolved, however long
+        that takes. Cancelling leaves it unknown.
         """
         try:
             base = await self.log.append(batch, deadline_s=self._deadline_s)
         except Rejected as error:
-            # Only this says that nothing was written: what fails further down does not.
+            # Only this error means that nothing was written: later errors do not.
             raise BatchRefused(error.code, error.message) from error
         except OutcomeUnknown as error:
             logger.warning("append to %s at %d: outcome unknown: %s", self.log.name, at, error)
@@ -103,15 +103,15 @@ class Appender:
                 f"{self.log.name} gave offset {base} to records that follow offset {at - 1}: "
                 f"entries {base} to {at - 1} were acknowledged and are lost"
             )
-        # Others stand from ``at`` on, or our own batch by an earlier attempt of the client.
+        # Other entries follow from ``at`` on, or our own batch from an earlier attempt of
+        # the client.
         end = base + len(batch)
         return self._told(batch, at, await self.read(at, end), end)
 
     async def fence(self) -> int:
         """Append a no-op until one is valid; return the offset after it.
 
-        Whatever was appended earlier at an offset of its own choice is then before that offset, or
-        void for ever.
+        Any earlier append then lies before that offset, or is void for good.
         """
         waited = BACKOFF_S
         while True:
@@ -130,7 +130,7 @@ class Appender:
             waited = min(waited * 2, BACKOFF_S_MAX)
 
     async def read(self, start: int, end: int) -> list[Entry]:
-        """Return the entries start <= offset < end. Raises as ``read_known``."""
+        """Return the entries start <= offset < end. Raises the errors of ``read_known``."""
         entries: list[Entry] = []
         while start < end:
             page = await read_known(self.log, start, end)
@@ -155,18 +155,18 @@ class Appender:
     def _told(
         self, batch: Sequence[tuple[bytes, bytes]], at: int, entries: Sequence[Entry], end: int
     ) -> Appended:
-        """Compare what stands from ``at`` on with what we sent."""
+        """Compare the entries from ``at`` on with the batch that we sent."""
         if entries and entries[0].offset == at and entries[0].value == batch[0][1]:
             return Appended(True, entries[len(batch) :], end)
         return Appended(False, entries, end)
 
 
 async def read_known(log: Log, start: int, end: int) -> Sequence[Entry]:
-    """Return entries from ``start`` on, one at least, of a log known to reach ``end``.
+    """Return entries from ``start`` on, at least one, of a log known to reach ``end``.
 
-    An empty answer proves nothing: a new leader knows for a moment less than was acknowledged,
-    though it tells the log's end only once it knows it. Raises ``LogShortened`` where that lies
-    below ``end``, ``Unavailable`` where nothing else was told for ``PAGE_S``.
+    An empty answer proves nothing: a new leader may know less than was acknowledged for a
+    moment, but it reports the log's end only once it knows it. Raises ``LogShortened`` if
+    that end lies below ``end``, and ``Unavailable`` if no entry came for ``PAGE_S``.
     """
     clock = asyncio.get_running_loop().time
     until_s = clock() + PAGE_S
@@ -175,13 +175,14 @@ async def read_known(log: Log, start: int, end: int) -> Sequence[Entry]:
         try:
             if entries := await log.read(start, bytes_max=READ_BYTES):
                 return entries
-        except Unavailable as error:  # As for a place behind the end, which it may be by now.
+        # As for an offset beyond the end, which ``start`` may be by now.
+        except Unavailable as error:
             refusal = error
-        _, told = await log.bounds()
-        if told < end:
-            raise LogShortened(f"{log.name} ends at {told}, expected {end}") from refusal
+        _, log_end = await log.bounds()
+        if log_end < end:
+            raise LogShortened(f"{log.name} ends at {log_end}, expected {end}") from refusal
         if refusal is not None:
             raise refusal
         if clock() > until_s:
-            raise Unavailable(f"{log.name} ends at {told} and tells nothing from {start} on")
+            raise Unavailable(f"{log.name} ends at {log_end} and returns no entry from {start} on")
         await asyncio.sleep(BACKOFF_S)

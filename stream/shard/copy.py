@@ -1,10 +1,11 @@
-"""Copies the rows of a shard into the log of the one that takes its place in another slot.
+"""Copies the rows of a shard into the log of its successor in another slot.
 
-While the shard is served its rows are copied as they are, then what was written meanwhile, again
-and again until little is left; then it is sealed and the rest is copied. The copy is complete only
-with a record that says so. A copy that fails anywhere is worth nothing: another begins in an empty
-log, so that nobody ever asks what an earlier one has left out. What a broker refuses, or leaves
-without an answer, is no failure: the record is sent again.
+While the shard is served its rows are copied as stored. Then the rows that were written
+meanwhile are copied, again and again until few are left. Then the shard is sealed and the
+rest is copied. The copy is complete only with a record that marks it so. A copy that
+fails at any point is discarded: the next one begins in an empty log, so it never depends
+on what an earlier one left out. If a broker rejects a record or does not answer, that is
+no failure: the record is sent again.
 """
 
 from __future__ import annotations
@@ -35,26 +36,27 @@ __all__ = ["CopyLost", "Range", "ShardCopy", "came_back", "is_complete", "row_ra
 logger = logging.getLogger(__name__)
 
 COPY_BYTES = 512 * 1024
-"""Of stored rows in one record; one chunk is never cut."""
+"""Bytes of stored rows in one record; one chunk is never cut."""
 
 APPEND_S = 10.0
 PATIENCE_S = 600.0
-"""So long one record is sent again: a copy that is given up may take as long once more."""
+"""Time for which one record is sent again: a new copy may take as long."""
 
 RETRY_S = 0.05
 RETRY_S_MAX = 1.0
 
 
 def row_ranges(table: Table, shard: ShardRange) -> list[Range]:
-    """Return where a shard's rows are stored, those of its table's local indexes among them."""
+    """Return the key ranges of a shard's rows, and those of its table's local indexes."""
     local = (index.table_id for index in table.indexes if index.kind == LOCAL)
     return [_range(number, shard) for number in (table.table_id, *local)]
 
 
 def came_back(table: Table, shard: ShardRange, others: Iterable[ShardRange]) -> list[Range]:
-    """Return keys that went elsewhere after a shard ended, and came back with one of ``others``.
+    """Return keys that left after a shard ended, and returned with one of ``others``.
 
-    That one's copy tells what is there; what is read of the former one only now is of long before.
+    The copy of that shard has the present rows; the former shard's log has only older
+    ones.
     """
     later = [o for o in others if o.copied and 0 < shard.sealed_us <= o.floor_us]
     return [keys for other in later for keys in row_ranges(table, other)]
@@ -67,7 +69,7 @@ def _range(number: int, shard: ShardRange) -> Range:
 
 
 class CopyLost(Unavailable):
-    """Another has appended to the copy's log, or the log lost what was copied."""
+    """Another writer appended to the copy's log, or the log lost copied records."""
 
 
 class ShardCopy:
@@ -86,7 +88,7 @@ class ShardCopy:
         """The log's next offset."""
 
     async def base(self) -> None:
-        """Copy every row there is, and note from now on what is written."""
+        """Copy every row, and record from now on which keys are written."""
         start, end = await self._log.bounds()
         if (start, end) != (0, 0):
             raise Unavailable(f"{self._log.name} is not empty")
@@ -101,7 +103,7 @@ class ShardCopy:
                 await self._append_rows(entries)
 
     async def delta(self) -> int:
-        """Copy what was written since; return how many entries that were."""
+        """Copy the keys that were written since; return their number."""
         written = sorted(self._written)
         self._written.clear()
         count = 0
@@ -111,21 +113,21 @@ class ShardCopy:
         return count
 
     async def complete(self) -> None:
-        """Copy the rest of a shard that is sealed, and say that this is all."""
+        """Copy the rest of a sealed shard, and mark the copy as complete."""
         assert self._source.shard.state.seal is not None, "nothing more is written"
         await self.delta()
         await self._append(options_body(self._source.shard.state))
         await self._append_rows([], complete=True)
 
     def stop(self) -> None:
-        """Note no more what is written."""
+        """Stop recording which keys are written."""
         self._source.fold.remove_write_observer(self._note_writes)
 
     def _note_writes(self, writes: Writes) -> None:
         self._written.update(key for key, _ in writes)
 
     def _slice(self, at: bytes, high: bytes) -> tuple[list[CopyEntry], bytes | None]:
-        """Return entries from ``at`` on, and where the next slice begins, if anywhere."""
+        """Return entries from ``at`` on, and the first key of the next slice, if any."""
         entries: list[CopyEntry] = []
         size = 0
         for chunk_key, value in self._source.rows.scan(at, high):
@@ -136,7 +138,7 @@ class ShardCopy:
         return entries, None
 
     def _entry(self, chunk_key: bytes) -> CopyEntry | None:
-        """Return what a key of the store holds now, for a row that is gone that it is."""
+        """Return the present value of a store key; for a deleted row, its deletion."""
         if chunk_key[:1] not in (ROWS, COMMITS, SOURCES):
             return None
         value = self._source.rows.get(chunk_key)
@@ -165,11 +167,13 @@ class ShardCopy:
             await self._append(CopyBody(shard.shard_id, shard.state.applied, complete, entries))
 
     async def _append(self, body: record.Body) -> None:
-        """Append one record where the last one ended. Raises where anybody else has appended.
+        """Append one record at the end of the copy. Raises if another writer has appended.
 
-        At the offset that it names it counts, once; wherever else a repetition lands it is void.
+        The record is valid once, at the offset that it names. A repetition at any other
+        offset is void.
         """
-        # One stamp for all that is sent: what was sent before is known by its bytes.
+        # One stamp for all attempts, because an earlier attempt is recognised by its
+        # bytes.
         encoded_body, stamp = record.encode_body(body), self._source.shard.state.stamp
         retry_s = RETRY_S
         give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
@@ -179,7 +183,7 @@ class ShardCopy:
                 if await self._stands(encoded):
                     self._counts.copied_bytes += len(encoded)
                     return
-                continue  # Late repetitions of what stands before are in its place.
+                continue  # Late repetitions of earlier records are at its offset.
             except CopyLost:
                 raise
             except (Unavailable, OutcomeUnknown) as error:
@@ -191,14 +195,14 @@ class ShardCopy:
             retry_s = min(retry_s * 2, RETRY_S_MAX)
 
     def _encoded(self, body: bytes, stamp: int) -> bytes:
-        """Return a record that names the offset where the last one ended."""
+        """Return a record that names the copy's end as its offset."""
         shard = self._source.shard
         claim = max(shard.claim, 0)
         envelope = record.Envelope(self.end, claim, shard.owner, stamp, record.SINGLE)
         return record.encode_record(envelope, body)
 
     async def _stands(self, encoded: bytes) -> bool:
-        """Append a record and move ``end`` behind it. True if it is valid, False if it is void."""
+        """Append a record and move ``end`` after it. True if it is valid, False if it is void."""
         at = self.end
         base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)
         if base < at:
@@ -208,7 +212,7 @@ class ShardCopy:
         return stands
 
     async def _found(self, encoded: bytes, at: int, end: int) -> bool:
-        """True if the log has a record between ``at`` and ``end``, where all else is void."""
+        """True if the log has a record between ``at`` and ``end``, where all others are void."""
         while at < end:
             page = await self._log.read(at, bytes_max=2 * COPY_BYTES)
             if not page:
@@ -216,7 +220,7 @@ class ShardCopy:
             for entry in page:
                 if entry.offset < end and record.decode_envelope(entry.value).at == entry.offset:
                     if entry.value != encoded:
-                        raise CopyLost(f"{self._log.name} has somebody else's records")
+                        raise CopyLost(f"{self._log.name} has another writer's records")
                     return True
             at = page[-1].offset + 1
         return False

@@ -1,8 +1,8 @@
-"""Which chunks of a shard the next flush must write to the changelog.
+"""The chunks of a shard that the next flush must write to the changelog.
 
-The owner adds the keys of everything that it writes. While a shard opens, entries that the rows
-hold already are read again, because the changelog may lack what they wrote. They are only noted:
-``find_noted`` adds the chunks that they left.
+The owner adds the keys of everything that it writes. While a shard opens, entries that
+the rows already have are read again, because the changelog may lack their chunks. These
+are only noted; ``find_noted`` then adds their chunks.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class FlushLedger:
 
     def __init__(self, shard: Shard) -> None:
         self.is_complete = False
-        """Whether ``keys`` has everything of this shard that the changelog may lack."""
+        """True if ``keys`` has everything of this shard that the changelog may lack."""
         self._shard = shard
         self._keys: set[bytes] = set()
         self._places: dict[Range, int] = {}
-        """The places that noted entries wrote to, each with the oldest stamp it was given."""
+        """The key ranges that noted entries wrote, each with its oldest stamp."""
 
     @property
     def keys(self) -> Set[bytes]:
@@ -43,30 +43,30 @@ class FlushLedger:
         self._keys.update(keys)
 
     def add_writes(self, writes: Writes) -> None:
-        """Add the store keys of what was written."""
+        """Add the store keys of writes."""
         self._keys.update(map(_key_of, writes))
 
     def take(self) -> set[bytes]:
-        """Return the keys, which a flush is about to write, and begin a new set."""
+        """Return the keys for a flush, and begin a new set."""
         taken, self._keys = self._keys, set()
         return taken
 
     def note(self, entries: Iterable[Entry]) -> None:
-        """Note the places that entries wrote to; add the store keys of other notes."""
+        """Note the key ranges that entries wrote; add the store keys of other notes."""
         for entry in entries:
             envelope, body = record.decode_record(entry.value)
             noted = self._shard.noted_key(body)
             if noted is not None:
                 self._keys.add(noted)
-            # What was copied from elsewhere was written long before.
+            # Copied rows were written long before.
             stamp = 0 if isinstance(body, record.CopyBody) else envelope.stamp
             for place in self._shard.written_ranges(entry.key, body):
                 self._places[place] = min(stamp, self._places.get(place, stamp))
 
     def find_noted(self, rows: RowStore, others: Sequence[Range]) -> None:
-        """Add the chunks of each noted place that are no older than its entry.
+        """Add the chunks of each noted range that are not older than its entry.
 
-        ``others`` are keys that are another shard's by now. The notes are forgotten.
+        ``others`` are keys that now belong to another shard. The notes are dropped.
         """
         for (low, high), stamp in self._places.items():
             if low[:1] == ROWS:

@@ -1,8 +1,8 @@
-"""Lets the new indexes of a shard learn of the rows that were there before.
+"""Builds the new indexes of a shard from the rows that existed before them.
 
-Each slice of rows is a hidden record of the shard's log, evaluated in turn with the mutations
-around it; it brings what the index learns and how far the builder is. After a crash building goes
-on there.
+Each slice of rows is a hidden record in the shard's log, evaluated in order with the
+mutations around it. The record has the index's entries and the builder's progress. After
+a crash the build continues from there.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ RETRY_S = 0.2
 RETRY_S_MAX = 5.0
 
 Built = Callable[[int], Awaitable[None]]
-"""Called with a table's number when a shard of it has gone through its rows for an index."""
+"""Called with a table's number once a shard of it has gone through its rows for an index."""
 
 
 def is_built(owner: ShardOwner, index: Index) -> bool:
-    """True if a shard has built an index from all of its old rows."""
+    """True if a shard has built an index from all of its older rows."""
     value = owner.rows.get(build_key(index.table_id, owner.shard.shard_id))
     return value is not None and value >= BUILT
 
 
 async def build_index(owner: ShardOwner, number: int, built: Built) -> None:
-    """Build an index in a shard until it has all rows everywhere, or is dropped, or all closes."""
+    """Build an index in a shard until all shards have built it, it is dropped, or the
+    shard closes.
+    """
     wait_s = RETRY_S
     while not owner.closed and (index := _new_index(owner, number)) is not None:
         try:
@@ -45,7 +47,7 @@ async def build_index(owner: ShardOwner, number: int, built: Built) -> None:
             await built(owner.shard.table.table_id)
         except StoreError as error:
             where = owner.shard.shard_id
-            logger.warning("index %s in %s goes on later: %s", index.name, where, error)
+            logger.warning("index %s in %s: build failed, retrying: %s", index.name, where, error)
         if _new_index(owner, number) is None:
             return
         await asyncio.sleep(wait_s)
@@ -59,12 +61,12 @@ def _new_index(owner: ShardOwner, number: int) -> Index | None:
 
 
 async def _build(owner: ShardOwner, index: Index) -> None:
-    """Go through the shard's rows from where an earlier life was."""
+    """Go through the shard's rows, from the progress of an earlier attempt on."""
     place = build_key(index.table_id, owner.shard.shard_id)
     logger.info("building index %s in shard %s", index.name, owner.shard.shard_id)
     if owner.rows.get(place) is None:
-        # Rows are visible by the options in the log, and a crash may have kept the last ones,
-        # under which alone there may be an index, from it.
+        # The options in the log decide which rows are visible. After a crash it may lack
+        # the last options, under which alone the index may be built.
         await owner.submit_hidden(options_body(owner.shard.table))
     while (value := owner.rows.get(place) or b"\x00") < BUILT:
         if _new_index(owner, index.table_id) is None:

@@ -1,9 +1,10 @@
-"""Keeps one shard of a global index up with the logs of its table.
+"""Keeps one shard of a global index up to date with the logs of its table.
 
-Mutations of the table carry in their records what each index learns of them. The owner of the
-index's shard reads those logs, as far as they are acknowledged, and appends what it finds to its
-own log: the changes, and in the same record how far it has read. So each is folded exactly once,
-whatever crashes. The shards of the table are read in turn; one that can't be read is tried again.
+The records of the table's mutations have the changes of each index. The owner of the
+index's shard reads the acknowledged part of those logs. It appends to its own log the
+changes for its index, and in the same record how far it has read. So each change is
+folded exactly once, whatever crashes. The shards of the table are read in turn; one that
+cannot be read is retried.
 
 Positions are offsets of the source's log; times are seconds.
 """
@@ -30,31 +31,33 @@ __all__ = ["IndexFeeder", "IndexProgress", "fed_position"]
 logger = logging.getLogger(__name__)
 
 ENTRIES_MAX = 500
-"""Entries of the source that one record of the index is about, at most."""
+"""Bound of the source's entries that one record of the index covers."""
 
 READ_BYTES = 1024 * 1024
 NOTED_EVERY = 5000
-"""Entries without anything for this index after which how far it has read is noted all the same.
-The source's log is kept from the last noted place on; after a crash reading begins there."""
+"""Entries without a change for this index after which the position is recorded anyway.
+The source's log is kept from the last recorded position on; after a crash reading begins
+there.
+"""
 
 IDLE_S = 0.5
-"""How long a feeder sleeps when nothing wakes it: a source may have got another owner."""
+"""Time for which a feeder sleeps without a wake-up: a source may have got another owner."""
 
 RETRY_S = 0.2
 
 STUCK_S = 10.0
-"""How often a log is tried again that lacks what the index needs, or holds what can't be read."""
+"""Interval of the retries of a log that lacks needed entries, or has unreadable ones."""
 
 Source = Callable[[str], ShardOwner]
-"""Returns the open shard of that id. Raises ``Unavailable``."""
+"""Returns the open shard with that id. Raises ``Unavailable``."""
 
 
 class IndexProgress(NamedTuple):
     """How far an index has followed a log.
 
-    ``following`` is the next offset to look at and ``stamp`` the last commit learned from;
-    ``noted`` is the offset from which the log is still needed after a crash. ``failed`` says why
-    the index can't go on there; empty: it can.
+    ``following`` is the next offset to read and ``stamp`` the last commit with a change
+    for the index. ``noted`` is the offset from which the log is still needed after a
+    crash. ``failed`` is the reason why the index cannot continue; empty if it can.
     """
 
     following: int
@@ -64,22 +67,22 @@ class IndexProgress(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """Why a source can't be followed, and when it is tried again (the event loop's seconds)."""
+    """Why a source cannot be followed, and when it is retried (the event loop's seconds)."""
 
     reason: str
     again_s: float
 
 
 def fed_position(owner: ShardOwner, source: str) -> Fed | None:
-    """Return how far an index's shard has durably followed a source, None where it never began."""
+    """Return how far an index's shard has durably followed a source; None if it never began."""
     value = owner.rows.get(feed_key(owner.shard.table.table_id, source))
     return None if value is None else decode_fed(value)
 
 
 class IndexFeeder:
-    """Feeds ``owner``, a shard of a global index, from the shards ``sources`` returns.
+    """Feeds ``owner``, a shard of a global index, from the shards that ``sources`` returns.
 
-    ``find`` returns one that is open here, ``log_of`` the log of any.
+    ``find`` returns a source that is open here, ``log_of`` the log of any source.
     """
 
     def __init__(
@@ -94,14 +97,15 @@ class IndexFeeder:
         self._find = find
         self._log_of = log_of
         self._logs: dict[str, Log] = {}
-        """Of sources that are another worker's."""
+        """Logs of the sources that other workers own."""
         self._positions: dict[str, Fed] = {}
         self._anew: set[str] = set()
-        """Sources that were trimmed above where they were to begin: read from their starts."""
+        """Sources that were trimmed beyond their first position: they are read from their starts.
+        """
         self._stuck: dict[str, Stuck] = {}
         self._wake = asyncio.Event()
         self._heard = WeakSet[ShardOwner]()
-        """Sources that wake us."""
+        """Sources that wake this feeder."""
         self._stopped = False
 
     def stop(self) -> None:
@@ -137,10 +141,11 @@ class IndexFeeder:
                 await self._idle()
 
     def _begin_anew(self, source: str) -> bool:
-        """Begin where a source's log begins by now, unless that is tried already, or is a loss.
+        """Restart at the present start of a source's log, unless that was tried, or would
+        lose changes.
 
-        Where nothing was learned the trim was decided before the index was there: a later one
-        leaves what was not noted.
+        If no change was read yet, the trim was decided before the index existed. A later
+        trim keeps everything that was not recorded.
         """
         if source in self._anew or self._has_learned(source):
             return False
@@ -148,18 +153,18 @@ class IndexFeeder:
         return True
 
     def _rest(self, source: str, reason: str) -> None:
-        """Leave a source alone for a while, and its children with it.
+        """Skip a source for a while, and its children with it.
 
-        Cannot happen while the log is pinned; nothing is made up where it does.
+        This cannot happen while the log is pinned. If it does, no change is invented.
         """
         before = self._stuck.get(source)
         if before is None or before.reason != reason:
             name = self._owner.shard.table.name
-            logger.critical("index %s can't follow shard %s: %s", name, source, reason)
+            logger.critical("index %s cannot follow shard %s: %s", name, source, reason)
         self._stuck[source] = Stuck(reason, asyncio.get_running_loop().time() + STUCK_S)
 
     def _in_turn(self) -> list[ShardRange]:
-        """Return the sources whose parents were followed to their ends, and that do not rest."""
+        """Return the sources that do not rest, and whose parents were followed to their ends."""
         now_s = asyncio.get_running_loop().time()
         resting = {name for name, stuck in self._stuck.items() if now_s < stuck.again_s}
         sources = self._sources()
@@ -173,11 +178,11 @@ class IndexFeeder:
         ]
 
     def _has_ended(self, source: ShardRange) -> bool:
-        """True if a log was followed to its end, and that is recorded: it is not kept for us."""
+        """True if a log was followed to its end, and that is recorded: we no longer need it."""
         return _is_behind(fed_position(self._owner, source.shard_id), source)
 
     async def begin(self, source: str, offset: int) -> None:
-        """Begin to follow a source at an offset, unless it is followed already."""
+        """Begin to follow a source at an offset, unless it is already followed."""
         if self._position(source) is None:
             await self._owner.submit_hidden(IndexFeed(source, offset, 0, ()))
 
@@ -198,11 +203,11 @@ class IndexFeeder:
         return self._known(source)
 
     def _known(self, source: str) -> Fed | None:
-        """Return how far a source was followed, None where that has not begun."""
+        """Return how far a source was followed; None if that has not begun."""
         return self._positions.get(source) or fed_position(self._owner, source)
 
     def _has_learned(self, source: str) -> bool:
-        """True if a source had anything for the index so far. Then all that follows is needed."""
+        """True if a source had any change for the index. Then all later entries are needed."""
         at = self._known(source)
         return at is not None and at.stamp > 0
 
@@ -214,11 +219,11 @@ class IndexFeeder:
             pass
 
     async def _feed(self, source: ShardRange) -> bool:
-        """Take the next slice of a source's log; return whether there was one."""
+        """Take the next slice of a source's log; return True if there was one."""
         source_id = source.shard_id
         at = self._position(source_id)
         if at is not None and _is_behind(at, source):
-            # Its end was read before the catalog told that it is one.
+            # Its end was read before the catalog had it as an end.
             await self._owner.submit_hidden(IndexFeed(source_id, at.following, at.stamp, ()))
             return True
         if source_id in self._anew:
@@ -227,7 +232,7 @@ class IndexFeeder:
         if self._stopped:
             return False
         if at is None and not entries and _is_behind(Fed(began, 0), source):
-            # All of it was trimmed before the index was there: nothing of it is for us.
+            # All of it was trimmed before the index existed: it has no change for us.
             self._anew.discard(source_id)
             await self._owner.submit_hidden(IndexFeed(source_id, began, 0, ()))
             return True
@@ -246,7 +251,9 @@ class IndexFeeder:
         return True
 
     async def _entries(self, source_id: str, at: Fed | None) -> tuple[int, list[Entry]]:
-        """Return acknowledged entries of a source from where we are, or its start; and that."""
+        """Return our position in a source, or its start, and the acknowledged entries
+        from there.
+        """
         try:
             source = self._find(source_id)
         except Elsewhere:
@@ -262,7 +269,7 @@ class IndexFeeder:
         return offset, [entry for entry in entries[:ENTRIES_MAX] if entry.offset < end]
 
     async def _entries_elsewhere(self, source_id: str, at: Fed | None) -> tuple[int, list[Entry]]:
-        """Return entries of another worker's shard: what is valid in its log is so for good."""
+        """Return entries of another worker's shard: a valid entry in its log stays valid."""
         log = self._logs.get(source_id)
         if log is None:
             log = self._logs[source_id] = self._log_of(source_id)
@@ -274,16 +281,16 @@ class IndexFeeder:
 
 
 def _is_behind(at: Fed | None, source: ShardRange) -> bool:
-    """True if a place is behind the end that the catalog names for a log."""
+    """True if a position is beyond the end that the catalog has for a log."""
     return source.sealed_us > 0 and at is not None and at.following > source.sealed_at
 
 
 def _found(
     entries: Sequence[Entry], owner: ShardOwner, *, learned: bool
 ) -> tuple[list[IndexWrite], int, int]:
-    """Return what entries hold for an index's shard, the next offset and the last stamp.
+    """Return the changes for an index's shard in entries, the next offset and the last stamp.
 
-    The stamp is 0 where nothing was learned before, and nothing is about the index here.
+    The stamp is 0 if no change was read before, and none of these is for the index.
     """
     number = owner.shard.table.table_id
     place = owner.shard.indexes.place()

@@ -1,4 +1,6 @@
-"""What a slot asks of the tables and indexes around its shards, some of which live elsewhere."""
+"""A slot's calls to the tables and indexes around its shards, some of which are on other
+workers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ __all__ = ["IndexLinks"]
 
 
 class IndexLinks(Protocol):
-    """What a slot asks of the tables and indexes around its shards."""
+    """The tables and indexes around a slot's shards."""
 
     def sources(self, number: int) -> Sequence[ShardRange]:
         """Return the shards of a table, by its number."""
@@ -27,5 +29,5 @@ class IndexLinks(Protocol):
         ...
 
     async def finish(self, number: int) -> None:
-        """Note that a shard of a table has gone through its rows for an index."""
+        """Record that a shard of a table has gone through its rows for an index."""
         ...

@@ -1,9 +1,10 @@
-"""The failure of a strong read that meets a lapsed lease, and how a request waits for its renewal.
+"""The error of a strong read under a lapsed lease, and the request's wait for the renewal.
 
-A process that was starved of CPU finds its leases lapsed. Its next renewal tells within moments
-whether another worker has claimed the slot. A renewal that stands at the offset it names proves
-that nobody has. So a request waits for that renewal instead of failing at once. The request was not
-applied, and starts again: a read never goes on from what it saw under a lapsed lease.
+A process that was starved of CPU finds its leases lapsed. Its next renewal shows within
+moments if another worker has claimed the slot. A renewal that is valid at its offset
+proves that none has. So a request waits for that renewal instead of failing at once. The
+request was not applied, and starts again: a read never continues from rows that it read
+under a lapsed lease.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Handler = Callable[[Identity, bytes], Awaitable[bytes] | bytes]
 class LeaseLapsed(Unavailable):
     """Not applied: the slot's lease lapsed a moment ago, and this worker still tries to renew it.
 
-    ``renewed`` returns once the lease holds again, or nobody should wait for that any more.
+    ``renewed`` returns once the lease holds again, or waiting is pointless.
     """
 
     def __init__(self, renewed: Callable[[], Awaitable[None]]) -> None:
@@ -34,7 +35,7 @@ class LeaseLapsed(Unavailable):
 
 
 def trying_again(handler: Handler) -> Handler:
-    """Return a handler that waits for the renewal of a lapsed lease, and tries again."""
+    """Return a handler that waits for the renewal of a lapsed lease, and retries."""
 
     def handle(identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         try:

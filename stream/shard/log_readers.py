@@ -1,7 +1,7 @@
-"""What the readers of one shard's log share: entries held in memory, and who waits for more.
+"""State that the readers of one shard's log share: entries in memory, and waiting readers.
 
-The owner adds every entry that it has applied. Readers add what they fetched from the broker and
-did not use yet.
+The owner adds every entry that it has applied. Readers add entries that they fetched from
+the broker and have not used yet.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class LogReaders:
     def __init__(self) -> None:
         self._recent = RecentEntries()
         self._fetched = RecentEntries()
-        """What a reader far from the tail fetched last, and did not use yet."""
+        """Entries that a reader far from the end fetched last, and has not used yet."""
         self._followers: dict[asyncio.Event, None] = {}
-        """Set, in the order in which they came, whenever more of the log is acknowledged."""
+        """Set, in the order of their arrival, whenever more of the log is acknowledged."""
 
-    # What the owner calls.
+    # Calls from the owner.
 
     def add_applied(self, entries: Sequence[Entry]) -> None:
-        """Keep the next entries that were applied; a gap forgets everything before it."""
+        """Keep the next applied entries; a gap drops all earlier ones."""
         self._recent.extend(entries)
 
     def wake(self) -> None:
@@ -36,22 +36,22 @@ class LogReaders:
         for follower in self._followers:
             follower.set()
 
-    # What readers call.
+    # Calls from readers.
 
     def read_recent(self, offset: int, count: int) -> list[Entry] | None:
-        """Return up to ``count`` of the last applied entries, or None if they are not held."""
+        """Return up to ``count`` of the last applied entries, or None if they are not in memory."""
         return self._recent.read(offset, count)
 
     def read_held(self, offset: int, count: int) -> list[Entry] | None:
-        """Return up to ``count`` entries, applied or fetched ones, or None if they are not held."""
+        """Return up to ``count`` entries, applied or fetched, or None if they are not in memory."""
         return self._recent.read(offset, count) or self._fetched.read(offset, count)
 
     def last_applied(self) -> list[Entry]:
-        """Return all applied entries that are held."""
+        """Return all applied entries in memory."""
         return self._recent.last()
 
     def keep_fetched(self, entries: Sequence[Entry]) -> None:
-        """Keep what was fetched: a page takes a part of it, and the next page finds the rest."""
+        """Keep fetched entries: a page takes a part of them, and the next page finds the rest."""
         for entry in entries:
             self._fetched.add(entry)
 
@@ -60,10 +60,10 @@ class LogReaders:
         self._followers[event] = None
 
     def unfollow(self, event: asyncio.Event) -> None:
-        """Set ``event`` no more."""
+        """Stop setting ``event``."""
         self._followers.pop(event, None)
 
     @property
     def has_followers(self) -> bool:
-        """Whether anybody waits for more of the log."""
+        """True if a reader waits for more of the log."""
         return bool(self._followers)

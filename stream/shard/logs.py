@@ -1,6 +1,6 @@
-"""The logs of shards as a whole: made before the catalog names a shard, deleted after it does not.
+"""The logs of shards as a whole: created before the catalog has a shard, deleted after it.
 
-A crash in between leaves a topic that belongs to nobody (`stream/cluster/topic_sweep.py`).
+A crash in between leaves a topic without a shard (`stream/cluster/topic_sweep.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShardLogs:
-    """Topics by the ids of their shards. ``slots`` is how many there are to spread shards over."""
+    """Topics by the ids of their shards. ``slots`` is the number of slots to spread shards over."""
 
     def __init__(self, cluster: TopicCluster, topics: TopicNames, slots: int) -> None:
         self._cluster = cluster
@@ -28,37 +28,42 @@ class ShardLogs:
         self._left: set[str] = set()
         """Topics that could not be deleted yet."""
         self._dropped: set[str] = set()
-        """Shards that the catalog has no more, and whose owners may not know it yet."""
+        """Shards that are gone from the catalog, while their owners may not know it yet."""
 
     async def make(self, shard_ids: Iterable[str]) -> None:
-        """Make the logs of shards that nobody ever used."""
+        """Create the logs of shards whose ids were never used."""
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shard_ids])
 
     @asynccontextmanager
     async def deleted_if_refused(self, shard_ids: Iterable[str]) -> AsyncIterator[None]:
-        """Delete the logs of shards where the change of the catalog within is refused."""
+        """Delete the logs of shards if the change of the catalog within is rejected."""
         try:
             yield
         except LogTrimmed:
-            raise  # Of the catalog's own log: another worker owns it, and our change may stand.
+            # Raised by the catalog's own log: another worker owns it, and our change may
+            # be durable.
+            raise
         except Rejected:
             await self.delete(shard_ids)
             raise
 
     def dropped(self, shard_ids: Iterable[str]) -> set[str]:
-        """Note shards that the catalog has no more; return all whose logs are still there.
+        """Record shards that are gone from the catalog; return all of them whose logs
+        still exist.
 
-        Their logs are to be deleted once every worker has settled what the catalog says by now: an
-        owner can't seal a log that is gone. Where one takes too long, the next call returns them.
+        Delete their logs once every worker has settled the present catalog: an owner
+        cannot seal a deleted log. If one takes too long, the next call returns them
+        again.
         """
         self._dropped.update(shard_ids)
         return set(self._dropped)
 
     async def delete(self, shard_ids: Iterable[str]) -> None:
-        """Delete the logs of shards that are no more.
+        """Delete the logs of shards that no longer exist.
 
-        Never raises where the brokers do not answer: the shards are gone whatever becomes of their
-        logs. What is left goes with the next ones, or once the catalog has another owner.
+        Does not raise if the brokers do not answer: the shards are gone whatever happens
+        to their logs. The rest is deleted with the next ones, or once the catalog has
+        another owner.
         """
         gone = set(shard_ids)
         self._dropped -= gone
@@ -67,10 +72,12 @@ class ShardLogs:
         try:
             await self._cluster.delete_topics(wanted)
         except StoreError as error:
-            logger.warning("%d topics are deleted later: %s", len(wanted), error)
+            logger.warning(
+                "cannot delete %d topics, retrying with the next ones: %s", len(wanted), error
+            )
         else:
             self._left.difference_update(wanted)
 
     def slot_of(self, shard_id: str) -> int:
-        """Return the slot that a new shard belongs to: its number tells."""
+        """Return the slot of a new shard, which its number determines."""
         return int(shard_id[1:]) % self.slots

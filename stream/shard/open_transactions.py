@@ -1,7 +1,7 @@
-"""The open local transactions of one shard, and the partition keys they hold.
+"""The open local transactions of one shard, and the partition keys that they hold.
 
-They live in the owner's memory and die with it: until its commit a transaction is nothing but a
-promise that no one else writes its partition key. Moments are seconds of ``clock_s``.
+They live in the owner's memory and end with it. Until its commit a transaction only
+ensures that no other client writes its partition key. Moments are seconds of ``clock_s``.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ Tell = Callable[[Outcome | StoreError], None]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """An open transaction. ``committing`` holds who waits for its commit, None before one."""
+    """An open transaction. ``committing`` has the callers that wait for its commit; None
+    before it.
+    """
 
     transaction: Transaction
     committing: list[Tell] | None = None
 
-    def tell(self, told: Outcome | StoreError) -> None:
-        """Tell everyone who waits for the commit; who comes later is told the next time."""
+    def tell(self, outcome: Outcome | StoreError) -> None:
+        """Report to all callers that wait for the commit; later ones get the next report."""
         waiting, self.committing = self.committing or [], []
         for tell in waiting:
-            tell(told)
+            tell(outcome)
 
 
 class Nothing:
-    """A group without records: its answer comes when all before it stands."""
+    """A group without records: its answer comes once all earlier records are valid."""
 
     def evaluate(self, _shard: Shard, _now_us: int) -> list[Evaluated]:
         """Return no record."""
@@ -48,7 +50,7 @@ class Nothing:
 
 
 class OpenTransactions:
-    """What is open. ``count_max`` and ``bytes_max`` bound how many there are and their memory."""
+    """The open transactions. ``count_max`` bounds their number, ``bytes_max`` their memory."""
 
     def __init__(
         self,
@@ -70,11 +72,11 @@ class OpenTransactions:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """The number of open transactions."""
         return len(self._by_id)
 
     def require_free(self, partition_key: bytes) -> None:
-        """Raise OTSRowOperationConflict where a transaction holds the partition key."""
+        """Raise OTSRowOperationConflict if a transaction holds the partition key."""
         held = self.locks.get(partition_key)
         if held is None:
             return
@@ -83,7 +85,7 @@ class OpenTransactions:
         self.end(held)
 
     def unheld(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
-        """Return what lies between two places (encoded keys) of rows that no transaction holds."""
+        """Return the parts between two places (encoded keys) whose rows no transaction holds."""
         self.sweep()
         left: list[tuple[bytes, bytes]] = []
         at = first
@@ -112,7 +114,7 @@ class OpenTransactions:
         return held
 
     def get(self, transaction_id: TransactionId) -> OpenTransaction | None:
-        """Return an open transaction, or None where it is unknown, finished or timed out."""
+        """Return an open transaction; None if it is unknown, finished or timed out."""
         held = self._by_id.get(transaction_id)
         if held is None or self._live(held):
             return held
@@ -122,7 +124,7 @@ class OpenTransactions:
     def idle(self, transaction_id: TransactionId) -> OpenTransaction:
         """Return an open transaction that is not about to be committed.
 
-        Raises OTSSessionNotExist, and OTSRowOperationConflict while a commit is under way.
+        Raises OTSSessionNotExist, and OTSRowOperationConflict while a commit runs.
         """
         held = self.get(transaction_id)
         if held is None:
@@ -132,13 +134,13 @@ class OpenTransactions:
         return held
 
     def apply(self, transaction_id: TransactionId, change: ChangeRequest, now_us: int) -> Outcome:
-        """Decide a change within a transaction. Raises what refuses it."""
+        """Evaluate a change within a transaction. Raises if it is rejected."""
         with self._measured(transaction_id) as transaction:
             return transaction.apply(self._shard, change, now_us)
 
     @contextmanager
     def _measured(self, transaction_id: TransactionId) -> Iterator[Transaction]:
-        """Keep count of the memory that a transaction takes."""
+        """Count the memory that a transaction takes."""
         transaction = self.idle(transaction_id).transaction
         if self._bytes >= self._bytes_max:
             raise Unavailable("Server is busy.", "OTSServerBusy")
@@ -149,14 +151,14 @@ class OpenTransactions:
             self._bytes += transaction.held_bytes - before
 
     def end(self, held: OpenTransaction) -> None:
-        """Forget a transaction and let its partition key go."""
+        """Drop a transaction and release its partition key."""
         transaction = held.transaction
         if self._by_id.pop(transaction.id, None) is not None:
             del self.locks[transaction.partition_key]
             self._bytes -= transaction.held_bytes
 
     def sweep(self) -> None:
-        """End the transactions that lived too long, save those about to be committed."""
+        """End the transactions that lived too long, except those about to be committed."""
         for held in [held for held in self._by_id.values() if not self._live(held)]:
             self.end(held)
 

@@ -1,11 +1,13 @@
-"""Serves one shard: takes changes in, appends them as batches, applies what stands.
+"""Serves one shard: accepts changes, appends them as batches, and applies valid ones.
 
-Changes are evaluated as they arrive and wait in a queue; while one batch is on its way to the log
-the next one gathers (group commit). An answer is given only after the log acknowledged the
-record at the offset it names and the rows hold it, so a later read sees it.
+Changes are evaluated on arrival and wait in a queue. While one batch is on its way to the
+log, the next one gathers (group commit). A client gets its answer only after the log
+acknowledged the record at the offset that it names, and the rows have it. So a later read
+sees it.
 
-One task runs ``run`` and owns the order of appends; ``submit`` may be called from any request on
-the same event loop. A shard that can't know its own state closes (``failed``); its slot replays it.
+One task runs ``run`` and owns the order of appends. ``submit`` may be called from any
+request on the same event loop. A shard that cannot know its own state closes
+(``failed``); its slot replays it.
 """
 
 from __future__ import annotations
@@ -61,11 +63,11 @@ logger = logging.getLogger(__name__)
 class ShardSettings:
     """How a shard groups and bounds its work.
 
-    A larger batch costs memory and the latency of its first change; too small a queue refuses
-    bursts (OTSServerBusy). ``write_s_max`` is how long a client waits at most: then the answer is
-    OTSTimeout where the record may be in the log, OTSPartitionUnavailable where it is not.
-    Open transactions cost memory: their number, and the bytes of rows they wrote, are bounded per
-    shard; beyond either the answer is OTSServerBusy.
+    A larger batch costs memory and the latency of its first change; too small a queue
+    rejects bursts (OTSServerBusy). ``write_s_max`` is the longest wait of a client. Then
+    the answer is OTSTimeout if the record may be in the log, OTSPartitionUnavailable if
+    it is not. Open transactions cost memory: their number, and the bytes of rows that
+    they wrote, are bounded per shard. Beyond either bound the answer is OTSServerBusy.
     """
 
     batch_records_max: int = 2000
@@ -82,7 +84,8 @@ _new = tuple.__new__
 class ShardOwner:
     """The owner's side of one shard. ``clock_us`` gives Unix microseconds.
 
-    ``steady_s`` is what lives of transactions are measured by, the event loop's clock without.
+    ``steady_s`` measures the ages of transactions; by default it is the event loop's
+    clock.
     """
 
     def __init__(
@@ -127,52 +130,52 @@ class ShardOwner:
 
     @property
     def ledger(self) -> FlushLedger:
-        """What the next flush must write."""
+        """The chunks that the next flush must write."""
         return self.fold.ledger
 
     @property
     def readers(self) -> LogReaders:
-        """What the readers of the log share."""
+        """State that the readers of the log share."""
         return self.fold.readers
 
     @property
     def is_open(self) -> bool:
-        """Whether changes are taken."""
+        """True if changes are accepted."""
         return self._life.is_open
 
     @property
     def closed(self) -> bool:
-        """Whether ``run`` has ended."""
+        """True if ``run`` has ended."""
         return self._life.is_closed
 
     @property
     def retired(self) -> bool:
-        """Whether the log has ended by a seal of ours."""
+        """True if the log has ended with our own seal."""
         return self._life.is_retired
 
     @property
     def failed(self) -> Exception | None:
-        """What ended ``run``; None where nothing failed."""
+        """The error that ended ``run``; None if there was none."""
         return self._life.failure
 
     @property
     def end(self) -> int:
-        """Return the log's next offset as of what is acknowledged and applied."""
+        """Return the log's next offset, as acknowledged and applied."""
         return self.shard.state.applied + 1
 
     @property
     def unflushed(self) -> bool:
-        """Whether the changelog may lack something of the shard."""
+        """True if the changelog may lack entries of the shard."""
         return bool(self.ledger.keys) or self.rows.flushed(self.shard.shard_id) < self.end - 1
 
     @property
     def pending(self) -> int:
-        """Return how many changes were taken that are not applied yet."""
+        """Return the number of accepted changes that are not applied yet."""
         return self._queue.count
 
     @property
     def awaits_hidden(self) -> bool:
-        """Whether a hidden record was taken of which it is not known what becomes of it."""
+        """True if the outcome of an accepted hidden record is not known yet."""
         return self._queue.has_barrier
 
     def require_readable(self) -> None:
@@ -181,12 +184,13 @@ class ShardOwner:
         self._lease.require()
 
     def submit(self, change: ChangeRequest, tell: Tell) -> None:
-        """Evaluate ``change`` now; ``tell`` is called when its record stands and is applied.
+        """Evaluate ``change`` now; call ``tell`` once its record is valid and applied.
 
-        Raises ``Unavailable`` where the shard is not open, its queue is full or an open transaction
-        holds the partition key; then nothing has happened and nobody is told.
+        Raises ``Unavailable`` if the shard is not open, its queue is full or an open
+        transaction holds the partition key; then nothing has happened and ``tell`` is not
+        called.
         """
-        # Written out: the hottest call there is.
+        # Written out: the most frequent call.
         queue = self._queue
         if not self._life.is_open or len(queue.waiting) >= self._settings.waiting_max:
             self._life.require_open()
@@ -198,7 +202,7 @@ class ShardOwner:
     def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
         """Evaluate changes that are logged together; see ``submit``.
 
-        ``tell`` may hear ``OutcomeUnknown`` before it hears what became of them.
+        ``tell`` may get ``OutcomeUnknown`` before it gets the outcome.
         """
         self._life.require_open()
         self._require_room()
@@ -210,27 +214,27 @@ class ShardOwner:
     # Transactions.
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes, tell: Tell) -> None:
-        """Open a transaction; ``tell`` is called when all that was written before it stands.
+        """Open a transaction; call ``tell`` once everything that was written before is valid.
 
-        From now on others' writes to the partition key are refused, so nothing that the transaction
-        reads can still turn out never to have been. Raises ``Unavailable``.
+        From now on others' writes to the partition key are rejected, so nothing that the
+        transaction reads can be undone later. Raises ``Unavailable``.
         """
         self._life.require_open()
         self._require_room()
         held = self.transactions.begin(transaction_id, partition_key)
-        told = partial(self._begun, held, tell)
-        self._queue.add(GroupWaiter(told, self._loop.time(), Nothing()))
+        report = partial(self._begun, held, tell)
+        self._queue.add(GroupWaiter(report, self._loop.time(), Nothing()))
 
     def apply(self, transaction_id: TransactionId, change: ChangeRequest) -> Outcome:
-        """Decide a change within a transaction. Raises what refuses it."""
+        """Evaluate a change within a transaction. Raises if it is rejected."""
         self.require_readable()
         return self.transactions.apply(transaction_id, change, self._clock_us())
 
     def commit(self, transaction_id: TransactionId, tell: Tell) -> None:
-        """Log a transaction as one group; ``tell`` is called when it stands and is applied.
+        """Log a transaction as one group; call ``tell`` once it is valid and applied.
 
-        Repeated, it succeeds as long as the commit is remembered. Raises OTSSessionNotExist,
-        ``Unavailable``.
+        A repeated commit succeeds while the first one is remembered. Raises
+        OTSSessionNotExist, ``Unavailable``.
         """
         self._life.require_open()
         held = self.transactions.get(transaction_id)
@@ -243,26 +247,26 @@ class ShardOwner:
             held.committing.append(tell)
         else:
             self._require_room()
-            told = partial(self._committed, held)
-            self._queue.add(GroupWaiter(told, self._loop.time(), held.transaction))
-            held.committing = [tell]  # Only now: where a row can't be read nothing is queued.
+            report = partial(self._committed, held)
+            self._queue.add(GroupWaiter(report, self._loop.time(), held.transaction))
+            held.committing = [tell]  # Only now: if a row cannot be read, nothing is queued.
 
     def abort(self, transaction_id: TransactionId) -> None:
-        """Forget a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
+        """Drop a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
         self._life.require_open()
         self.transactions.end(self.transactions.idle(transaction_id))
 
-    def _begun(self, held: OpenTransaction, tell: Tell, told: Outcome | StoreError) -> None:
-        if isinstance(told, StoreError):
+    def _begun(self, held: OpenTransaction, tell: Tell, outcome: Outcome | StoreError) -> None:
+        if isinstance(outcome, StoreError):
             self.transactions.end(held)
-        tell(told)
+        tell(outcome)
 
-    def _committed(self, held: OpenTransaction, told: Outcome | StoreError) -> None:
-        """Pass on what became of a commit. The partition key is held until that is known."""
-        held.tell(told)
-        if isinstance(told, Unavailable) and self._life.is_open:
+    def _committed(self, held: OpenTransaction, outcome: Outcome | StoreError) -> None:
+        """Report the outcome of a commit. The partition key is held until that is known."""
+        held.tell(outcome)
+        if isinstance(outcome, Unavailable) and self._life.is_open:
             held.committing = None  # Nothing was written: it may be committed again.
-        elif not isinstance(told, OutcomeUnknown):
+        elif not isinstance(outcome, OutcomeUnknown):
             self.transactions.end(held)
 
     def _require_room(self) -> None:
@@ -270,16 +274,18 @@ class ShardOwner:
             raise Unavailable("Server is busy.", "OTSServerBusy")
 
     def require_followable(self) -> None:
-        """Raise ``Unavailable`` unless the log may be read now, which it may after its end too."""
+        """Raise ``Unavailable`` unless the log may be read now. It may be read after its
+        end too.
+        """
         if self.shard.state.seal is None:
             self._life.require_open()
         self._lease.require()
 
     def submit_hidden(self, body: record.Body) -> asyncio.Future[Outcome]:
-        """Append a hidden record (options, a slice of an index) after what was submitted so far.
+        """Append a hidden record (options, a slice of an index) after all submitted changes.
 
-        It is a barrier from now on: what is submitted later is evaluated under what it brings. The
-        future is done when the record stands and is applied.
+        It is a barrier from now on: later changes are evaluated after it is applied. The
+        future is done once the record is valid and applied.
         """
         self._life.require_open()
         return self._submit_barrier(body)
@@ -290,10 +296,10 @@ class ShardOwner:
         return reply.future
 
     async def seal(self, plan: str) -> Sealed:
-        """Answer what was taken, end the log and let ``run`` end; return where the log ended.
+        """Answer all accepted changes, end the log and let ``run`` end; return the log's end.
 
-        Reads stop before the seal is sent: who takes the keys over may be another worker. Raises
-        ``Unavailable`` and ``OutcomeUnknown``; then it is to be called again.
+        Reads stop before the seal is sent, because another worker may take the keys over.
+        Raises ``Unavailable`` and ``OutcomeUnknown``; then call it again.
         """
         await self.drain()
         while (seal := self.shard.state.seal) is None:
@@ -305,11 +311,11 @@ class ShardOwner:
         return seal
 
     def open(self) -> None:
-        """Start to take changes; the shard has been replayed to its log's end."""
+        """Start to accept changes; the shard has been replayed to its log's end."""
         self._life.is_open = True
 
     async def run(self) -> None:
-        """Append and apply until cancelled or failed. Never raises but on cancellation."""
+        """Append and apply until cancelled or failed. Raises only on cancellation."""
         async with asyncio.TaskGroup() as tasks:
             await self._run(tasks)
 
@@ -323,21 +329,23 @@ class ShardOwner:
                 if self._life.is_retired:
                     return
         except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
-            fault = not isinstance(error, StoreError)  # What was foreseen is told in a line.
-            logger.error("shard %s closes: %s", self.shard.shard_id, error, exc_info=fault)
+            fault = not isinstance(error, StoreError)  # Expected errors are logged in one line.
+            logger.error("shard %s closed: %s", self.shard.shard_id, error, exc_info=fault)
             self._life.failure = error
         finally:
             self._close()
 
     async def drain(self) -> None:
-        """Stop taking changes and wait until every change taken has its answer."""
+        """Stop accepting changes and wait until every accepted change has its answer."""
         self._life.is_open = False
         self.transactions.end_all()
-        self._unproven.stop()  # Whoever takes over may have the lease; we do not wait for it.
+        self._unproven.stop()  # The next owner may have the lease; we do not wait for it.
         await self._queue.idle()
 
     def expire(self) -> None:
-        """Tell clients who waited too long that the outcome is unknown: it may still come."""
+        """Report an unknown outcome to clients that waited too long: the change may still
+        be applied.
+        """
         oldest_s = self._loop.time() - self._settings.write_s_max
         for waiting in self._queue:
             if waiting.since_s < oldest_s:
@@ -359,15 +367,16 @@ class ShardOwner:
             return
         self._queue.end_batch()
         answer(batch)
-        # Only now: what they saw stands, and the next batch does not wait for the lease.
+        # Only now: their inputs are valid, and the next batch does not wait for the
+        # lease.
         if unproven := [waiting for waiting in batch if waiting.unproven]:
             self._unproven.add(unproven, tasks)
         self._queue.catch_up()
 
     async def _append(self, evaluated: Sequence[Evaluated]) -> bool:
-        """Append the batch in flight; return whether it stands and is applied.
+        """Append the batch in flight; return True if it is valid and applied.
 
-        Where it does not, its clients are back at the head of the queue, or were refused.
+        Otherwise its clients are back at the head of the queue, or were rejected.
         """
         shard = self.shard
         at = shard.state.applied + 1
@@ -376,7 +385,7 @@ class ShardOwner:
         while True:
             self._queue.is_sent = True
             try:
-                told = await self.appender.append(pairs, at)
+                appended = await self.appender.append(pairs, at)
                 break
             except BatchRefused as error:
                 self._refuse(error)
@@ -387,18 +396,18 @@ class ShardOwner:
                     self._refuse_all(error)
                     return False
                 await asyncio.sleep(0.05)
-        if told.stands:
+        if appended.stands:
             self._apply(evaluated, pairs, at)
             self._count(pairs, self._loop.time() - since_s)
             answer(self._queue.in_flight)
         else:
             self._counts.appends_void += 1
             self._queue.take_back()
-        if told.entries or not told.stands:
+        if appended.entries or not appended.stands:
             shard.discard()
-            self.fold.replay(told.entries)
+            self.fold.replay(appended.entries)
             self._queue.evaluate_anew()
-        return told.stands
+        return appended.stands
 
     def _count(self, pairs: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         counts = self._counts
@@ -407,24 +416,25 @@ class ShardOwner:
         counts.append_bytes += sum([len(value) for _, value in pairs])
 
     def _refuse(self, error: BatchRefused) -> None:
-        """Fail the one in flight, of which nothing was written; several are tried one by one.
+        """Fail the change in flight, of which nothing was written; several are tried one by one.
 
-        What a batch is refused for, its size perhaps, may be the fault of one, or of none.
+        The cause of a batch's rejection, perhaps its size, may lie in one change or in
+        none.
         """
         if not self._queue.take_back_one_by_one():
             [refused] = self._queue.in_flight
             self._queue.end_batch()
             if refused.is_hidden:
-                fail(refused, Unavailable(error.message))  # Whoever of us asked asks again.
+                fail(refused, Unavailable(error.message))  # Our own caller retries.
             else:
-                logger.warning("shard %s refuses a change: %s", self.shard.shard_id, error)
+                logger.warning("shard %s: change rejected: %s", self.shard.shard_id, error)
                 fail(refused, error)
         self.shard.discard()
         self._queue.evaluate_anew()
 
     def _refuse_all(self, error: Unavailable) -> None:
-        """Fail everyone who waits: nothing of theirs was written."""
-        logger.warning("shard %s refuses its queue: %s", self.shard.shard_id, error)
+        """Fail all waiting changes: none of them was written."""
+        logger.warning("shard %s: all waiting changes failed: %s", self.shard.shard_id, error)
         refused = self._queue.take_all()
         self.shard.discard()
         for waiting in refused:
@@ -452,24 +462,27 @@ class ShardOwner:
             waiting.error = error
         if waiting.is_hidden:
             return
-        # What changes nothing answers from what it saw: that needs the lease, as a read does.
+        # A change without a record is answered from its inputs: it needs the lease, like
+        # a read.
         waiting.unproven = not waiting.writes and not self._lease.holds()
 
     def _is_held(self, body: record.Body) -> bool:
-        """True if a record would reclaim rows of an open transaction, which is left undone.
+        """True if a record would reclaim rows of an open transaction, which must not happen.
 
-        What that has decided stands in chunks that begin and end where those below them do.
+        The transaction's evaluated rows are in chunks with the same borders as those
+        below.
         """
         return isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last)
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard
-        # A log begins with its table's options: a rebuild folds what follows under them.
+        # A log begins with its table's options: a rebuild folds the later entries under
+        # them.
         body = record.NoOp() if at else options_body(shard.table)
         return b"", shard.encoded(shard.control(body, self._clock_us()), at)
 
     def _close(self) -> None:
-        """Answer everyone who still waits: sent is unknown, not sent is unavailable."""
+        """Answer all waiting changes: a sent one is unknown, an unsent one unavailable."""
         self._life.close()
         self.transactions.end_all()
         self._unproven.stop()
@@ -479,4 +492,4 @@ class ShardOwner:
         for waiting in queue.waiting:
             fail(waiting, Unavailable())
         queue.clear()
-        self.readers.wake()  # The shard goes on elsewhere: readers must ask again.
+        self.readers.wake()  # The shard continues elsewhere: readers must ask again.

@@ -1,4 +1,4 @@
-"""How far the life of one shard's owner is."""
+"""The state of one shard owner's life."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["OwnerLife"]
 
 
 class OwnerLife:
-    """Whether an owner takes changes, and how it has ended.
+    """If an owner accepts changes, and how it has ended.
 
-    It takes none before ``open``, nor while it drains. A drained one may open again; one that is
-    retired, or closed, never does.
+    It accepts none before ``open``, nor while it drains. A drained one may open again; a
+    retired or closed one never does.
     """
 
     __slots__ = ("failure", "is_closed", "is_open", "is_retired")
@@ -19,18 +19,18 @@ class OwnerLife:
     def __init__(self) -> None:
         self.is_open = False
         self.is_retired = False
-        """Whether the log has ended: its task ends once everyone is answered."""
+        """True if the log has ended: the owner's task ends once all changes are answered."""
         self.is_closed = False
-        """Whether its task has ended."""
+        """True if its task has ended."""
         self.failure: Exception | None = None
-        """What ended its task; None where nothing failed."""
+        """The error that ended its task; None if there was none."""
 
     def require_open(self) -> None:
-        """Raise ``Unavailable`` unless changes are taken."""
+        """Raise ``Unavailable`` unless changes are accepted."""
         if not self.is_open:
             raise Unavailable
 
     def close(self) -> None:
-        """Note that the task has ended."""
+        """Record that the task has ended."""
         self.is_open = False
         self.is_closed = True

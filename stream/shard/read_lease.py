@@ -1,4 +1,4 @@
-"""Whether the owner of a shard may answer strong reads: its slot's lease, as a shard sees it."""
+"""The lease of a shard's slot, as the shard sees it: if its owner may answer strong reads."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ __all__ = ["ReadLease"]
 
 @dataclass(frozen=True, slots=True)
 class ReadLease:
-    """``holds`` tells whether the lease holds now, ``failure`` returns that of a read without."""
+    """``holds`` is true while the lease holds; ``failure`` returns the error of a read
+    without it.
+    """
 
     holds: Callable[[], bool]
     failure: Callable[[], Unavailable] = Unavailable
 
     def require(self) -> None:
-        """Raise the failure of a read unless the lease holds."""
+        """Raise the error of a read unless the lease holds."""
         if not self.holds():
             raise self.failure()

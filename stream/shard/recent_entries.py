@@ -1,7 +1,7 @@
-"""The last entries of a shard's log, kept in memory for readers at its tail.
+"""The last entries of a shard's log, in memory for readers at its end.
 
-Holds consecutive entries up to the last one applied. A reader that asks for an offset held here
-needs no fetch from the broker, so an answered write is readable in the stream at once.
+The entries are consecutive, up to the last applied one. A reader at such an offset needs
+no fetch from the broker, so an answered write is readable in the stream at once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class RecentEntries:
         self._bytes_max = bytes_max
 
     def add(self, entry: Entry) -> None:
-        """Append the next entry; a gap forgets everything before it."""
+        """Append the next entry; a gap drops all earlier ones."""
         self.extend((entry,))
 
     def extend(self, run: Sequence[Entry]) -> None:
-        """Append the next entries; a gap forgets everything before it."""
+        """Append the next entries; a gap drops all earlier ones."""
         if not run:
             return
         if run[-1].offset - run[0].offset != len(run) - 1:
@@ -45,7 +45,7 @@ class RecentEntries:
             self._bytes -= len(entries.popleft().value)
 
     def read(self, offset: int, count: int) -> list[Entry] | None:
-        """Return up to ``count`` entries from ``offset`` on, or None where it is not held."""
+        """Return up to ``count`` entries from ``offset`` on, or None if that is not in memory."""
         entries = self._entries
         if not entries or offset < entries[0].offset:
             return None
@@ -57,5 +57,5 @@ class RecentEntries:
         return list(islice(entries, skip, skip + count))
 
     def last(self) -> list[Entry]:
-        """Return all that is held."""
+        """Return all entries in memory."""
         return list(self._entries)

@@ -1,4 +1,4 @@
-"""What everybody does who folds a shard's log: its owner, and who keeps a copy of its rows."""
+"""Folds a shard's log, for its owner and for standbys."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Range = tuple[bytes, bytes]
 
 
 def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limits) -> Shard:
-    """Return a shard as far as its rows are: at its mark, or before its log's first entry.
+    """Return a shard in the state of its rows: at its mark, or before its log's first entry.
 
-    What was copied counts only once the changelog has it: until then the next owner of the slot may
-    have made room for it there, and so in these rows too.
+    A copy counts only once the changelog has it. Until then the next owner of the slot
+    may have made room for it there, and so in these rows too.
     """
     mark = rows.get(mark_key(shard.shard_id))
     if mark is None or (shard.copied and rows.flushed(shard.shard_id) < 0):
@@ -37,7 +37,7 @@ def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limit
 
 
 def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
-    """Fold entries; return what the rows must ``take``, and the latest claim among the valid."""
+    """Fold entries; return the writes for ``take``, and the latest claim among valid entries."""
     writes: Writes = []
     claim = -1
     for entry in entries:
@@ -45,7 +45,7 @@ def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
         writes += replayed.writes
         if replayed.valid:
             claim = max(claim, record.decode_envelope(entry.value).claim)
-    # The last but for a group whose end has not come: only that one's digest is ever asked for.
+    # The last applied one, without an unfinished group: only its digest is ever read.
     last = next((e for e in reversed(entries) if e.offset == shard.state.applied), None)
     if last is not None:
         shard.state.entry = entry_digest(last.value)
@@ -53,10 +53,11 @@ def replay(shard: Shard, entries: Sequence[Entry]) -> tuple[Writes, int]:
 
 
 def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] = ()) -> Writes:
-    """Write what a shard's entries did, and its mark with it: all of that or nothing.
+    """Write the changes of a shard's entries and its mark, all or nothing; return what
+    was written.
 
-    What lies in ``others`` is left out: those keys went elsewhere and came back with another shard,
-    which has told by its copy what is there. Returns what was written.
+    Keys in ``others`` are left out: they left and returned with another shard, whose copy
+    has their present rows.
     """
     taken = [w for w in writes if not among(w[0], others)] if others else writes
     rows.take(taken, [(mark_key(shard.shard_id), encode_mark(shard.state))])

@@ -1,11 +1,11 @@
-"""The rows of one slot in RocksDB: chunks, marks, and how far the changelog has been read.
+"""The rows of one slot in RocksDB: chunks, marks, and the position in the changelog.
 
-RocksDB's own write-ahead log stays off: the shards' logs are the only logs. Everything is in one
-column family, so what survives a crash is always a prefix of what was written, mark included: after
-a crash a shard replays from the mark that survived.
+RocksDB's own write-ahead log is off: the shards' logs are the only logs. Everything is in
+one column family, so a crash always keeps a prefix of the writes, mark included. After a
+crash a shard replays from the mark that survived.
 
-One ``RowStore`` is one directory, opened by one process. Calls do not wait on a disk except in
-``flush`` and, rarely, when RocksDB stalls writes because compaction lags.
+One ``RowStore`` is one directory, opened by one process. Calls do not wait on a disk,
+except ``flush`` and rare stalls when RocksDB's compaction lags.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ __all__ = [
 ]
 
 _FIRST, _LAST = b"\0", b"\xff"
-"""Borders below and above all keys: who reads on and meets neither has missed something."""
+"""Borders below and above all keys: a scan that meets neither has missed entries."""
 
 _CHANGELOG_KEY = b"c"
 _ARRIVING = b"a"
-"""Prefix of a note that a copy of a shard is being folded, which may be given up."""
+"""Prefix of a note: a copy of a shard is being folded, which may be given up."""
 _REMOVED = b"x"
-"""Prefix of a note that the changelog may still hold a chunk which the rows hold no more."""
+"""Prefix of a note: the changelog may still have a chunk that the rows no longer have."""
 
 _PASSED_OVER = b"o"
-"""Prefix of a note that removals were passed over beside a part of a shard's copy."""
+"""Prefix of a note: removals were skipped beside a part of a shard's copy."""
 
 _POSITION = Struct("<qd")
 
@@ -69,21 +69,21 @@ BLOCK_CACHE = Cache(32 * 1024 * 1024)
 
 
 class StoreFailed(Exception):
-    """RocksDB refused to write or to open, as on a full disk. What was written before is intact."""
+    """RocksDB failed to write or to open, as on a full disk. Earlier writes are intact."""
 
 
 class StoreDamaged(StoreFailed):
-    """RocksDB can't open or read what it finds there, and never will: it is not what it wrote."""
+    """RocksDB cannot open or read the directory, and never will: its bytes have changed."""
 
 
 class RowStore:
     """Chunks and marks of one slot. Implements the fold's ``ChunkReader``.
 
-    Opening one raises ``StoreFailed``, or the ``StoreDamaged`` among them.
+    Opening one raises ``StoreFailed``, or its subclass ``StoreDamaged``.
     """
 
     damaged = ""
-    """What was met that can't be read; empty where nothing was."""
+    """The error of an unreadable part; empty if there was none."""
 
     def __init__(self, path: Path, *, write_buffer_bytes: int = 16 * 1024 * 1024) -> None:
         self.path = path
@@ -97,15 +97,16 @@ class RowStore:
         self._unlogged.disable_wal = True
         self._moments: WeakSet[_Moment] = WeakSet()
         self.get: Callable[[bytes], bytes | None] = self._reading(self._db.get)
-        """Return a chunk's bytes, or None. Looked up once: it is the hottest call there is."""
+        """Return a chunk's bytes, or None. Looked up once, because it is the most frequent call.
+        """
         self.get_many: Callable[[Sequence[bytes]], list[bytes | None]] = self._reading(self._db.get)
-        """Return what ``get`` would for each key, which must be a list, at half its cost."""
+        """Return the result of ``get`` for each key of a list, at half its cost."""
         self.write([(_FIRST, b""), (_LAST, b"")])
 
     # Reading.
 
     def _reading(self, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what reads as ``read`` does, and raises what ``_failure`` returns."""
+        """Return a function that calls ``read`` and raises the error of ``_failure``."""
 
         def reading(key: object) -> Any:
             try:
@@ -116,7 +117,7 @@ class RowStore:
         return reading
 
     def _failure(self, error: Exception) -> StoreFailed:
-        """Return what a failure of RocksDB is told as; note what would be met again."""
+        """Return the error for a failure of RocksDB; record permanent damage."""
         if not _tells_damage(str(error)):
             return StoreFailed(f"{self.path}: {error}")
         self.damaged = str(error)
@@ -125,22 +126,23 @@ class RowStore:
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries with start <= key < end, in order, as of now.
 
-        Raises ``StoreDamaged`` where one can't be read.
+        Raises ``StoreDamaged`` if one cannot be read.
         """
-        # No bound is set in ReadOptions: rocksdict 0.3 lets the bound's memory go while the
-        # iterator still reads it, and rows were missed. Measured: 0.1 us a row for the compare.
+        # ReadOptions gets no bound: rocksdict 0.3 frees the bound's memory while the
+        # iterator still reads it, and rows were missed. Measured: the comparison takes
+        # 0.1 us a row.
         found = chain(self._db.items(from_key=start), self._broken_off())
         return takewhile(lambda pair: pair[0] < end, found)
 
     def scan_backward(self, high: bytes, low: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield entries with low <= key <= high in descending order, as ``scan`` does."""
+        """Yield entries with low <= key <= high in descending order, like ``scan``."""
         found = chain(self._db.items(backwards=True, from_key=high), self._broken_off())
         return takewhile(lambda pair: pair[0] >= low, found)
 
     def _broken_off(self) -> Iterator[tuple[bytes, bytes]]:
-        """Raise where entries end before the border beyond them all: one can't be read.
+        """Raise if entries end before the border beyond them all: one cannot be read.
 
-        RocksDB says so by its iterator's status, which rocksdict's entries do not tell.
+        RocksDB reports this in its iterator's status, which rocksdict does not pass on.
         """
         self.damaged = "not every entry can be read"
         raise StoreDamaged(f"{self.path}: {self.damaged}")
@@ -151,16 +153,16 @@ class RowStore:
         return next(self.scan_backward(key, low), None)
 
     def marks(self) -> Iterator[tuple[str, bytes]]:
-        """Yield (shard id, mark) of every shard that has one here."""
+        """Yield (shard id, mark) of every shard with a mark here."""
         for key, value in self.scan(b"m", b"n"):
             yield key[1:].decode(), value
 
     def arriving(self) -> list[str]:
-        """Return the shards whose copies were folded here, and which did not open here since."""
+        """Return the shards whose copies were folded here, and which have not opened here since."""
         return [key[1:].decode() for key, _ in self.scan(_ARRIVING, b"b")]
 
     def files(self) -> list[StoredFile]:
-        """Return RocksDB's files; what was written of late is in none of them yet."""
+        """Return RocksDB's files; the latest writes are in none of them yet."""
         return [
             StoredFile(
                 file["start_key"], file["end_key"], file["level"], file["num_entries"], file["size"]
@@ -171,7 +173,7 @@ class RowStore:
     # Writing.
 
     def write(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Write chunks and marks at once, or none of them."""
+        """Write chunks and marks together, or none of them."""
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in writes:
@@ -187,14 +189,15 @@ class RowStore:
             raise self._failure(error) from error
 
     def take(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Write as ``write`` does, and note removed chunks for the changelog, at once."""
+        """Write like ``write``, and note removed chunks for the changelog, all in one batch."""
         notes = [(removed_key(key), b"") for key, value in writes if value is None]
         self.write([*writes, *notes] if notes else writes, marks)
 
     def make_room(self, found: Iterable[tuple[bytes, int]]) -> None:
-        """Remove chunks as ``rows_within`` tells them, and note it for the changelog, at once.
+        """Remove the chunks of ``rows_within``, and note them for the changelog, in one batch.
 
-        The notes keep the rows' stamps: who has read of them in the changelog has them alive.
+        The notes keep the rows' stamps, because a reader of the changelog may have these
+        rows.
         """
         writes: Writes = []
         for key, stamp in found:
@@ -208,11 +211,12 @@ class RowStore:
     def removed(
         self, left: Sequence[tuple[bytes, bytes]] = (), *, count: int = 20_000
     ) -> dict[bytes, int]:
-        """Return chunks that were removed and may be in the changelog, with their rows' stamps.
+        """Return removed chunks that may be in the changelog, with their rows' stamps.
 
-        Where the row lives on without its chunk the stamp is 0: of these about ``count`` at most.
-        All others are told: whoever reads the mark of the shard that room was made for takes its
-        rows for complete. None is in one of the ranges ``left``, low <= key < high.
+        The stamp is 0 if the row still exists without the chunk; of these about ``count``
+        are returned. All others are returned, because a reader of the new shard's mark
+        takes its rows for complete. None is in one of the ranges ``left``, low <= key <
+        high.
         """
         found: dict[bytes, int] = {}
         for note, value in self.scan(_REMOVED, _REMOVED + b"\xff"):
@@ -222,23 +226,23 @@ class RowStore:
         return found
 
     def forget_removed(self, keys: Iterable[bytes]) -> None:
-        """Drop the notes of chunks that the changelog holds no more."""
+        """Drop the notes of chunks that the changelog no longer has."""
         self.write([(_REMOVED + key, None) for key in keys])
 
     def snapshot(self) -> Callable[[bytes], bytes | None]:
-        """Return a ``get`` that goes on to tell what is there now, until the store is closed."""
+        """Return a ``get`` that keeps reading the present state until the store is closed."""
         moment = _Moment(self._db.snapshot(), self._failure)
         self._moments.add(moment)
         return moment.get
 
     def changed_since(self, low: bytes, high: bytes, stamp: int) -> Iterator[bytes]:
-        """Yield the keys of chunks with low <= key < high that are no older than ``stamp``."""
+        """Yield the keys of chunks with low <= key < high that are not older than ``stamp``."""
         for key, value in self.scan(low, high):
             if chunks.header(value)[4] >= stamp:
                 yield key
 
     def table_slice(self, known: Callable[[int], bool], *, count: int = 2000) -> list[bytes]:
-        """Return up to ``count`` chunk keys of one table that is not ``known`` any more."""
+        """Return up to ``count`` chunk keys of one table that is no longer ``known``."""
         unknown = next((number for number in self.table_numbers() if not known(number)), None)
         if unknown is None:
             return []
@@ -246,7 +250,7 @@ class RowStore:
         return [key for key, _ in islice(found, count)]
 
     def table_numbers(self) -> Iterator[int]:
-        """Yield the number of every table and index that has rows here."""
+        """Yield the number of every table and index with rows here."""
         at = b"r"
         while (found := next(self.scan(at, b"s"), None)) is not None:
             number = int.from_bytes(found[0][1:5], "big")
@@ -258,7 +262,7 @@ class RowStore:
     ) -> list[tuple[bytes, int]]:
         """Return about ``count`` chunk keys of whole rows within one of ``ranges``, if any.
 
-        With each row's first chunk comes a stamp above all of the row, with the others 0.
+        A row's first chunk comes with a stamp above all of the row, the others with 0.
         """
         for low, high in ranges:
             found: list[tuple[bytes, int]] = []
@@ -278,9 +282,10 @@ class RowStore:
         return []
 
     def left_over(self, known: Callable[[int], bool]) -> list[bytes]:
-        """Return keys of tables and indexes that are not ``known`` any more; empty: there are none.
+        """Return keys of tables and indexes that are no longer ``known``; empty if there
+        are none.
 
-        It may be a part of them: call it again after these were removed.
+        The result may be a part: call it again after these were removed.
         """
         notes = self.scan(PROGRESS, bytes((PROGRESS[0] + 1,)))
         sources = self.scan(SOURCES, bytes((SOURCES[0] + 1,)))
@@ -291,19 +296,21 @@ class RowStore:
         )
 
     def old_commits(self, started_before_us: int, *, count: int = 2000) -> list[bytes]:
-        """Return up to ``count`` keys of committed transactions that were started before."""
+        """Return up to ``count`` keys of committed transactions that started before that time."""
         found = self.scan(COMMITS, commit_bound(started_before_us))
         return [key for key, _ in islice(found, count)]
 
     def flush(self) -> None:
-        """Put everything written so far on disk. Blocks for the time of the disk."""
+        """Write everything to the disk. Blocks for the time of the disk."""
         try:
             self._db.flush()
         except Exception as error:  # rocksdict raises no narrower type.
             raise self._failure(error) from error
 
     def close(self, *, flush: bool = True) -> None:
-        """Release the directory. Raises ``StoreFailed`` where a flush failed; closed it is then."""
+        """Release the directory. Raises ``StoreFailed`` if a flush failed; the store is
+        closed anyway.
+        """
         try:
             if flush:
                 self.flush()
@@ -313,14 +320,14 @@ class RowStore:
                 moment.end()
             closing, self._db = self._db, cast(Rdict, _Closed())
             try:
-                closing.close()  # Flushes too, and lets go of the directory though that fails.
+                closing.close()  # It flushes too, and releases the directory even if that fails.
             except Exception as error:  # rocksdict raises no narrower type.
                 raise self._failure(error) from error
 
     # The changelog.
 
     def changelog_position(self) -> int | None:
-        """Return the next changelog offset to read, or None where nothing was read yet."""
+        """Return the next changelog offset to read, or None if nothing was read yet."""
         stored = self._db.get(_CHANGELOG_KEY)
         return None if stored is None else int(_POSITION.unpack(stored)[0])
 
@@ -332,9 +339,9 @@ class RowStore:
     def set_changelog_position(
         self, position: int, now_s: float, *, flushed: Mapping[str, int] | None = None
     ) -> None:
-        """Remember that the changelog is folded in up to ``position``, exclusive.
+        """Store that the changelog is folded in up to ``position``, exclusive.
 
-        ``flushed`` gives, per shard, the log offset up to which the changelog is complete.
+        ``flushed`` has, per shard, the log offset up to which the changelog is complete.
         """
         writes: Writes = [(_CHANGELOG_KEY, _POSITION.pack(position, now_s))]
         writes += [(_flushed_key(s), b"%d" % offset) for s, offset in (flushed or {}).items()]
@@ -350,10 +357,10 @@ class RowStore:
         *,
         read: tuple[int, float] | None = None,
     ) -> None:
-        """Take entries (offset, key, value) of the changelog that are newer than what is here.
+        """Apply changelog entries (offset, key, value) that are newer than the rows here.
 
-        ``read`` is the position behind them, and when that was, to be remembered with them.
-        An entry never lowers a stamp anywhere in its row, nor a mark's offset; a tombstone (None)
+        ``read`` is the position after them and its time, which are stored with them. An
+        entry never lowers a stamp in its row, nor a mark's offset. A tombstone (None)
         removes a row that is deleted here too, and no other.
         """
         view = Overlay(self)
@@ -377,13 +384,14 @@ class RowStore:
 
 
 class _Moment:
-    """What a store held when it was taken.
+    """The state of a store at one moment.
 
-    RocksDB keeps the directory locked while there is one, though the store itself is closed. So it
-    ends with its store, whoever still holds it (a flush waits for Kafka).
+    RocksDB keeps the directory locked while a snapshot exists, even after the store is
+    closed. So it ends with its store, even if a flush that waits for Kafka still holds
+    it.
     """
 
-    # Its iterators do not keep to the moment (rocksdict 0.3); reading single keys does.
+    # Its iterators do not keep to the snapshot (rocksdict 0.3); reads of single keys do.
 
     def __init__(self, frozen: Snapshot, failure: Callable[[Exception], StoreFailed]) -> None:
         self._frozen: Snapshot | None = frozen
@@ -402,12 +410,12 @@ class _Moment:
         return found
 
     def end(self) -> None:
-        """Let go of the store."""
+        """Release the store."""
         self._frozen = None
 
 
 def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
-    """Return what a chunk's entry changes, with notes of the keys that only the changelog has."""
+    """Return the changes of a chunk's entry, with notes of keys that only the changelog has."""
     if value is None:
         writes = bury(view, key)
         gone = {removed for removed, _ in writes} - {key}
@@ -420,14 +428,15 @@ def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
 
 
 def _further(key: bytes, value: bytes | None, stored: bytes | None) -> Writes:
-    """Return what an index's progress becomes: it never goes back, but for its end."""
+    """Return the change of an index's progress: it never goes back, except for its end."""
     return [(key, value)] if value is None or value > (stored or b"") else []
 
 
 def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
-    """Return what a shard's mark changes: also how far the changelog is complete, in any case.
+    """Return the change of a shard's mark, and always how far the changelog is complete.
 
-    Of two marks at one place the changelog's holds: a repair may have put another entry there.
+    Of two marks at one offset the changelog's wins: a repair may have put another entry
+    there.
     """
     writes: Writes = [(b"f" + key[1:], b"%d" % mark_position(value)[0])]
     if stored is None or mark_position(value) >= mark_position(stored):
@@ -436,12 +445,12 @@ def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
 
 
 def removed_key(key: bytes) -> bytes:
-    """Return the key of the note that the changelog may hold ``key``, and the rows do not."""
+    """Return the key of the note that the changelog may have ``key``, and the rows have not."""
     return _REMOVED + key
 
 
 def passed_over_key(shard_id: str) -> bytes:
-    """Return the key of the note that removals were passed over beside a part of a copy."""
+    """Return the key of the note that removals were skipped beside a part of a copy."""
     return _PASSED_OVER + shard_id.encode()
 
 
@@ -450,22 +459,23 @@ def _flushed_key(shard_id: str) -> bytes:
 
 
 def _closed(_key: object) -> NoReturn:
-    raise Unavailable("The partition is not available.")  # A slot closed while a task had a look.
+    # The slot closed while a task was reading.
+    raise Unavailable("The partition is not available.")
 
 
 class _Closed:
-    """In place of RocksDB in a store that is closed."""
+    """Takes RocksDB's place in a closed store."""
 
     def __getattr__(self, name: str) -> NoReturn:
         _closed(name)
 
 
 def _tells_damage(message: str) -> bool:
-    """True if RocksDB's message is of a directory that no later opening can repair.
+    """True if RocksDB's message reports a directory that no later opening can repair.
 
-    A disk that is full, files that may not be read and a lock that is held are told as
-    "IO error" alone; a file that is missing as one within "Corruption", or, where it is the list
-    of all others, alone, too.
+    A full disk, unreadable files and a held lock are reported as "IO error" alone. A
+    missing file is reported as one within "Corruption", or alone if it is the list of all
+    others.
     """
     if "IO error" in message:
         return "No such file or directory" in message
@@ -475,8 +485,8 @@ def _tells_damage(message: str) -> bool:
 def destroy(path: Path) -> None:
     """Remove a store's directory: its rows are rebuilt from Kafka. Raises ``StoreFailed``.
 
-    It has another name before its first file goes: whoever is killed meanwhile leaves nothing that
-    is taken for a store. What is left then goes with the next call, or by ``remove_leftover``.
+    It is renamed before its first file is removed, so a killed process leaves nothing
+    that looks like a store. The next call, or ``remove_leftover``, removes the rest.
     """
     remove_leftover(path)
     try:
@@ -489,7 +499,7 @@ def destroy(path: Path) -> None:
 
 
 def remove_leftover(path: Path) -> None:
-    """Remove what was left of a directory whose removal was cut short, as far as that goes."""
+    """Remove the rest of a directory whose removal was interrupted, as far as possible."""
     shutil.rmtree(_removed_path(path), ignore_errors=True)
 
 
@@ -510,7 +520,8 @@ def _options(write_buffer_bytes: int) -> Options:
     table = BlockBasedOptions()
     table.set_bloom_filter(10.0, False)
     table.set_block_cache(BLOCK_CACHE)
-    # Index and filter blocks stay out of the block cache (10 bits a key, on the heap): sharing
-    # 32 MiB with the rows made look-ups of absent keys twice as slow from 600,000 rows on.
+    # Index and filter blocks stay out of the block cache (10 bits a key, on the heap).
+    # Sharing 32 MiB with the rows made look-ups of absent keys twice as slow from 600,000
+    # rows on.
     options.set_block_based_table_factory(table)
     return options

@@ -10,7 +10,7 @@ __all__ = ["SingleTask"]
 
 
 class SingleTask:
-    """At most one running task. Its work finds everything there is to do by then."""
+    """At most one running task. Its work does everything that is due at its start."""
 
     def __init__(self) -> None:
         self._started: list[asyncio.Task[None]] = []
@@ -19,7 +19,7 @@ class SingleTask:
     def start(
         self, work: Callable[[], Coroutine[Any, Any, None]], tasks: asyncio.TaskGroup, name: str
     ) -> None:
-        """Start ``work`` as a task of ``tasks``, unless it runs already."""
+        """Start ``work`` as a task in ``tasks``, unless it already runs."""
         if all(task.done() for task in self._started):
             self._started = [tasks.create_task(work(), name=name)]
 

@@ -1,11 +1,13 @@
 """Reads a shard's log as its table's stream.
 
-A reader sees the valid mutations from the stream's enabling on, in log order, up to what is
-acknowledged and applied; void and hidden records it never sees. Records older than the stream's
-expiration are refused before they are trimmed, so expiry does not depend on when the trim ran.
+A reader sees the valid mutations since the stream was enabled, in log order, up to the
+acknowledged and applied end. It never sees void or hidden records. Records older than the
+stream's expiration are rejected even before they are trimmed, so expiry does not depend
+on the time of the trim.
 
-Stamps increase with offsets among valid mutations. A void record's stamp says nothing, and a
-no-op's little: who fences a log has not read the stamps before.
+Stamps of valid mutations increase with their offsets. A void record's stamp means
+nothing, and a no-op's little: the worker that fences a log has not read the earlier
+stamps.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ __all__ = ["HOUR_US", "Page", "find_stamp", "has_stream", "horizon", "read_page"
 HOUR_US = 3600 * 1_000_000
 PROBE_BYTES = 64 * 1024
 FETCH_BYTES = 1024 * 1024
-"""Asked of the broker at once. A fetch is decoded in one go, and held until it is taken."""
+"""Bytes requested from the broker at once. A fetch is decoded whole, and kept until it is used."""
 SLICE = 128
-"""Records turned into answers before other requests get their turn."""
+"""Records converted to answers before other requests get their turn."""
 
 
 class Page(NamedTuple):
-    """What one read found, with the offset of each. ``next_offset`` is where the next goes on."""
+    """The result of one read, with the offset of each record. The next read starts at
+    ``next_offset``.
+    """
 
     changes: list[StreamRow]
     offsets: list[int]
@@ -51,7 +55,7 @@ def has_stream(owner: ShardOwner, stream: StreamSettings) -> bool:
 async def horizon(owner: ShardOwner, stream: StreamSettings, now_us: int) -> int:
     """Return the first offset of the stream that is neither trimmed nor expired."""
     if not has_stream(owner, stream):
-        return owner.end  # Nothing that is in its log yet is the stream's.
+        return owner.end  # Its log has no entry of the stream yet.
     start, _ = await owner.log.bounds()
     first = max(start, owner.shard.state.stream_start)
     oldest_us = now_us - stream.expiration_hours * HOUR_US
@@ -63,15 +67,16 @@ async def horizon(owner: ShardOwner, stream: StreamSettings, now_us: int) -> int
 async def find_stamp(owner: ShardOwner, stamp_us: int, low: int) -> int:
     """Return the first offset from ``low`` on whose record is not older than ``stamp_us``.
 
-    Where the log is trimmed beyond ``low`` it is from its beginning on.
+    If the log is trimmed beyond ``low``, the search begins at its start.
     """
     return await _beyond_trims(owner, low, partial(_search, owner, stamp_us))
 
 
 async def _beyond_trims(owner: ShardOwner, low: int, find: Callable[[int], Awaitable[int]]) -> int:
-    """Return what is found from ``low`` on, or from where the log begins by then.
+    """Return the result of ``find`` from ``low`` on, or from the log's start if that is later.
 
-    What is trimmed meanwhile had expired: nobody who asks for what is left is refused for it.
+    Entries that are trimmed meanwhile had expired, so a reader of the rest must not fail
+    for them.
     """
     while True:
         try:
@@ -112,8 +117,8 @@ async def read_page(
 ) -> Page:
     """Return up to ``limit`` records from ``offset`` on, about ``bytes_max`` at most.
 
-    Hidden and void entries, and those that ``selection`` leaves out, are passed over, up to
-    ``bytes_max`` of log: a page may be empty and yet not at the end.
+    Void and hidden entries, and those that ``selection`` leaves out, are skipped, up to
+    ``bytes_max`` of log. So a page may be empty without being at the end.
     """
     end = owner.end
     names = owner.shard.names

@@ -1,8 +1,9 @@
-"""Answers that wait for a lapsed lease: refusals that were decided while no lease held.
+"""Answers that wait for a lapsed lease: rejections that were decided without a valid lease.
 
-A refusal writes nothing, but it is a strong read: it tells what the shard decided it on. Where the
-lease holds again, no other owner has served the shard since our claim. So the refusal was decided
-on the newest rows, and is answered. Writes need no lease, and never wait here.
+A rejection writes nothing, but it is a strong read: it shows the rows on which the shard
+decided. Once the lease holds again, no other owner has served the shard since our claim.
+So the rejection was decided on the newest rows, and is answered. Writes need no lease,
+and never wait here.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ __all__ = ["Unproven"]
 
 
 class Unproven:
-    """The unproven answers of one shard. All that they were decided on stands in the log."""
+    """The unproven answers of one shard. Everything that they were decided on is in the log."""
 
     def __init__(self, lease: ReadLease) -> None:
         self._lease = lease
         self._waiting: list[Waiter] = []
         self._task = SingleTask()
         self._stopped = False
-        """Whether answers wait no more: they fail where no lease holds."""
+        """True if answers no longer wait: without a valid lease they fail."""
 
     def add(self, batch: Sequence[Waiter], tasks: asyncio.TaskGroup) -> None:
-        """Answer ``batch`` once the lease holds, or fail it. A task of ``tasks`` waits for that."""
+        """Answer ``batch`` once the lease holds, or fail it. A task in ``tasks`` waits for that."""
         self._waiting += batch
         if self._stopped or self._lease.holds():
             self._answer()
@@ -45,7 +46,7 @@ class Unproven:
             self._answer()
 
     def _answer(self) -> None:
-        """Answer all that wait where the lease holds, else fail them."""
+        """Answer all waiting ones if the lease holds, else fail them."""
         batch, self._waiting = self._waiting, []
         proven = self._lease.holds()
         for waiting in batch:
@@ -61,7 +62,7 @@ class Unproven:
                 fail(waiting, Unavailable())
 
     def stop(self) -> None:
-        """Answer or fail all that wait, and from now on each one at once."""
+        """Answer or fail all waiting ones, and from now on each one at once."""
         self._stopped = True
         self._task.cancel()
         self._answer()

@@ -1,4 +1,4 @@
-"""Who waits at a shard for what becomes of a change, and how they are told: once."""
+"""Callers that wait for a change's outcome at a shard. Each gets one report."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ __all__ = [
 ]
 
 Tell = Callable[[Outcome | StoreError], None]
-"""Called once, with what became of a change."""
+"""Called once, with the outcome of a change."""
 
 NOTHING = Outcome(b"", 0, 0)
-"""The outcome of what returns no row and costs no units."""
+"""The outcome of an operation that returns no row and costs no units."""
 
 
 @dataclass(slots=True)
 class Waiter:
-    """What every kind of waiter has.
+    """The part that every kind of waiter has.
 
-    ``error`` is a refusal, which holds once its turn comes. Neither ``evaluated`` nor ``error`` is
-    set while the evaluation still has to wait. ``many`` are the records of a group.
+    ``error`` is a rejection, which is final once its turn comes. Neither ``evaluated``
+    nor ``error`` is set while the evaluation still has to wait. ``many`` has a group's
+    records.
     """
 
     is_hidden: ClassVar[bool] = False
@@ -47,33 +48,33 @@ class Waiter:
     evaluated: Evaluated | None = field(default=None, kw_only=True)
     many: Sequence[Evaluated] = field(default=(), kw_only=True)
     error: StoreError | None = field(default=None, kw_only=True)
-    told: bool = field(default=False, kw_only=True)
+    is_answered: bool = field(default=False, kw_only=True)
     unproven: bool = field(default=False, kw_only=True)
-    """Whether the answer changes nothing and was decided while no lease held."""
+    """True if the answer changes nothing and was decided without a valid lease."""
 
     def evaluate(self, shard: Shard, now_us: int) -> None:
-        """Evaluate what is waited for. Raises what refuses it."""
+        """Evaluate the change. Raises if it is rejected."""
         raise NotImplementedError
 
     def expire(self) -> None:
-        """Tell that it is not known what becomes of it: it has waited too long."""
+        """Report an unknown outcome: it has waited too long."""
         fail(self, OutcomeUnknown())
 
     @property
     def logged(self) -> Evaluated | None:
-        """Return the evaluation where it has a record for the log."""
+        """Return the evaluation if it has a record for the log."""
         evaluated = self.evaluated
         return evaluated if evaluated is not None and evaluated.body is not None else None
 
     @property
     def writes(self) -> bool:
-        """Whether it has a record for the log, or several."""
+        """True if it has a record for the log, or several."""
         return self.logged is not None or bool(self.many)
 
 
 @dataclass(slots=True)
 class ChangeWaiter(Waiter):
-    """Someone who waits for a change."""
+    """A caller that waits for a change."""
 
     change: ChangeRequest
 
@@ -83,10 +84,9 @@ class ChangeWaiter(Waiter):
 
 @dataclass(slots=True)
 class GroupWaiter(Waiter):
-    """Someone who waits for changes that are logged together.
+    """A caller that waits for changes that are logged together.
 
-    ``tell`` may be called with ``OutcomeUnknown`` several times before it is called with what
-    became of them.
+    ``tell`` may get ``OutcomeUnknown`` several times before it gets the outcome.
     """
 
     group: Group
@@ -101,7 +101,7 @@ class GroupWaiter(Waiter):
 
 @dataclass(slots=True)
 class HiddenWaiter(Waiter):
-    """One of us who waits for a hidden record."""
+    """Our own code that waits for a hidden record."""
 
     is_hidden: ClassVar[bool] = True
     body: record.Body
@@ -111,28 +111,28 @@ class HiddenWaiter(Waiter):
 
 
 class Reply:
-    """A future that is told what became of a change."""
+    """A future that gets the outcome of a change."""
 
     __slots__ = ("future",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Outcome] = loop.create_future()
 
-    def __call__(self, told: Outcome | StoreError) -> None:
+    def __call__(self, outcome: Outcome | StoreError) -> None:
         if self.future.done():
             return
-        if isinstance(told, StoreError):
-            self.future.set_exception(told)
+        if isinstance(outcome, StoreError):
+            self.future.set_exception(outcome)
         else:
-            self.future.set_result(told)
+            self.future.set_result(outcome)
 
 
 def answer(batch: Sequence[Waiter]) -> None:
-    """Tell those of a batch that stands what became of them, save those that are unproven."""
+    """Report the outcomes of a valid batch, except unproven ones."""
     for waiting in batch:
-        if waiting.told or waiting.unproven:
+        if waiting.is_answered or waiting.unproven:
             continue
-        waiting.told = True
+        waiting.is_answered = True
         if waiting.error is not None:
             waiting.tell(waiting.error)
         elif waiting.evaluated is not None:
@@ -140,7 +140,7 @@ def answer(batch: Sequence[Waiter]) -> None:
 
 
 def fail(waiting: Waiter, error: StoreError) -> None:
-    """Tell one that it came to nothing, or that nobody knows."""
-    if not waiting.told:
-        waiting.told = True
+    """Report an error to a waiter: nothing was written, or the outcome is unknown."""
+    if not waiting.is_answered:
+        waiting.is_answered = True
         waiting.tell(error)

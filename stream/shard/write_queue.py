@@ -1,8 +1,8 @@
-"""Who waits at a shard for a place in its log: in the queue, or in the batch on its way.
+"""The changes that wait for a place in a shard's log: in the queue, or in the batch in flight.
 
-A waiter is in one of the two until it is answered, and the order in which they came never changes.
-A hidden record is a barrier: what comes behind it is evaluated once it stands, under what it
-brings. It goes to the log alone, and a group goes whole.
+A waiter is in one of the two until it is answered, and their order never changes. A
+hidden record is a barrier: later changes are evaluated once it is applied. It goes to the
+log alone, and a group goes whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["WriteQueue"]
 
 
 class WriteQueue:
-    """The queue of one shard. ``evaluate`` evaluates a waiter on what came before it.
+    """The queue of one shard. ``evaluate`` evaluates a waiter after all earlier ones.
 
     ``records_max`` and ``bytes_max`` bound a batch.
     """
@@ -28,36 +28,38 @@ class WriteQueue:
         self.waiting: deque[Waiter] = deque()
         self.in_flight: list[Waiter] = []
         self.is_sent = False
-        """Whether anything of the batch in flight may have reached the log."""
+        """True if any record of the batch in flight may have reached the log."""
         self._evaluate = evaluate
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._barriers = 0
         self._behind = False
         self._alone = 0
-        """So many at the queue's head go alone, each a batch: as one they were refused."""
+        """Number of changes at the queue's head that go one per batch: together they were
+        rejected.
+        """
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def __iter__(self) -> Iterator[Waiter]:
-        """Yield everyone who is not answered yet, in order."""
+        """Yield all unanswered waiters, in order."""
         yield from (*self.in_flight, *self.waiting)
 
     @property
     def count(self) -> int:
-        """How many are not answered yet."""
+        """The number of unanswered waiters."""
         return len(self.waiting) + len(self.in_flight)
 
     @property
     def has_barrier(self) -> bool:
-        """Whether a hidden record was taken of which it is not known what becomes of it."""
+        """True if the outcome of an accepted hidden record is not known yet."""
         return self._barriers > 0
 
-    # Going in.
+    # Adding.
 
     def add(self, waiter: Waiter) -> None:
-        """Queue in order. Behind a hidden record evaluation waits until that one stands."""
+        """Queue in order. Behind a hidden record, evaluation waits until that one is valid."""
         if self._barriers or self._behind:
             self._behind = True
         else:
@@ -69,26 +71,26 @@ class WriteQueue:
         self._wake.set()
 
     def wake(self) -> None:
-        """Let ``work`` return though nobody waits."""
+        """Let ``work`` return although no change waits."""
         self._wake.set()
 
     async def work(self) -> None:
-        """Return once there may be something to do."""
+        """Wait until there may be work."""
         await self._wake.wait()
         self._wake.clear()
 
     def rest(self) -> None:
-        """Note that everyone is answered."""
+        """Record that all waiters are answered."""
         self._idle.set()
 
     async def idle(self) -> None:
-        """Return once everyone is answered."""
+        """Wait until all waiters are answered."""
         await self._idle.wait()
 
-    # Going out.
+    # Taking.
 
     def take(self) -> list[Waiter]:
-        """Take the next batch off the queue; it is in flight."""
+        """Take the next batch off the queue; it is now in flight."""
         self.in_flight = self._next_batch()
         self.is_sent = False
         return self.in_flight
@@ -119,17 +121,17 @@ class WriteQueue:
         return batch
 
     def end_batch(self) -> None:
-        """Forget the batch in flight: it stands, or it was refused for good."""
+        """Drop the batch in flight: it is valid, or was rejected for good."""
         self._barriers -= sum(waiter.is_hidden for waiter in self.in_flight)
         self.in_flight = []
 
     def take_back(self) -> None:
-        """Put the batch in flight back at the queue's head: it does not stand."""
+        """Put the batch in flight back at the queue's head: it is not valid."""
         self.waiting.extendleft(reversed(self.in_flight))
         self.in_flight = []
 
     def take_back_one_by_one(self) -> bool:
-        """Put a batch that was refused back, to try each one alone. False where it was one."""
+        """Put a rejected batch back, to try each change alone. False if it had only one."""
         if len(self.in_flight) == 1:
             return False
         self._alone = len(self.in_flight)
@@ -137,7 +139,7 @@ class WriteQueue:
         return True
 
     def take_all(self) -> list[Waiter]:
-        """Return everyone, and forget them."""
+        """Remove and return all waiters."""
         everyone = [*self]
         self.in_flight = []
         self.waiting.clear()
@@ -146,7 +148,7 @@ class WriteQueue:
         return everyone
 
     def clear(self) -> None:
-        """Forget everyone: they are answered, and nobody waits any more."""
+        """Drop all waiters: they are answered."""
         self.in_flight = []
         self.waiting.clear()
         self._idle.set()
@@ -154,14 +156,14 @@ class WriteQueue:
     # Evaluating.
 
     def evaluate_anew(self) -> None:
-        """Evaluate who waits: what they were evaluated upon is not as it was."""
+        """Evaluate the waiting changes again, because their inputs have changed."""
         for waiter in self.waiting:
             waiter.evaluated = waiter.error = None
             waiter.many = ()
         self._catch_up()
 
     def catch_up(self) -> None:
-        """Evaluate what came behind a hidden record that stands by now."""
+        """Evaluate the changes behind a hidden record that is valid by now."""
         if self._behind:
             self._catch_up()
 

@@ -166,8 +166,8 @@ _evaluate = ShardOwner._evaluate
 
 def _refuse_at_once(self: ShardOwner, waiting: Waiter) -> None:
     _evaluate(self, waiting)
-    if isinstance(waiting.error, Rejected) and not waiting.told:
-        waiting.told = True
+    if isinstance(waiting.error, Rejected) and not waiting.is_answered:
+        waiting.is_answered = True
         waiting.tell(waiting.error)  # Before what it saw is valid.
 
 
