@@ -1,4 +1,4 @@
-"""What fails in a slot and may pass: it is logged, and tried again later."""
+"""Temporary errors in a slot: they are logged, and the work is retried later."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 class StoreBehind(Exception):
-    """The local rows can't be brought in line any more: they must be rebuilt from Kafka."""
+    """The local rows cannot be brought up to date any more: they must be rebuilt from Kafka."""
 
 
 @contextmanager
 def logged(what: str) -> Iterator[None]:
-    """Log what may pass and is tried again later."""
+    """Log a temporary error; the caller retries later."""
     try:
         yield
     except (Unavailable, OutcomeUnknown, Fenced, LogTrimmed, StoreFailed) as error:

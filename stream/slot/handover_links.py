@@ -1,4 +1,4 @@
-"""What a slot needs of how slots go from worker to worker."""
+"""A slot's view of how slots go from worker to worker."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["HandoverLinks"]
 
 
 class HandoverLinks(Protocol):
-    """How a slot's worker gets it, and whether it lets go of it."""
+    """How a slot's worker gets the slot, and if it hands it over."""
 
     async def obtain(self, slot: int) -> None:
-        """Return once no other worker serves ``slot``, as far as asking them helps."""
+        """Return once no other worker serves ``slot``, as far as requests to it help."""
         ...
 
     def give_way(self, slot: int) -> bool:
-        """Let another worker, which has claimed it, have a slot that we but adopted."""
+        """Hand an adopted slot over to another worker, which has claimed it."""
         ...

@@ -1,8 +1,8 @@
-"""The states of a slot on this worker, and the table of what leads from one to another.
+"""The states of a slot on this worker, and the table of transitions between them.
 
-Each state is a class that has only what exists in it: a slot that prepares has rows and no claim.
-``TRANSITIONS`` is the whole table; ``SlotLife`` refuses what is not in it. The page
-``docs/internals/slot-life.md`` draws the same table, and a test compares them.
+Each state is a class with only the fields that exist in it: a slot that prepares has rows
+and no claim. ``TRANSITIONS`` is the whole table; ``SlotLife`` rejects any other step. The
+page ``docs/internals/slot-life.md`` draws the same table, and a test compares them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class LifeEvent(Enum):
-    """What leads from one state to another."""
+    """An event that leads from one state to another."""
 
     LEAVE = "left to others"
     OPEN_ROWS = "rows opened"
@@ -50,7 +50,7 @@ class LifeEvent(Enum):
 class ClosedSlot:
     """Nothing is open: before the first life, and between two lives.
 
-    ``is_foreign``: another worker may serve the slot, and this one must ask for it.
+    ``is_foreign``: another worker may serve the slot, and this one must request it.
     """
 
     is_foreign: bool
@@ -58,7 +58,7 @@ class ClosedSlot:
 
 @dataclass(frozen=True, slots=True)
 class StartedSlot:
-    """What all other states have: the tasks of this life, and the open rows."""
+    """The fields of all other states: the tasks of this life, and the open rows."""
 
     tasks: LifeTasks
     rows: RowStore
@@ -74,12 +74,12 @@ class PreparingSlot(StartedSlot):
 
 @dataclass(frozen=True, slots=True)
 class ClaimingSlot(StartedSlot):
-    """The former owner serves no more, and the claim of this worker is not known to stand yet."""
+    """The former owner serves no more. It is not known yet if this worker's claim is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedSlot(StartedSlot):
-    """What the states under a claim have."""
+    """The fields of the states under a claim."""
 
     claim: int
 
@@ -96,7 +96,7 @@ class ServingSlot(OwnedSlot):
 
 @dataclass(frozen=True, slots=True)
 class DrainingSlot(ServingSlot):
-    """The slot is served until its last flush ends; then its shards answer what they took."""
+    """The slot serves until its last flush ends; then its shards answer their accepted requests."""
 
 
 SlotState = ClosedSlot | PreparingSlot | ClaimingSlot | ClaimedSlot | ServingSlot | DrainingSlot
@@ -123,14 +123,14 @@ TRANSITIONS = (
 
 
 class SlotLife:
-    """Which state a slot is in. ``opened`` is set while that is serving or draining."""
+    """The state of a slot. ``opened`` is set while it is serving or draining."""
 
     def __init__(self) -> None:
         self.state: SlotState = ClosedSlot(is_foreign=True)
         self.opened = asyncio.Event()
 
     def move(self, event: LifeEvent, state: SlotState) -> None:
-        """Enter ``state``, to which the table says that ``event`` leads from the present one."""
+        """Enter ``state``; the table must lead there from the present state by ``event``."""
         require_transition(TRANSITIONS, event, state=self.state, next_state=state)
         self.state = state
         if isinstance(state, ServingSlot):

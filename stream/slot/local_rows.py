@@ -1,4 +1,4 @@
-"""Opens the rows that are left in a directory, for their owner or for who keeps a copy."""
+"""Opens the rows that are left in a directory, for a slot's owner or a standby."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ logger = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 AHEAD_S_MAX = 60.0
-"""A clock is set back by less than this as it is kept in step with others."""
+"""A clock is set back by less than this while it is kept in step with others."""
 
 
 def local_rows(
     path: Path, *, kept_s: float, write_buffer_bytes: int = WRITE_BUFFER_BYTES
 ) -> RowStore:
-    """Open the rows in a directory, empty where they lack what the changelog may have dropped.
+    """Open the rows in a directory; empty if the changelog may no longer have what they lack.
 
-    It keeps what is removed for ``kept_s`` at least: the rows are as old as the time noted in them
-    says, by this machine's clock. Empty too where RocksDB finds them damaged: they are a copy.
-    Raises ``StoreFailed``.
+    The changelog keeps removals for at least ``kept_s``. The age of the rows is the time
+    noted in them, by this machine's clock. The rows are also empty if RocksDB finds them
+    damaged, because they are a copy. Raises ``StoreFailed``.
     """
     remove_leftover(path)
     try:
@@ -48,9 +48,9 @@ def local_rows(
 
 
 def remove_old(path: Path, kept_s: float) -> float:
-    """Remove rows that nobody has opened for ``kept_s``: they would be made anew all the same.
+    """Remove rows that were not opened for ``kept_s``: they would be rebuilt anyway.
 
-    Return for how many seconds more they are kept; infinity where there are none.
+    Return for how many more seconds they are kept; infinity if there are none.
     """
     try:
         age_s = time.time() - path.stat().st_mtime
@@ -65,10 +65,10 @@ def remove_old(path: Path, kept_s: float) -> float:
 
 
 def _untrusted(age_s: float, kept_s: float) -> str:
-    """Return why rows that were as the changelog says ``age_s`` ago are thrown away, or ""."""
+    """Return why rows that equalled the changelog ``age_s`` ago are deleted, or ""."""
     if age_s > kept_s:
         return "too old"
-    # By which of the two clocks, then or now, nobody knows: they may be of any age.
+    # One of the two clocks, then or now, was wrong: the rows may be of any age.
     return "of a time that lies ahead" if age_s < -AHEAD_S_MAX else ""
 
 
@@ -87,12 +87,12 @@ def begun(
 
 
 def unseen(known: frozenset[str] | None, shards: Iterable[tuple[Table, ShardRange]]) -> list[str]:
-    """Return the shards whose keys came to the slot unseen by a store that had others.
+    """Return the shards whose keys came to the slot unseen by a store with other rows.
 
-    ``shards`` are those that live, and those that are still coming, where they have ``begun``.
+    ``shards`` are the live ones, and those still coming of which rows are here.
 
-    Such a store may have rows in their place of an earlier time that nobody's tombstones name: it
-    is to be thrown away.
+    Such a store may have older rows in their place that no tombstone names: it must be
+    deleted.
     """
     if known is None:
         return []

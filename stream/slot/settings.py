@@ -1,4 +1,4 @@
-"""What can be set about a slot."""
+"""Configuration of a slot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ __all__ = ["SlotSettings"]
 class SlotSettings:
     """How often a slot flushes and trims.
 
-    A longer ``flush_s`` writes the changelog less often and replays more after the loss of the
-    disk; ``dirty_max`` chunks, or ``dirty_bytes_max``, force a flush earlier. They bound no
-    transaction: all that is dirty by then goes into one, which may take as long as brokers allow.
-    ``commits_kept_s`` is for how long a CommitTransaction may be repeated; one row per transaction
-    is kept for it, and a shard that ended is known for so long. ``changelog_kept_s`` must be below
-    the changelog's delete retention: an older local copy is thrown away and rebuilt.
+    A longer ``flush_s`` writes the changelog less often and replays more after the loss
+    of the disk. ``dirty_max`` chunks, or ``dirty_bytes_max``, force an earlier flush.
+    They do not bound its transaction: it has all dirty chunks, and may take as long as
+    brokers allow. ``commits_kept_s`` is the time in which a CommitTransaction may be
+    repeated. For that time one row per transaction is kept, and a shard that ended is
+    known. ``changelog_kept_s`` must be below the changelog's delete retention: an older
+    local copy is deleted and rebuilt.
     """
 
     flush_s: float = 10.0

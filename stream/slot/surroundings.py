@@ -1,4 +1,4 @@
-"""What the slots of a worker, and its copies of others, have in common."""
+"""The parts that a worker's slots, and its copies of others, share."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["SlotLinks", "Surroundings"]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where slots keep what they have, and by which clocks and limits they go.
+    """Where slots keep their rows and logs, and their clocks and limits.
 
-    ``clock_us`` tells the time of day, ``steady_s`` seconds that never go back.
+    ``clock_us`` gives the time of day, ``steady_s`` seconds that never go back.
     """
 
     cluster: LogCluster
@@ -38,7 +38,7 @@ class Surroundings:
     counts: Counts = field(default_factory=Counts)
 
     def old_commits(self) -> LongAgo:
-        """Return what tells which transactions are so old that nobody repeats their commit."""
+        """Return the bound below which no client repeats a transaction's commit any more."""
         return LongAgo(
             self.settings.commits_kept_s + self.limits.transaction_s_max,
             self.clock_us,
@@ -48,10 +48,11 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class SlotLinks:
-    """Whom a slot asks.
+    """The parts that a slot calls.
 
-    ``before_open`` returns once the catalog is known that it opens by, under its claim; ``tables``
-    tells a slot's shards, ``table_known`` whether a table or an index may still exist.
+    ``before_open`` returns once the catalog is known by which the slot opens, under its
+    claim. ``tables`` returns a slot's shards. ``table_known`` is true if a table or an
+    index may still exist.
     """
 
     leases: LeaseKeeper

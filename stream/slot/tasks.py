@@ -1,7 +1,8 @@
 """The tasks of one life of a slot: from its opening until something fails.
 
-A life that ends takes no more tasks, while what it has is cancelled. Whoever wants something of the
-slot just then (a change of the catalog, a shard to open) is told what it is told of a closed slot.
+A life that ends accepts no more tasks, while its tasks are cancelled. A request made
+while the slot closes (a change of the catalog, a shard to open) fails like one to a
+closed slot.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class LifeTasks(asyncio.TaskGroup):
-    """The tasks of one life of a slot. Raises ``Unavailable`` for what comes as it ends."""
+    """The tasks of one life of a slot. Raises ``Unavailable`` for a task that comes as it ends."""
 
     def create_task(
         self,

@@ -10,7 +10,7 @@ __all__ = ["Transition", "require_transition"]
 
 
 class Transition(NamedTuple):
-    """``event`` leads from ``state`` to ``next_state``, in which ``done`` is done."""
+    """``event`` leads from ``state`` to ``next_state``; ``done`` names the action."""
 
     state: type[object]
     event: Enum
@@ -21,6 +21,6 @@ class Transition(NamedTuple):
 def require_transition(
     table: Iterable[Transition], event: Enum, *, state: object, next_state: object
 ) -> None:
-    """Raise ``AssertionError`` unless the table has this step: it is a fault of ours."""
+    """Raise ``AssertionError`` unless the table has this step: another one is our own error."""
     step = (type(state), event, type(next_state))
     assert any(row[:3] == step for row in table), f"no such transition: {step}"

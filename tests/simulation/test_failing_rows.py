@@ -113,7 +113,7 @@ def test_a_worker_alone_goes_on_trying() -> None:
             await scene.watch(60)
             slot = slot_at(scene, A)
             assert not slot.served_elsewhere()
-            assert slot.openings.why == "its rows can't be opened or written"
+            assert slot.openings.why == "its rows cannot be opened or written"
         await scene.until(lambda: scene.serves(A))
 
     play(story, workers=1)

@@ -114,6 +114,6 @@ async def test_a_move_of_a_small_shard_waits_for_a_slot_that_folds_nothing_too()
     of = reshapes(cast(Around, copying))
     with (
         patch.multiple(slot_reshapes, ROUND_S=0.0),
-        pytest.raises(Unavailable, match="planned no more"),
+        pytest.raises(Unavailable, match="plan of the move"),
     ):
         await of._catch_up(cast(ShardCopy, copying), MOVED, MOVED.children[0])

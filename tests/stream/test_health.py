@@ -52,9 +52,9 @@ def test_who_lets_nobody_in_is_not_ready(tmp_path: Path, age_s: float, reasons: 
 
 FAILURES: dict[str, tuple[Exception | None, str]] = {
     "none yet": (None, ""),
-    "its disk": (StoreFailed("/data/rows/3: IO error"), ": its rows can't be opened or written"),
+    "its disk": (StoreFailed("/data/rows/3: IO error"), ": its rows cannot be opened or written"),
     "its rows": (StoreBehind("/data/rows/3: too old"), ": its rows are rebuilt from Kafka"),
-    "a broker": (Unavailable("kafka-1:9092 is away"), ": what it asked of Kafka failed"),
+    "a broker": (Unavailable("kafka-1:9092 is away"), ": a request to Kafka failed"),
 }
 
 

@@ -1,8 +1,8 @@
-"""What the owner of a slot writes to its changelog: flushes and removals, one at a time.
+"""A slot owner's writes to its changelog: flushes and removals, one at a time.
 
-A writer that has fenced all others is not enough: a former owner that was cut off for a while
-fences, too. So whoever fences asks then whether the slot's claim is still the last, and nothing is
-written by a writer of which that is not known. Times are seconds.
+A writer that has fenced all others is not enough: a former owner that was cut off for a
+while fences too. So after a fence the writer proves that the slot's claim is still the
+last. Nothing is written without that proof. Times are seconds.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from rowtide.stream.slot.changelog.flush_scope import FlushScope
 __all__ = ["OpenWriting", "SlotChangelog"]
 
 TOUCH_S = 3600.0
-"""Between two notes that the rows are as the changelog says, where nothing is written."""
+"""Interval of notes that the rows equal the changelog, while nothing is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedWriting:
-    """The slot has no rows, so nothing of them is written."""
+    """The slot has no rows, so none are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWriting:
-    """The rows of this life of the slot, and what writes them."""
+    """The rows of this life of the slot, and their writer."""
 
     rows: RowStore
     flush: ChangelogFlush
 
 
 class SlotChangelog:
-    """The writing side of one slot's changelog, from life to life of the slot.
+    """The writing side of one slot's changelog, across the slot's lives.
 
-    ``require_claim`` raises ``Unavailable`` where a later claim has taken the slot.
+    ``require_claim`` raises ``Unavailable`` if a later claim has taken the slot.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SlotChangelog:
         counts: Counts,
     ) -> None:
         self.flushed_s: float | None = None
-        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        """When the changelog last had everything, in seconds of ``time.monotonic``."""
         self._number = number
         self._writer = writer
         self._require_claim = require_claim
@@ -61,15 +61,15 @@ class SlotChangelog:
         self._writing = asyncio.Lock()
         self._state: ClosedWriting | OpenWriting = ClosedWriting()
         self._touched_s = -TOUCH_S
-        """When it was last tried to note how old the rows are, on the steady clock."""
+        """The last attempt to note the age of the rows, on the steady clock."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the slot has rows of which something may be written."""
+        """True if the slot has rows that may be written."""
         return isinstance(self._state, OpenWriting)
 
     def open(self, rows: RowStore) -> None:
-        """Write what these rows have from now on; they are as the changelog says, and newer."""
+        """Write these rows from now on; they are as new as the changelog, or newer."""
         self._state = OpenWriting(rows, ChangelogFlush(self._writer, rows))
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class SlotChangelog:
         self._state = ClosedWriting()
 
     async def prepare(self) -> None:
-        """Do what may be done before the slot is ours, so that fencing takes less time."""
+        """Do the work that needs no ownership, so that fencing takes less time."""
         await self._writer.prepare()
 
     async def fence(self) -> None:
@@ -88,15 +88,17 @@ class SlotChangelog:
         try:
             await self._require_claim()
         except BaseException:
-            # Whoever writes next would take a writer that is fenced for one whose claim is known.
+            # The next write would take a fenced writer for one with a proven claim.
             self._writer.leave()
             raise
 
     async def flush(self, scope: Callable[[], FlushScope], held: Sequence[ShardOwner] = ()) -> int:
-        """Write what ``scope`` says as writing begins; return the number of entries.
+        """Write the shards in ``scope``, which is read as writing begins; return the
+        number of entries.
 
-        ``held`` are the shards of it that are closed. Raises what ``ChangelogWriter.flush`` raises,
-        and ``Unavailable`` where the slot is not open, or was opened again since they were opened.
+        ``held`` are its closed shards. Raises the errors of ``ChangelogWriter.flush``.
+        Raises ``Unavailable`` if the slot is not open, or was opened again since they
+        were opened.
         """
         async with self._writing:
             writing = await self._ready()
@@ -112,10 +114,10 @@ class SlotChangelog:
             return written
 
     async def bury(self, scope: Callable[[], FlushScope], graves: Mapping[bytes, int]) -> None:
-        """Let the next flush send tombstones for deleted rows that the changelog has, stamped.
+        """Let the next flush send stamped tombstones for deleted rows that the changelog has.
 
-        It lacks those that ``scope`` says are still to be flushed, by whatever shard: a parent may
-        have deleted what its child goes over.
+        Deletes that ``scope`` still has to flush are left out, whichever shard flushes
+        them: a parent may have deleted rows that its child goes over.
         """
         async with self._writing:
             if isinstance(state := self._state, OpenWriting):
@@ -129,16 +131,17 @@ class SlotChangelog:
             await writing.flush.remove(keys, time.time(), stamps=stamps)
 
     async def require_read(self) -> None:
-        """Raise where the changelog was not read to its end; see ``ChangelogFlush``."""
+        """Raise if the changelog was not read to its end; see ``ChangelogFlush``."""
         async with self._writing:
             writing = await self._ready()
             await writing.flush.require_read(time.time())
 
     async def touch(self) -> None:
-        """Note the time in the rows where that was not done for long: nothing was written.
+        """Note the time in the rows if that was not done for long, because nothing was written.
 
-        Else a restart would take them for a copy that has slept. Noted is a time at which the claim
-        was the last and the rows had read everything. Raises what ``require_read`` raises.
+        Without the note a restart would take the rows for an outdated copy. The noted
+        time is one at which the claim was the last and the rows had read everything.
+        Raises the errors of ``require_read``.
         """
         if not isinstance(state := self._state, OpenWriting):
             return
@@ -152,7 +155,7 @@ class SlotChangelog:
         await self.require_read()
 
     async def _ready(self) -> OpenWriting:
-        """Return what writes, fenced. Raises what ``fence`` raises, and ``Unavailable``."""
+        """Return the fenced writer. Raises the errors of ``fence``, and ``Unavailable``."""
         if not self._writer.ready:
             await self.fence()
         if not isinstance(state := self._state, OpenWriting):

@@ -1,14 +1,16 @@
 """Writes a slot's changed chunks to the changelog, lazily, so that logs can be trimmed.
 
-A flush is one Kafka transaction: every chunk changed since the last one, and per shard the mark
-"complete up to here", all as of one moment, though serving goes on while a flush writes. So a
-row's chunks in the changelog always tile the row, and a replay starts at the mark. Chunks are read
-as they are sent: of a flush, keys alone are in memory.
+A flush is one Kafka transaction. It has every chunk that changed since the last one, and
+per shard the mark "complete up to here". All of them are as of one moment, though the
+slot serves while the flush writes. So a row's chunks in the changelog always cover the
+row without overlap, and a replay starts at the mark. Chunks are read as they are sent:
+memory holds only the keys of a flush.
 
-A deleted row is written as a stamped delete first. Once a mark has passed it, a later flush sends
-the tombstone that lets compaction remove it, and it goes from the local store too. A chunk of a row
-that lives on, and no longer has it, gets its tombstone at once: a chunk that was written with its
-removal covers its place. The row store keeps notes of those, so that a restart forgets none.
+A deleted row is first written as a stamped delete. Once a mark has passed it, a later
+flush sends the tombstone that lets compaction remove it. The local store then removes it
+too. A removed chunk of a row that still exists gets its tombstone at once, because a
+chunk that was written with its removal covers its place. The row store keeps notes of
+those, so that a restart forgets none.
 """
 
 from __future__ import annotations
@@ -33,15 +35,15 @@ logger = logging.getLogger(__name__)
 STAMP_HEADER = "stamp"
 
 NOBODYS = b"\0"
-"""A key of the changelog that is removed, and never was there."""
+"""A key of the changelog that is removed, and never existed."""
 
 SLICE = 500
-"""Chunks looked up before other work gets its turn on the event loop."""
+"""Chunks that are looked up before other tasks get their turn on the event loop."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What one flush writes, and what to remember once it stands."""
+    """The content of one flush, and the state to keep once it is committed."""
 
     count: int = 0
     flushed: dict[str, int] = field(default_factory=dict)
@@ -66,14 +68,14 @@ class ChangelogFlush:
         self._graves: dict[bytes, int] = {}
         """Chunk keys of deleted rows that a mark has passed, with their stamps."""
         self._read_all = False
-        """Whether the rows had all of the changelog once: what is new since then we wrote."""
+        """True if the rows once had all of the changelog: we wrote everything newer."""
 
     async def flush(
         self, shards: Iterable[ShardOwner], now_s: float, *, left: Sequence[Range] = ()
     ) -> int:
-        """Write what changed, but for keys within ``left``; return the number of entries.
+        """Write changed chunks, except keys within ``left``; return the number of entries.
 
-        Raises what ``ChangelogWriter.flush`` raises; the chunks stay dirty then.
+        Raises the errors of ``ChangelogWriter.flush``; the chunks then stay dirty.
         """
         gathered = Gathered()
         by_id = {shard.shard.shard_id: shard for shard in shards}
@@ -91,21 +93,22 @@ class ChangelogFlush:
             raise
         self._rows.set_changelog_position(position, now_s, flushed=gathered.flushed)
         self._rows.write([(key, None) for key in gathered.buried if self._is_grave(key)])
-        # What was written here, and is removed since, by whatever shard, keeps its note.
-        told, get = gathered.removed, self._rows.get
-        self._rows.forget_removed([k for k in removed if k in told or get(k) is not None])
+        # A chunk that was written here and removed since, by any shard, keeps its note.
+        written, get = gathered.removed, self._rows.get
+        self._rows.forget_removed([k for k in removed if k in written or get(k) is not None])
         self._graves = gathered.graves
         return gathered.count
 
     def close(self) -> None:
-        """Let a flush under way fail: what it reads keeps the rows' directory from being opened."""
+        """Let a running flush fail: its reads keep the rows' directory from being opened."""
         self._closed = True
 
     async def require_read(self, now_s: float) -> None:
-        """Raise ``Unavailable`` unless the rows have read all of the changelog, as a flush proves.
+        """Raise ``Unavailable`` unless the rows have read all of the changelog; a flush
+        proves it.
 
-        What is read of it ends where its broker says, and one that was deposed, and does not know
-        it, says an old end. Raises what ``ChangelogWriter.flush`` raises, too.
+        A broker determines the end of a read, and a deposed broker may report an old end.
+        Raises the errors of ``ChangelogWriter.flush`` too.
         """
         read = self._rows.changelog_position()
         if read is None or not self._writer.ready:
@@ -117,20 +120,20 @@ class ChangelogFlush:
         self._rows.set_changelog_position(position, now_s)
 
     def bury(self, graves: Mapping[bytes, int]) -> None:
-        """Let the next flush send the tombstones of deleted rows that the changelog has, stamped.
+        """Let the next flush send the tombstones of deleted rows in the changelog, stamped.
 
-        They are those of an earlier life: this one remembers its own.
+        These rows are from an earlier life: this one remembers its own.
         """
         self._graves |= graves
 
     async def remove(
         self, keys: Sequence[bytes], now_s: float, *, stamps: Mapping[bytes, int] | None = None
     ) -> None:
-        """Remove what nobody needs any more from the changelog, then from the rows.
+        """Remove unneeded chunks from the changelog, then from the rows.
 
-        These are chunks of a dropped table, or commits that no client asks for again, or rows that
-        went elsewhere: where ``stamps`` has one, whoever has read the changelog up to some earlier
-        place knows by it that all of the row is gone which is older.
+        These are chunks of a dropped table, commits that no client repeats any more, or
+        rows that left the slot. A stamp in ``stamps`` shows readers of an earlier part of
+        the changelog that all older parts of the row are gone.
         """
         found = stamps or {}
         entries: list[Change] = [(key, None, _stamped(found.get(key, 0))) for key in keys]
@@ -145,7 +148,7 @@ class ChangelogFlush:
         marks: Sequence[Change],
         into: Gathered,
     ) -> Iterator[Change | None]:
-        """Yield what a flush writes as of now, its marks last; None now and then."""
+        """Yield the changes of a flush as of now, its marks last; None at intervals."""
         for change in chain(self._chunks(get, removed, into), self._tombstones(into), marks):
             into.count += change is not None
             yield change
@@ -153,7 +156,7 @@ class ChangelogFlush:
     def _chunks(
         self, get: Callable[[bytes], bytes | None], removed: Mapping[bytes, int], into: Gathered
     ) -> Iterator[Change | None]:
-        """Yield tombstones for removed chunks, then the dirty chunks, as ``get`` tells them."""
+        """Yield tombstones for removed chunks, then the dirty chunks, as ``get`` returns them."""
         for key, stamp in removed.items():
             if get(key) is None:
                 into.removed.add(key)
@@ -189,12 +192,12 @@ class ChangelogFlush:
 
 
 def _stamped(stamp: int) -> list[tuple[str, bytes]]:
-    """Return the headers of a tombstone: of a row that is gone its stamp, else 0 and none."""
+    """Return the headers of a tombstone: the stamp of a deleted row, or none for stamp 0."""
     return [(STAMP_HEADER, b"%d" % stamp)] if stamp else []
 
 
 def _taken(owner: ShardOwner, into: Gathered) -> list[Change]:
-    """Take a shard's dirty chunks over; return its mark as of now, unless nothing happened."""
+    """Take a shard's dirty chunks; return its mark as of now, or nothing if it has no change."""
     state, shard_id = owner.shard.state, owner.shard.shard_id
     if not owner.unflushed:
         return []

@@ -1,9 +1,10 @@
-"""Which of a slot's shards one flush writes, and where it leaves the changelog as it is.
+"""The shards that one flush writes, and the key ranges that it must not change.
 
-A parent and its children have chunks of the same rows, so what one of them wrote belongs in the
-changelog only beside what the others wrote. While a shard's log is read again, the rows are ahead
-of what is known to be dirty: neither is it flushed then, nor what shares rows with it. A rebuild
-would fold the rest of its log onto rows that never were.
+A parent and its children have chunks of the same rows. So the writes of one belong in the
+changelog only together with those of the others. While a shard's log is read again, its
+rows are ahead of the known dirty chunks. Then neither it nor any shard that shares rows
+with it is flushed. Otherwise a rebuild would fold the rest of its log onto rows that
+never existed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from rowtide.stream.shard.owner import ShardOwner
 __all__ = ["FlushScope", "flush_scope"]
 
 SAMPLE = 64
-"""Dirty chunks that are looked at to tell how large all are, and one more of each shard."""
+"""Dirty chunks that are sampled to estimate the size of all, and one more of each shard."""
 
 
 class FlushScope(NamedTuple):
-    """The shards that a flush writes, and the key ranges, low <= key < high, that it leaves."""
+    """The shards that a flush writes, and the key ranges, low <= key < high, that it leaves out."""
 
     shards: list[ShardOwner]
     left: list[Range]
@@ -36,15 +37,15 @@ class FlushScope(NamedTuple):
 
     @property
     def dirty(self) -> int:
-        """How many chunks are to be written."""
+        """The number of chunks to be written."""
         return sum(len(owner.ledger.keys) for owner in self.shards)
 
     @property
     def dirty_bytes(self) -> int:
-        """About how many bytes these chunks have."""
+        """The estimated bytes of these chunks."""
         looked, size, dirty = 0, 0, self.dirty
         for owner in self.shards:
-            # A set of bytes has no order that says anything of their sizes.
+            # The order of a set of bytes does not depend on their sizes.
             all_keys = owner.ledger.keys
             keys = list(islice(all_keys, 1 + SAMPLE * len(all_keys) // max(dirty, 1)))
             looked += len(keys)
@@ -57,26 +58,27 @@ def flush_scope(
 ) -> FlushScope:
     """Return what a flush may write. ``held`` are all shards of which the slot may have rows.
 
-    Those of them without an owner are about to open. Left out are they, whoever has not found all
-    that is dirty, and whoever shares rows with one that is left out. A shard that has nothing to
-    flush binds nobody: a parent that was flushed to its end does not hold its children up.
+    Those without an owner are about to open. Three kinds are left out: these, shards that
+    have not found all dirty chunks, and shards that share rows with one that is left out.
+    A shard without anything to flush blocks no other: a parent that was flushed to its
+    end does not block its children.
     """
     left: list[Range] = []
-    told: list[tuple[ShardOwner, list[Range]]] = []
+    ready: list[tuple[ShardOwner, list[Range]]] = []
     for table, shard in held:
         owner, ranges = owners.get(shard.shard_id), row_ranges(table, shard)
         if owner is None or not owner.ledger.is_complete:
             left += ranges
         elif owner.unflushed:
-            told.append((owner, ranges))
-    bound = [pair for pair in told if _meet(pair[1], left)]
+            ready.append((owner, ranges))
+    bound = [pair for pair in ready if _meet(pair[1], left)]
     while bound:
         left += [found for _, ranges in bound for found in ranges]
-        told = [pair for pair in told if pair not in bound]
-        bound = [pair for pair in told if _meet(pair[1], left)]
-    return FlushScope([owner for owner, _ in told], left)
+        ready = [pair for pair in ready if pair not in bound]
+        bound = [pair for pair in ready if _meet(pair[1], left)]
+    return FlushScope([owner for owner, _ in ready], left)
 
 
 def _meet(ours: Iterable[Range], others: Iterable[Range]) -> bool:
-    [(low, high), *_] = ours  # The table's own: its local indexes have the same bounds.
+    [(low, high), *_] = ours  # The table's range: its local indexes have the same bounds.
     return any(low < end and begin < high for begin, end in others)

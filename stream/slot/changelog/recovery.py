@@ -1,7 +1,7 @@
 """Brings a slot's rows up to the end of its changelog.
 
-Entries never lower what is here already: see ``RowStore.apply_changelog``. How far the changelog
-was read is remembered with every page, so a crash in the middle begins there.
+Entries never lower what is already here: see ``RowStore.apply_changelog``. The position
+is stored with every page, so after a crash the read continues there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rowtide.stream.slot.changelog.flush import tombstone_stamp
 
 __all__ = ["SettledStamps", "StartPassed", "recover_rows"]
 
-Told = tuple[int, bytes, bytes | None]
-"""What to fold in: an offset of the changelog, a key and its value; None removes."""
+Fold = tuple[int, bytes, bytes | None]
+"""An entry to fold: an offset of the changelog, a key and its value; None removes."""
 
 
 class StartPassed(Exception):
-    """The changelog does not tell any more what the local rows lack."""
+    """The changelog no longer has the entries that the local rows lack."""
 
 
 async def recover_rows(
@@ -38,16 +38,17 @@ async def recover_rows(
     until: int | None = None,
     require_read: Callable[[Sequence[ChangelogEntry]], None] | None = None,
 ) -> None:
-    """Fold in what the rows lack. ``table_known`` says whether a table or an index still exists.
+    """Fold the missing entries. ``table_known`` is true if a table or an index still exists.
 
-    ``shards`` are the slot's, ended ones too. The rows are brought to the changelog's present end,
-    or to ``until``, an end of before. Raises ``StartPassed`` where entries that were never read are
-    gone, where a shard was forgotten that tells what to pass over, and as ``SettledStamps.meet``;
-    ``Unavailable``, and what ``require_read`` raises of entries that are about to be folded.
+    ``shards`` are the slot's, ended ones too. The rows are brought to the changelog's
+    present end, or to ``until``, an earlier end. Raises ``StartPassed`` if unread entries
+    are gone, if a shard was forgotten that decides which removals to skip, and like
+    ``SettledStamps.meet``. Raises ``Unavailable``, and the errors of ``require_read`` for
+    entries that are about to be folded.
     """
     shards, began_s = list(shards), time.time()
     position = rows.changelog_position()
-    # Until all is read the rows are as old as they were: what is removed is kept for a day alone.
+    # Until all is read the rows keep their age: removals are kept for a day only.
     noted_s = (rows.changelog_time() if position is not None else None) or began_s
     start = await reader.start()
     if position is not None and position < start:
@@ -58,9 +59,10 @@ async def recover_rows(
     async for entries in reader.read(max(start, position or 0), until):
         if require_read is not None:
             require_read(entries)
-        told = _page(entries, rows, table_known, settled)
-        # At once: what is behind a mark is told from what is before it by the place alone.
-        rows.apply_changelog(told, read=(reader.position, noted_s))
+        page = _page(entries, rows, table_known, settled)
+        # At once: only the position distinguishes entries after a mark from those before
+        # it.
+        rows.apply_changelog(page, read=(reader.position, noted_s))
         await asyncio.sleep(0)
     rows.set_changelog_position(reader.position, began_s)
 
@@ -68,8 +70,8 @@ async def recover_rows(
 def _forgotten(rows: RowStore, shards: Sequence[tuple[Table, ShardRange]]) -> str:
     """Return a shard whose log is folded here, beside rows that came to the slot, or "".
 
-    It is one that the catalog has forgotten, and of which no mark was read in the changelog yet.
-    What is removed there may be of a time before these rows came, and nothing tells any more.
+    The catalog has forgotten it, and none of its marks was read in the changelog yet.
+    Removals there may be older than these rows, and nothing shows that any more.
     """
     known = {shard.shard_id for _, shard in shards}
     parents = {name for _, shard in shards if shard.came for name in shard.parents}
@@ -78,13 +80,14 @@ def _forgotten(rows: RowStore, shards: Sequence[tuple[Table, ShardRange]]) -> st
 
 
 class SettledStamps:
-    """What tells of a row's key up to which stamp a removal is of no concern here.
+    """Finds for a row's key the stamp up to which a removal does not matter here.
 
-    Rows that left a slot are removed from it, and may come back with a copied shard. Who follows
-    that shard's log may have them before it reads in the changelog that they had gone: where the
-    log is folded here, it alone says what of the time before the shard is gone. All of that stands
-    in the changelog before the shard's first mark. What is read behind any mark of it was removed
-    in the shard, though perhaps long before: what a copy brings keeps its stamps.
+    Rows that left a slot are removed from its changelog, and may return with a copied
+    shard. A follower of that shard's log may have them before it reads their removal in
+    the changelog. If the log is folded here, it alone decides about the time before the
+    shard. All those removals come in the changelog before the shard's first mark. A
+    removal after any mark of the shard was made in the shard. It may be old all the same:
+    copied rows keep their stamps.
     """
 
     def __init__(self, rows: RowStore, shards: Iterable[tuple[Table, ShardRange]]) -> None:
@@ -113,10 +116,10 @@ class SettledStamps:
         return [f.shard.shard_id for f in found if f.noted] if found else None
 
     def meet(self, mark: bytes, value: bytes) -> str | None:
-        """Take note of a mark of the changelog; return the shard where that was not known yet.
+        """Record a mark of the changelog; return its shard if the mark was not known yet.
 
-        Raises ``StartPassed`` where it is further than a part of a copy is here, beside which
-        removals were passed over: they may have been those of the rest.
+        Raises ``StartPassed`` if the mark is further than a part of a copy here, beside
+        which removals were skipped: the rest may have had them.
         """
         folded = self._folded.pop(mark, None)
         if folded is None:
@@ -128,12 +131,14 @@ class SettledStamps:
 
 
 class _Folded:
-    """A copied shard whose log is folded here, of which no mark was read in the changelog yet."""
+    """A copied shard whose log is folded here, and of which no mark was read in the
+    changelog yet.
+    """
 
     def __init__(self, shard: ShardRange, ranges: list[Range], mark: bytes, noted: bool) -> None:
         self.shard = shard
         self.applied, stamp = mark_position(mark)
-        self.whole = stamp > shard.floor_us  # What is copied has no later stamp.
+        self.whole = stamp > shard.floor_us  # Copied rows have no later stamp.
         self.noted = noted and not self.whole  # Else the rest has come since.
         self._ranges = ranges
 
@@ -148,20 +153,20 @@ def _page(
     rows: RowStore,
     table_known: Callable[[int], bool],
     settled: SettledStamps,
-) -> list[Told]:
-    """Return what to fold in for many entries."""
-    told: list[Told] = []
+) -> list[Fold]:
+    """Return the entries to fold for a page of changelog entries."""
+    folds: list[Fold] = []
     known = b""
     for entry in entries:
         offset, key, value, _ = entry
         # Written out: most are chunks, one after another of the same table.
         if value is not None and key[:5] == known:
-            told.append((offset, key, value))
+            folds.append((offset, key, value))
             continue
-        told += _told(entry, rows, table_known, settled)
+        folds += _told(entry, rows, table_known, settled)
         if key[:1] == b"r" and table_known(int.from_bytes(key[1:5], "big")):
             known = key[:5]
-    return told
+    return folds
 
 
 def _told(
@@ -169,12 +174,12 @@ def _told(
     rows: RowStore,
     table_known: Callable[[int], bool],
     settled: SettledStamps,
-) -> Sequence[Told]:
-    """Return what to fold in for an entry.
+) -> Sequence[Fold]:
+    """Return the entries to fold for a changelog entry.
 
-    Leftovers of dropped tables are but noted, for the next flush to remove. Tombstones of rows
-    that were deleted, then written again, are passed over: the local rows may hold the later
-    write, and the log is not read again.
+    Leftovers of dropped tables are only noted, for the next flush to remove. Tombstones
+    of rows that were deleted and then written again are skipped: the local rows may have
+    the later write, and the log is not read again.
     """
     if entry.key[:1] == b"r" and not table_known(int.from_bytes(entry.key[1:5], "big")):
         return [(entry.offset, removed_key(entry.key), None if entry.value is None else b"")]
@@ -186,14 +191,15 @@ def _told(
         lives = stored is not None and not header(stored)[1] & DELETED
         if (partly := settled.passes_over(entry.key, stamp, lives=lives)) is not None:
             notes = [(entry.offset, passed_over_key(name), b"") for name in partly]
-            return [*notes, (entry.offset, entry.key, None)]  # Only what is deleted here, too.
+            # Removes only rows that are deleted here, too.
+            return [*notes, (entry.offset, entry.key, None)]
     if entry.value is not None and (shard_id := settled.meet(entry.key, entry.value)):
         return [(entry.offset, passed_over_key(shard_id), None), *_folded(entry)]
     return _folded(entry)
 
 
-def _folded(entry: ChangelogEntry) -> list[Told]:
-    """Return what an entry says: a row's tombstone also that it was deleted, and when."""
-    told = (entry.offset, entry.key, entry.value)
+def _folded(entry: ChangelogEntry) -> list[Fold]:
+    """Return an entry as it is; a row's tombstone also as a stamped delete."""
+    plain = (entry.offset, entry.key, entry.value)
     stamp = 0 if entry.value is not None else tombstone_stamp(entry.headers)
-    return [(entry.offset, entry.key, deleted_row(stamp)), told] if stamp else [told]
+    return [(entry.offset, entry.key, deleted_row(stamp)), plain] if stamp else [plain]

@@ -1,4 +1,4 @@
-"""What a worker keeps of each slot's lease: its own claim, or what it reads of another's."""
+"""A worker's state of each slot's lease: its own claim, or what it reads of another's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rowtide.stream.log.shared_work import SharedWork
 __all__ = ["UNREAD", "HeldLease", "Watched"]
 
 UNREAD = -1
-"""In place of an offset: what comes next is the first record that is kept."""
+"""In place of an offset: the next record is the first one that is still kept."""
 
 LAPSE_S = 5.0
-"""For so long after the first request met a lapsed lease, requests wait for its renewal. Where no
-broker answers, all later ones fail at once."""
+"""Time, from the first request under a lapsed lease, for which requests wait for its
+renewal. If no broker answers, all later ones fail at once.
+"""
 
 
 @dataclass(slots=True)
@@ -29,18 +30,19 @@ class HeldLease:
     sent_s: float
     lost: bool = False
     under_way: bool = False
-    """Whether a renewal was sent and it is not known what became of it: no other one is sent."""
+    """True if a renewal was sent and its outcome is not known: no other one is sent."""
     renewals: int = 0
     trim_at: int | None = None
-    """The number of renewals at which older records are trimmed; None: earlier owners may serve."""
+    """The number of renewals at which older records are trimmed; None: earlier owners may serve.
+    """
     proofs: SharedWork = field(default_factory=SharedWork)
     lapse_met_s: float | None = None
-    """When a request first met the lease lapsed; None: none has since the last renewal."""
+    """When a request first met the lapsed lease; None: none has since the last renewal."""
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by each renewal; cleared by who begins to wait for the next one."""
+    """Set by each renewal; cleared by a request that begins to wait for the next one."""
 
     def note_renewal(self, sent_s: float) -> None:
-        """Count a renewal that stands, and wake the requests that wait for it."""
+        """Count a valid renewal, and wake the requests that wait for it."""
         self.sent_s = sent_s
         self.renewals += 1
         self.lapse_met_s = None
@@ -57,8 +59,8 @@ class HeldLease:
 class Watched:
     """The leases of another worker's slot. ``read_s`` is when they were last read to their end.
 
-    ``since_s`` is since when they have been so without a break: who did not hear of a renewal in a
-    break may be heard of now, if the broker was silent to its owner, too.
+    ``since_s`` is the start of the reads without a break. A renewal that was missed in a
+    break may be read now, if the broker was silent to its owner too.
     """
 
     log: Log
@@ -66,7 +68,7 @@ class Watched:
     read_s: float = 0.0
     since_s: float = 0.0
     under_way: bool = False
-    """Whether somebody follows them already."""
+    """True if they are already being followed."""
     due_s: float = 0.0
     """When they are read again after a failure."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)

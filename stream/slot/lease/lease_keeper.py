@@ -1,13 +1,15 @@
 """Keeps the leases of this worker's slots: claims, waits, renews, releases.
 
-Leases make reads strong; writes are safe without them. A slot may be read here while the time since
-its last successful renewal was *sent* is below the lease. The clock runs during suspend, so a
-laptop that wakes up does not serve from an old lease. Renewals go out together for all slots whose
-leases one broker leads, on connections of their own, so they never queue behind data. Nothing that
-one broker is asked waits for another: who is silent delays the leases that it leads.
+Leases make reads strong; writes are safe without them. A slot may be read here while the
+time since its last successful renewal was *sent* is below the lease. The clock runs
+during suspend, so a laptop that wakes up does not serve under an old lease. Renewals of
+all slots whose leases one broker leads go out together, on separate connections, so they
+never queue behind data. A request to one broker never waits for another: a silent broker
+delays only the leases that it leads.
 
-What is *read* of the leases may be of before: a broker that was deposed, and does not know it, goes
-on answering. So a later claim that is read is so, but that there is none is proven by an append.
+A *read* of the leases may be outdated: a deposed broker that does not know it continues
+to answer. So a later claim that we read is real. Only a successful append proves that
+there is none.
 """
 
 from __future__ import annotations
@@ -45,25 +47,30 @@ __all__ = ["LeaseKeeper", "LeaseSettings"]
 logger = logging.getLogger(__name__)
 
 HELD_LOOK_S = 0.1
-"""How soon a slot that was given away is followed again where its broker leads no other one."""
+"""Delay until a slot that was given away is followed again, if its broker leads no other one."""
 
 GATHER_S = 0.05
-"""Between two reads of others' leases: one brings several. A crash is seen that much later."""
+"""Pause between two reads of others' leases, so that one brings several. Delays crash detection.
+"""
 
 PROOF_S = 5.0
-"""How long it is tried to prove that a claim is the last."""
+"""Time limit for proving that a claim is the last."""
 
 START_S = 2.0
-"""For so long it is asked where a log begins, then again of who leads it by then."""
+"""Time limit for reading the start of a log; then its leader is looked up again."""
 
 TRIM_EVERY, TRIM_APART = 600, 16
-"""Renewals after which the records before the last one are trimmed; slots that were claimed at once
-are so by turns, in so many renewals: brokers wait for each other before they answer."""
+"""Renewals after which the records before the last one are trimmed. Slots that were
+claimed together are trimmed in turns, because brokers wait for each other before they
+answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """How long a lease lasts. Short: a crash costs less, a starved process loses reads sooner."""
+    """How long a lease lasts. If short, a crash costs less; a starved process loses reads
+    sooner.
+    """
 
     lease_s: float = 1.2
 
@@ -74,12 +81,12 @@ class LeaseSettings:
 
     @property
     def answer_s(self) -> float:
-        """Seconds for which a broker is waited for."""
+        """Time for which a broker is waited for, in seconds."""
         return self.lease_s / 2
 
     @property
     def lease_ms(self) -> int:
-        """The same in whole milliseconds, no less."""
+        """The lease in whole milliseconds, rounded up."""
         return math.ceil(self.lease_s * 1000)
 
 
@@ -109,9 +116,9 @@ class LeaseKeeper:
         self._held: dict[int, HeldLease] = {}
         self._watched: dict[int, Watched] = {}
         self._followed: set[Hashable] = set()
-        """The brokers of whose leases somebody follows those of others."""
+        """The brokers that are being followed for others' leases."""
         self.addresses: dict[int, str] = {}
-        """Where the worker of each slot is, as its lease says; replaced when it changes."""
+        """The address of each slot's worker, as its lease says; replaced when it changes."""
 
     def readable(self, slot: int) -> bool:
         """True if a strong read may be served from ``slot`` now."""
@@ -121,9 +128,10 @@ class LeaseKeeper:
         return self._clock_s() - held.sent_s < self._settings.lease_s
 
     def unreadable(self, slot: int) -> Unavailable:
-        """Return the failure of a strong read that ``readable`` forbids.
+        """Return the error of a strong read that ``readable`` forbids.
 
-        It is ``LeaseLapsed`` while requests should wait: the lease is ours as far as is known.
+        It is ``LeaseLapsed`` while requests should wait: the lease is ours as far as
+        known.
         """
         held, now_s = self._held.get(slot), self._clock_s()
         if held is None or held.lost or (wait_s := held.await_renewal_s(now_s)) <= 0:
@@ -131,9 +139,10 @@ class LeaseKeeper:
         return LeaseLapsed(partial(self._renewal, slot, held, now_s + wait_s))
 
     async def _renewal(self, slot: int, held: HeldLease, until_s: float) -> None:
-        """Return once a lease holds again, is lost or released, or has lapsed for too long.
+        """Wait until a lease holds again, is lost or released, or has lapsed for too long.
 
-        A renewal that stands at the offset it names proves that nobody has claimed the slot since.
+        A renewal that is valid at its offset proves that no other worker has claimed the
+        slot since.
         """
         while self._held.get(slot) is held and not held.lost and not self.readable(slot):
             if self._clock_s() >= until_s:
@@ -144,7 +153,7 @@ class LeaseKeeper:
                     await held.renewed.wait()
 
     def age_s(self, slot: int) -> float | None:
-        """Return how long ago the last confirmed renewal was sent; None where nothing is held."""
+        """Return how long ago the last confirmed renewal was sent; None if no lease is held."""
         held = self._held.get(slot)
         return None if held is None or held.lost else self._clock_s() - held.sent_s
 
@@ -154,9 +163,9 @@ class LeaseKeeper:
         return held is not None and held.lost
 
     def abandoned_s(self, slot: int) -> float | None:
-        """Return for how long nobody can have served ``slot``; None where somebody may.
+        """Return for how long no worker can have served ``slot``; None if a worker may serve it.
 
-        None also where we have not read its leases of late: then it is we who are cut off.
+        None also if we have not read its leases lately: then we are cut off.
         """
         watched = self._watched.get(slot)
         now_s = self._clock_s()
@@ -171,7 +180,9 @@ class LeaseKeeper:
         return None if free_s > now_s else now_s - free_s
 
     def next_end_s(self) -> float:
-        """Return how soon a slot may be abandoned, as far as is known; below 0: one may be now."""
+        """Return the seconds until a slot may be abandoned, as far as known; below 0: one
+        may be now.
+        """
         ends = [
             watched.view.free_since(self._settings.lease_s)
             for slot, watched in self._watched.items()
@@ -180,7 +191,7 @@ class LeaseKeeper:
         return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
 
     async def looked(self, slot: int) -> None:
-        """Return once the leases of ``slot`` have been read, or it is ours."""
+        """Wait until the leases of ``slot`` have been read, or it is ours."""
         while not self._holds(slot):
             watched = self._watched.get(slot)
             if watched is not None:
@@ -219,7 +230,7 @@ class LeaseKeeper:
         return self._cluster.leader(self._watched[slot].log)
 
     def _to_follow(self) -> list[int]:
-        """Return the slots that are others', but for those that can't be read just now."""
+        """Return others' slots, except those that cannot be read now."""
         now_s = self._clock_s()
         return [
             slot
@@ -228,7 +239,9 @@ class LeaseKeeper:
         ]
 
     async def _follow_leader(self, leader: Hashable) -> None:
-        """Follow what one broker leads, with one request at a time, while there is something."""
+        """Follow the logs that one broker leads, with one request at a time, while there
+        are any.
+        """
         try:
             while slots := [slot for slot in self._to_follow() if self._leader(slot) == leader]:
                 with self._following(slots):
@@ -240,7 +253,7 @@ class LeaseKeeper:
 
     @contextmanager
     def _following(self, slots: Sequence[int]) -> Iterator[None]:
-        """Keep slots from being followed by others."""
+        """Mark slots as followed, so that no other task follows them."""
         for slot in slots:
             self._watched[slot].under_way = True
         try:
@@ -250,7 +263,7 @@ class LeaseKeeper:
                 self._watched[slot].under_way = False
 
     async def _find_starts(self, slots: Sequence[int]) -> None:
-        """Find out where the logs begin that were not read yet, or were trimmed."""
+        """Find the starts of logs that were not read yet, or were trimmed."""
         unread = [slot for slot in slots if self._watched[slot].view.end == UNREAD]
         if not unread:
             return
@@ -267,7 +280,7 @@ class LeaseKeeper:
             self._later(watched, error)
 
     async def _follow(self, slots: Sequence[int]) -> None:
-        """Read what comes next in all of them, with one request, and remember when."""
+        """Read the next records of all of them with one request, and record when."""
         found = [(s, w) for s in slots if (w := self._watched[s]).view.end != UNREAD]
         if not found:
             return
@@ -284,9 +297,10 @@ class LeaseKeeper:
                 self._later(watched, error)
 
     async def _answers(self, following: Sequence[Watched]) -> Sequence[list[Entry] | Exception]:
-        """Return what comes next in each, or why that is not known in time."""
+        """Return the next records of each, or the error or time-out."""
         items = [(watched.log, watched.view.end) for watched in following]
-        # A slot opens after the first look at its leases: that waits for nothing new.
+        # A slot opens after the first read of its leases, which must not wait for new
+        # records.
         looked = all(watched.looked.is_set() for watched in following)
         wait_s = self._settings.renew_s if looked else 0.0
         try:
@@ -296,11 +310,11 @@ class LeaseKeeper:
             return [error] * len(items)
 
     def _later(self, watched: Watched, error: Exception) -> None:
-        logger.debug("%s: leases are read later: %s", watched.log.name, error)
+        logger.debug("%s: cannot read leases, retrying: %s", watched.log.name, error)
         watched.due_s = self._clock_s() + self._settings.renew_s
 
     def _learn(self, slot: int, watched: Watched, entries: Sequence[Entry], read_s: float) -> None:
-        """Fold what was read of a slot's leases."""
+        """Fold the records that were read of a slot's leases."""
         view = watched.view
         if read_s - watched.read_s > self._settings.lease_s / 2:
             watched.since_s = read_s
@@ -320,17 +334,18 @@ class LeaseKeeper:
     async def claim(self, slot: int) -> int:
         """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
 
-        Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a new try is safe.
-        So it does where it meets a claim of which the watch had not heard: whoever got the slot
-        just now is to be asked for it. Over that claim's head the next try goes, if need be.
+        Raises ``Unavailable`` or ``OutcomeUnknown``: then nothing is held and a retry is
+        safe. It also raises if it meets a claim that the watch had not read, because the
+        slot's new owner must be asked for it first. The next try claims over it, if
+        necessary.
         """
         log = self._cluster.log(self._topic, slot)
-        # What was watched was read earlier: the wait for it began then.
+        # The watched records were read earlier, so the wait began then.
         watched = self._watched.get(slot)
         view = LeaseView() if watched is None else watched.view.copy()
         claim, sent_s = await self._append_claim(log, view, watched)
-        # Reads of the lease partition wait no longer than the log does, so ``view`` is complete
-        # up to our claim: the append rule made sure of it.
+        # Reads of the lease partition reach as far as our claim by the append rule, so
+        # ``view`` is complete up to it.
         held = self._held[slot] = HeldLease(claim, log, view, sent_s)
         self._counts.claims += 1
         wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
@@ -340,14 +355,14 @@ class LeaseKeeper:
         if self._held.get(slot) is not held:
             raise Unavailable(f"slot {slot} was given away before its claim was good")
         view.forget_before(claim)
-        # Soon: whoever starts then reads nothing of owners that we have waited for.
+        # Soon, so that a worker that starts then reads nothing of the former owners.
         held.trim_at = held.renewals + 1 + slot % TRIM_APART
         return claim
 
     async def still_last(self, slot: int) -> bool:
         """True if our claim was the last at some time since the call. An append proves it.
 
-        Raises ``Unavailable`` where that can't be told. Those who ask before the append is sent
+        Raises ``Unavailable`` if that fails. Callers that come before the append is sent
         share it.
         """
         held = self._held.get(slot)
@@ -357,11 +372,12 @@ class LeaseKeeper:
         return not held.lost
 
     async def _prove(self, slot: int, held: HeldLease) -> None:
-        """Append a renewal until one stands where it says, unless another's later claim is found.
+        """Append a renewal until one is valid, unless a later claim is found.
 
-        What stands before it was read by then. It lengthens our lease only for those who read it.
+        All earlier records were read by then. The renewal lengthens our lease only for
+        its readers.
         """
-        log = self._cluster.log(self._topic, slot)  # Renewals that are under way have the other.
+        log = self._cluster.log(self._topic, slot)  # Running renewals use the other handle.
         until_s = self._clock_s() + PROOF_S
         while not self._overtaken(held):
             at = held.view.end
@@ -371,7 +387,9 @@ class LeaseKeeper:
             except (OutcomeUnknown, Unavailable) as error:
                 await log.disconnect()
                 if self._clock_s() > until_s:
-                    raise Unavailable(f"{log.name}: whose it is can't be told: {error}") from error
+                    raise Unavailable(
+                        f"{log.name}: cannot confirm who owns the lease: {error}"
+                    ) from error
                 await asyncio.sleep(BACKOFF_S)
                 continue
             if base == at:
@@ -385,28 +403,28 @@ class LeaseKeeper:
         """True if a later claim than ours was read. Then the slot is lost."""
         last = held.view.last
         if not held.lost and (last is None or last.claim != held.claim):
-            logger.warning("%s: claimed by another worker, reads stop here", held.log.name)
+            logger.warning("%s: another worker claimed the slot, reads stop here", held.log.name)
             self._counts.leases_lost += 1
             held.lost = True
         return held.lost
 
     async def release(self, slot: int) -> None:
-        """Stop serving reads of ``slot``, then say so: a successor need not wait."""
+        """Stop serving reads of ``slot``, then append a release: a successor need not wait."""
         held = self._held.pop(slot, None)
-        self._place(slot, "")  # Until its next worker's claim is read the group knows better.
+        self._place(slot, "")  # Until its next worker's claim is read, the group knows better.
         if held is None or held.lost:
             return
-        log = self._cluster.log(self._topic, slot)  # A renewal may be under way on the other.
+        log = self._cluster.log(self._topic, slot)  # A renewal may be running on the other handle.
         try:
             await self._append_release(held, log)
         except StoreError as error:
-            logger.warning("slot %d: its lease ends by itself: %s", slot, error)
+            logger.warning("slot %d: release failed, its lease will expire: %s", slot, error)
         finally:
             await log.disconnect()
             await held.log.disconnect()
 
     async def _append_release(self, held: HeldLease, log: Log) -> None:
-        """Append a release until one stands: a renewal under way may take its place."""
+        """Append a release until one is valid: a running renewal may take its offset."""
         while True:
             at = held.view.end
             record = self._record(held, RELEASE)
@@ -425,9 +443,9 @@ class LeaseKeeper:
                 self.renew(tasks)
 
     def renew(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin to renew each lease of whose last renewal it is known what became of it.
+        """Start to renew each lease whose last renewal has a known outcome.
 
-        Those that one broker leads are in one request.
+        Leases that one broker leads go in one request.
         """
         by_leader: defaultdict[Hashable, list[tuple[int, HeldLease]]] = defaultdict(list)
         for slot, held in self._held.items():
@@ -440,10 +458,10 @@ class LeaseKeeper:
     async def _renew(
         self, holding: Sequence[tuple[int, HeldLease]], tasks: asyncio.TaskGroup
     ) -> None:
-        """Renew leases in one request. What follows from the answers is left to ``tasks``."""
+        """Renew leases in one request. Work that follows from the answers goes to ``tasks``."""
         sent_s = self._clock_s()
         items: Appends = [(held.log, [(b"", self._record(held, RENEW))]) for _, held in holding]
-        # Others may read on before the answers come.
+        # Other tasks may read further before the answers come.
         places = [held.view.end for _, held in holding]
         answers = await self._cluster.append_many(items, deadline_s=self._settings.answer_s)
         for (slot, held), at, answer in zip(holding, places, answers, strict=True):
@@ -461,16 +479,17 @@ class LeaseKeeper:
         if answer != at:
             self._counts.renewals_failed += 1
             return False
-        # It stands where it says. Our own record need not be read back.
+        # It is valid. Our own record need not be read back.
         held.view.end = max(held.view.end, at + 1)
         held.note_renewal(sent_s)
         self._counts.renewals += 1
         return True
 
     async def _settle(self, slot: int, held: HeldLease) -> None:
-        """Find out what became of a renewal that may have been written, if not where it says.
+        """Resolve a renewal whose outcome is unknown.
 
-        That is tried for as long as the slot is ours: who is asked in vain may be deposed by then.
+        Retried as long as the slot is ours: a broker that does not answer may be deposed
+        meanwhile.
         """
         log = logger.warning
         await held.log.disconnect()
@@ -481,7 +500,7 @@ class LeaseKeeper:
             except (StoreError, TimeoutError) as error:
                 self._counts.renewals_failed += 1
                 log("%s: renewal: %s", held.log.name, str(error) or "no answer")
-                log = logger.debug  # To say it once will do.
+                log = logger.debug  # One warning is enough.
                 await asyncio.sleep(self._settings.renew_s)
                 continue
             held.under_way = False
@@ -489,15 +508,15 @@ class LeaseKeeper:
             return
 
     async def _trim(self, held: HeldLease, at: int) -> None:
-        """Drop what stands before a renewal of ours that is valid.
+        """Trim the records before a valid renewal of ours.
 
-        The renewal stays: what may stand behind it is void perhaps, and a former owner that finds
+        The renewal stays: later records may be void, and a former owner that finds
         nothing else would take its own claim for the last.
         """
         try:
             await held.log.trim(at)
         except StoreError as error:
-            logger.info("%s: trimmed later: %s", held.log.name, error)
+            logger.info("%s: trim failed, retrying later: %s", held.log.name, error)
 
     def _record(self, held: HeldLease, kind: str) -> bytes:
         return self._encoded(held.view.end, kind, held.claim)
@@ -509,20 +528,21 @@ class LeaseKeeper:
     async def _append_claim(
         self, log: Log, view: LeaseView, watched: Watched | None
     ) -> tuple[int, float]:
-        """Append a claim until one stands; return its offset and when it was sent."""
+        """Append a claim until one is valid; return its offset and when it was sent."""
         known = view.last
-        if view.end <= 0:  # Nothing was watched yet, or what was watched is trimmed away.
+        if view.end <= 0:  # Nothing was watched yet, or the watched records were trimmed.
             await self._read_to_end(log, view)
             self._yield_to_newer(watched, known, view)
         while True:
-            # Tried first where the watch has read to: a claim that does not stand there is void.
+            # Tried first at the end of the watched records: at any other offset the claim
+            # is void.
             at = view.end
             sent_s = self._clock_s()
             record = self._encoded(at, CLAIM, at)
             try:
                 base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
             except OutcomeUnknown:
-                # A claim that lands late is harmless: the next one of ours is later.
+                # A claim that is written late is harmless: our next one is later.
                 await log.disconnect()
                 await asyncio.sleep(BACKOFF_S)
                 base = UNREAD
@@ -535,10 +555,11 @@ class LeaseKeeper:
     def _yield_to_newer(
         self, watched: Watched | None, known: Ownership | None, view: LeaseView
     ) -> None:
-        """Raise ``Unavailable`` where another worker has claimed a slot since its leases were read.
+        """Raise ``Unavailable`` if another worker has claimed a slot since its leases were read.
 
-        Over its head we would wait for its lease, in which nobody has the slot. Each claim is
-        yielded to once: the watch may be behind for long, as where a deposed broker answers it.
+        To claim over it would mean to wait for its lease, while no worker has the slot.
+        We yield to each claim once, because the watch may lag for long, as behind a
+        deposed broker.
         """
         last = view.last
         if watched is None or not watched.looked.is_set() or last is None:
@@ -556,11 +577,11 @@ class LeaseKeeper:
             entries: Sequence[tuple[int, bytes, bytes]]
             try:
                 entries = await log.read(view.end, bytes_max=READ_BYTES)
-            except LogTrimmed:  # By an owner that has waited for all that stood there.
+            except LogTrimmed:  # By an owner that has waited for all earlier ones.
                 view.end, _ = await log.bounds()
                 continue
             read_s = self._clock_s()
             for offset, _, value in entries:
                 view.read(offset, value, read_s)
-            if not entries:  # A new leader tells less than it has, for a moment.
+            if not entries:  # A new leader may report fewer records than it has, for a moment.
                 await asyncio.sleep(GATHER_S)

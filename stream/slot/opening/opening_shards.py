@@ -1,9 +1,10 @@
-"""The shards that a slot opens or has open, how far each is, and why one is not open yet.
+"""The shards that a slot opens or has open, their progress, and why one is not open yet.
 
-A shard that can't be opened now is tried again for as long as the catalog has it; nobody else waits
-for it longer than for one attempt. Its log may be gone: a topic deleted by hand. A broker that
-starts, or was cut off, may not know of a topic that exists, so only a log that was missing at every
-attempt for a minute counts as one. Its shard is told among those that are closed, until it is back.
+A shard that cannot be opened now is retried as long as the catalog has it. Other work
+waits for at most one attempt. Its log may be missing: a topic that was deleted by hand. A
+broker that starts, or was cut off, may not know an existing topic. So a log counts as
+gone only if it was missing at every attempt for a minute. Its shard is then reported as
+closed, until the log is back.
 
 Times are seconds of a clock that never goes back.
 """
@@ -19,14 +20,14 @@ from rowtide.core.values.errors import Unavailable
 __all__ = ["Opening", "OpeningShards"]
 
 MISSING_S = 60.0
-"""A log that was missing for so long counts as gone."""
+"""A log that was missing for this long counts as gone."""
 
 
 class Opening:
     """One shard that is open or about to be, in a task of its own: ``serve``, of this opening.
 
-    ``tried`` is set after the first attempt, ``served`` once it is open, or never will be, or
-    nobody opens it any more.
+    ``tried`` is set after the first attempt. ``served`` is set once the shard is open, or
+    never will be, or its task has ended.
     """
 
     __slots__ = ("_clock_s", "_task", "lost", "missing_since_s", "served", "tried", "why")
@@ -41,17 +42,17 @@ class Opening:
         self.tried = asyncio.Event()
         self.served = asyncio.Event()
         self.why = ""
-        """Why the last attempt failed; empty where it did not."""
+        """Why the last attempt failed; empty if it succeeded."""
         self.missing_since_s: float | None = None
-        """Since when its log is missing; None while it is not."""
+        """When its log was first missing; None while it is not."""
         self.lost = False
-        """Whether its task ended before it was decided whether it opens: the slot closes."""
+        """True if its task ended, as when the slot closes, before the opening was decided."""
         self._clock_s = clock_s
         self._task = tasks.create_task(serve(self), name=name)
         self._task.add_done_callback(self._ended)  # It may end before it has begun.
 
     def cancel(self) -> None:
-        """Cancel the task that opens and serves it."""
+        """Cancel the task that opens and serves the shard."""
         self._task.cancel()
 
     def _ended(self, _task: asyncio.Task[None]) -> None:
@@ -59,13 +60,13 @@ class Opening:
         self.served.set()
 
     def decided(self) -> None:
-        """Note that the shard is open, or never will be."""
+        """Record that the shard is open, or never will be."""
         self.why, self.missing_since_s = "", None
         self.tried.set()
         self.served.set()
 
     def failed(self, why: str, *, missing: bool) -> None:
-        """Note that it is tried again later; ``missing`` says that its log was."""
+        """Record a failed attempt, which is retried later; ``missing``: its log was missing."""
         self.why = f"its log does not exist: {why}" if missing else why
         if not missing:
             self.missing_since_s = None
@@ -75,13 +76,13 @@ class Opening:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the log was missing for so long that it counts as gone."""
+        """True if the log was missing for so long that it counts as gone."""
         since_s = self.missing_since_s
         return since_s is not None and self._clock_s() >= since_s + MISSING_S
 
 
 class OpeningShards(dict[str, Opening]):
-    """Those of one slot, by shard id."""
+    """The opening shards of one slot, by shard id."""
 
     def waiting(self) -> dict[str, str]:
         """Return why shards are not open yet."""
@@ -99,14 +100,14 @@ class OpeningShards(dict[str, Opening]):
         return {shard_id: why for shard_id in self if (why := self.gone(shard_id)) is not None}
 
     async def tried(self) -> None:
-        """Return once every shard of now was opened, or could not be at the first attempt."""
+        """Wait for the first attempt of every present shard."""
         for opening in list(self.values()):
             await opening.tried.wait()
 
     async def served(self, shard_ids: Collection[str], *, within_s: float) -> None:
-        """Return once it is decided of these shards whether they open.
+        """Wait until it is decided for these shards if they open.
 
-        Raises ``Unavailable`` where that is not so in time, or the slot closes first.
+        Raises ``Unavailable`` if that takes too long, or the slot closes first.
         """
         try:
             async with asyncio.timeout(within_s):

@@ -1,9 +1,9 @@
-"""Openings of a slot that failed, and when another worker should have the slot for it.
+"""Failed openings of a slot, and when another worker should take the slot because of them.
 
-A slot that fails opens again, under the lease that it has: that is faster than any other worker.
-Where the next opening fails too, by this worker's disk, others may do better. What fails in Kafka
-fails for most of them, and mostly passes: it is tried for a while before the slot goes. Times are
-seconds of the event loop.
+A slot that fails opens again, under its lease: that is faster than any other worker. If
+the next opening also fails because of this worker's disk, another worker may succeed. A
+failure in Kafka affects most workers, and is usually temporary: it is retried for a while
+before the slot is given away. Times are seconds of the event loop.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from rowtide.stream.slot.failures import StoreBehind
 __all__ = ["Openings"]
 
 PATIENCE_S = 30.0
-"""Above what a stock cluster takes to elect another leader of a partition."""
+"""Longer than a stock cluster takes to elect another leader of a partition."""
 
 
 class Openings:
-    """What became of a slot's openings since it was open last."""
+    """The results of a slot's openings since it was last open."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
-        """What ended its last life; None while it is open, and before the first has ended."""
+        """The error that ended its last life; None while it is open, and before the first
+        has ended.
+        """
         self._failed_s: float | None = None
         """When the first opening failed since then."""
 
     def succeeded(self) -> None:
-        """Begin anew: the slot is open."""
+        """Start again: the slot is open."""
         self.failure = self._failed_s = None
 
     def ended(self, failure: BaseException, *, opened: bool) -> None:
-        """Take what ended a life, which had ``opened`` or never was open."""
+        """Record the error that ended a life; ``opened`` is true if the slot was open in it."""
         self.failure = failure
         if not opened and self._failed_s is None:
             self._failed_s = asyncio.get_running_loop().time()
 
     def are_for_others(self) -> bool:
-        """True if another worker should try, though our lease is renewed."""
+        """True if another worker should try, although our lease is renewed."""
         if self._failed_s is None:
             return False
         if isinstance(self.failure, StoreFailed):
@@ -48,11 +50,13 @@ class Openings:
 
     @property
     def why(self) -> str:
-        """What ended the last life, for anybody to read: no name, no path; empty for nothing."""
+        """Why the last life ended, for any reader: no name, no path; empty if there is no
+        failure.
+        """
         if self.failure is None:
             return ""
         if isinstance(self.failure, StoreFailed):
-            return "its rows can't be opened or written"
+            return "its rows cannot be opened or written"
         if isinstance(self.failure, StoreBehind):
             return "its rows are rebuilt from Kafka"
-        return "what it asked of Kafka failed"
+        return "a request to Kafka failed"

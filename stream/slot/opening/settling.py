@@ -1,8 +1,9 @@
-"""Brings the open shards of a slot in line with the catalog, each in a task of its own.
+"""Brings the open shards of a slot in line with the catalog, each in its own task.
 
-A shard is out of line while its log has other options than its table, while it may hold rows of an
-index that was dropped, and when its table is gone. One whose log does not answer holds up nobody
-else: whoever has changed a table waits for that table's shards alone. Times are seconds.
+A shard is out of line in three cases: its log has other options than its table; it may
+have rows of an index that was dropped; its table is gone. A shard whose log does not
+answer delays no other: a change of a table waits only for that table's shards. Times are
+seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.2
 
 SEAL_S = 5.0
-"""For so long it is tried to seal a shard whose table is gone. Who dropped it waits meanwhile."""
+"""Time limit for sealing a shard whose table is gone. The client that dropped it waits."""
 
 
 def concerns(table: Table, tables: Collection[int]) -> bool:
@@ -34,11 +35,11 @@ def concerns(table: Table, tables: Collection[int]) -> bool:
 
 
 class ShardSettling:
-    """Of the open ``shards`` of one slot, those that are being brought in line.
+    """The open ``shards`` of one slot that are being brought in line.
 
-    ``is_gone`` tells whether a shard, by its id, has left the slot. ``seal`` seals one, and then it
-    is open no more. ``dropped`` has the owners that may hold rows of an index that was dropped.
-    ``request_sweep`` is called when rows were left that may be swept.
+    ``is_gone`` is true if a shard, by its id, has left the slot. ``seal`` seals one,
+    which closes it. ``dropped`` has the owners that may have rows of a dropped index.
+    ``request_sweep`` is called when rows are left to be swept.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class ShardSettling:
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
-        self._under_way = {}  # Tasks of the life that ends take themselves off the former one.
+        self._under_way = {}  # Tasks of the ended life remove themselves from the old dictionary.
 
     def begin(self, tasks: asyncio.TaskGroup, gone: Collection[str]) -> None:
-        """Begin to bring in line what is not. ``gone`` are the shards to be removed."""
-        # Of what closed meanwhile the next opening has the rows of dropped indexes swept.
+        """Start to bring lagging shards in line. ``gone`` are the shards to be removed."""
+        # The next opening of shards that closed meanwhile sweeps the rows of dropped
+        # indexes.
         self._dropped.intersection_update(self._shards.open.values())
         for shard_id, owner in list(self._shards.open.items()):
             if owner not in self._under_way and (shard_id in gone or self._lags(owner)):
@@ -71,7 +73,7 @@ class ShardSettling:
                 self._under_way[owner] = tasks.create_task(work, name=f"settle[{shard_id}]")
 
     async def settled(self, tables: Collection[int], *, within_s: float) -> None:
-        """Return once the open shards of ``tables`` are in line. Raises ``Unavailable``."""
+        """Wait until the open shards of ``tables`` are in line. Raises ``Unavailable``."""
         found = [
             task for owner, task in self._under_way.items() if concerns(owner.shard.table, tables)
         ]
@@ -85,7 +87,7 @@ class ShardSettling:
         return owner in self._dropped or not in_force(owner.shard.state, owner.shard.table)
 
     async def _settle(self, owner: ShardOwner) -> None:
-        """Bring one shard in line, whatever it takes, while it is open here."""
+        """Bring one shard in line, with retries, while it is open here."""
         under_way = self._under_way
         try:
             while self._is_open(owner) and (self._is_gone(owner) or self._lags(owner)):
@@ -93,7 +95,9 @@ class ShardSettling:
                     await self._bring_in_line(owner)
                 except StoreError as error:
                     shard_id = owner.shard.shard_id
-                    logger.info("shard %s is brought in line later: %s", shard_id, error)
+                    logger.info(
+                        "shard %s: not in line with the catalog yet, retrying: %s", shard_id, error
+                    )
                     await asyncio.sleep(RETRY_S)
         finally:
             under_way.pop(owner, None)
@@ -113,11 +117,13 @@ class ShardSettling:
             return
         dropped = owner in self._dropped
         try:
-            # Those of the latest change, which may have come meanwhile: none undoes another.
+            # The options of the latest change, even if it came meanwhile, so none undoes
+            # another.
             await owner.submit_hidden(options_body(owner.shard.table))
         except OutcomeUnknown:
-            # They still wait, and come before all others: a second record would only be one more.
-            while self._waits(owner):  # noqa: ASYNC110  # Rarely, and nobody tells.
+            # They still wait, and come before all others: a second record would only be
+            # one more.
+            while self._waits(owner):  # noqa: ASYNC110  # Rarely, and without an event.
                 await asyncio.sleep(RETRY_S)
             raise
         if dropped:
@@ -125,9 +131,10 @@ class ShardSettling:
             self._request_sweep()
 
     async def _remove(self, owner: ShardOwner) -> None:
-        """Seal a shard and forget it: the last valid record of its log says that it ended.
+        """Seal a shard and forget it: the last valid record in its log marks its end.
 
-        Where its log does not answer it ends without: its table is gone, and its log goes.
+        If its log does not answer, it ends without a seal: its table is gone, and its log
+        will be.
         """
         shard_id = owner.shard.shard_id
         opening = self._shards.begun.get(shard_id)
@@ -135,8 +142,8 @@ class ShardSettling:
             async with asyncio.timeout(SEAL_S):
                 await self._seal(owner, "{}")
         except (TimeoutError, StoreError) as error:
-            logger.warning("shard %s of a dropped table is not sealed: %r", shard_id, error)
+            logger.warning("shard %s of a dropped table was not sealed: %r", shard_id, error)
             self._shards.open.pop(shard_id, None)
             if opening is not None:
-                opening.cancel()  # Whose change waits there is told what is known.
+                opening.cancel()  # A change that waits there gets its known outcome.
         self._request_sweep()

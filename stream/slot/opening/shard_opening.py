@@ -1,8 +1,8 @@
-"""Opens one shard: its rows are brought to the log's end before anybody is served.
+"""Opens one shard: its rows are brought to the log's end before any request is served.
 
-The log must begin at or below what the rows hold, and have the last entry that they hold; a no-op
-is appended by the append rule, and the log up to it replayed. So nothing that an earlier owner sent
-can become valid behind our back.
+The log must begin at or below the end of the rows, and must have the last entry that they
+have. A no-op is appended by the append rule, and the log up to it replayed. So no earlier
+owner's append can become valid later.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from rowtide.stream.slot.surroundings import Surroundings
 __all__ = ["ShardOpener"]
 
 ANSWER_S = 10.0
-"""A log that has not answered by then is tried again later: nobody else waits for its shard."""
+"""A log that has not answered by then is retried later: nothing else waits for its shard."""
 
 EXISTS_S = 2.0
-"""For so long it is asked then whether there is such a log."""
+"""Time limit of the check that follows, if the log exists."""
 
 
 class ShardOpener:
     """Opens the shards of one slot. ``owner`` is the worker's random id.
 
-    ``table_known`` says whether a table or an index may exist, by its number.
+    ``table_known`` is true if a table or an index, by its number, may exist.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ShardOpener:
         self.starts: dict[str, int] = {}
         """The first offset of each shard's log, as of its opening."""
         self.unflushed: Mapping[str, Unflushed] = {}
-        """What a standby knew that kept the rows until now, by shard."""
+        """The knowledge of a standby that kept the rows until now, by shard."""
         self._surroundings = surroundings
         self._clock_us = surroundings.clock_us
         self._counts = surroundings.counts
@@ -72,11 +72,11 @@ class ShardOpener:
         *,
         warm: ShardOwner | None = None,
     ) -> ShardOwner:
-        """Return a shard's owner under ``claim``, its rows complete up to a no-op of ours.
+        """Return a shard's owner under ``claim``, its rows complete up to our own no-op.
 
-        ``warm`` is one that has folded a part of the log in this life of the slot. Raises
-        ``LogShortened`` and ``record.CorruptRecord`` where it can't be served for good, other
-        failures where it can't be now.
+        ``warm`` is an owner that has folded a part of the log in this life of the slot.
+        Raises ``LogShortened`` and ``record.CorruptRecord`` if the shard cannot be served
+        for good, and other errors if it cannot be served now.
         """
         owner = warm or self._owner_of(table, shard, rows)
         await self._recover(owner, rows, claim, warm=warm is not None)
@@ -87,11 +87,13 @@ class ShardOpener:
     async def put_in_force(
         self, owner: ShardOwner, require_claim: Callable[[], Awaitable[None]]
     ) -> None:
-        """Append the options of a shard's table where its log has others: a crash kept them away.
+        """Append the options of a shard's table if its log has others: a crash prevented
+        the append.
 
-        Whoever changed them may have been answered: nothing is read under the former ones. Who was
-        succeeded may know the former ones alone. So ``require_claim`` is asked before each append:
-        what a successor has appended since then makes it void.
+        The client that changed them may have its answer, so nothing is read under the
+        former ones. An owner with a successor may know only the former ones. So
+        ``require_claim`` runs before each append: an append of a successor since then
+        makes ours void.
         """
         shard = owner.shard
         while not in_force(shard.state, shard.table):
@@ -100,13 +102,13 @@ class ShardOpener:
             options = shard.control(options_body(shard.table), self._clock_us())
             record = options.log_key, shard.encoded(options, at)
             async with _answering(owner):
-                told = await owner.appender.append([record], at)
+                appended = await owner.appender.append([record], at)
             shard.discard()
-            ours = [Entry(at, *record)] if told.stands else []
-            owner.fold.replay([*ours, *told.entries])
+            ours = [Entry(at, *record)] if appended.stands else []
+            owner.fold.replay([*ours, *appended.entries])
 
     def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
-        """Return the owner-to-be of a shard whose log somebody else still writes."""
+        """Return the future owner of a shard whose log another worker still writes."""
         return self._owner_of(table, shard, rows)
 
     async def open_ended(
@@ -116,10 +118,10 @@ class ShardOpener:
         rows: RowStore,
         others: Callable[[], Sequence[Range]] = tuple,
     ) -> ShardOwner:
-        """Return the owner of a shard that was sealed, its rows complete up to its seal.
+        """Return the owner of a sealed shard, its rows complete up to its seal.
 
-        Its log is read where the rows or the changelog lack something of it; what it did to keys
-        among ``others`` is passed over. Raises as ``open``.
+        Its log is read if the rows or the changelog lack entries of it. Its changes of
+        keys among ``others`` are skipped. Raises like ``open``.
         """
         owner = self._owner_of(table, shard, rows)
         owner.fold.others = others
@@ -141,7 +143,7 @@ class ShardOpener:
     ) -> bool:
         """True if the log of one of ``shards`` has every acknowledged entry that the rows have.
 
-        One that is not among them lacks nothing that anybody needs.
+        A shard that is not among them lacks nothing that is needed.
         """
         for table, shard in shards:
             if shard.shard_id == shard_id:
@@ -180,7 +182,7 @@ class ShardOpener:
         return owner
 
     async def _recover(self, owner: ShardOwner, rows: RowStore, claim: int, *, warm: bool) -> None:
-        """Replay a shard's log up to a no-op of ours."""
+        """Replay a shard's log up to our own no-op."""
         shard, began_s = owner.shard, time.monotonic()
         async with _answering(owner):
             start, _ = await self._require_whole(owner)
@@ -188,7 +190,8 @@ class ShardOpener:
         async with _answering(owner):
             end = await owner.appender.fence()
         shard.claimed(-1, self._owner)
-        # A warm one that reads again what an earlier life folded does not know yet what is dirty.
+        # A warm one that reads entries of an earlier life again does not know yet which
+        # are dirty.
         known = (warm and owner.ledger.is_complete) or self._knows(owner)
         first = owner.end if known else rows.flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
@@ -198,7 +201,7 @@ class ShardOpener:
         self._counts.recovered_records += replayed
 
     def _knows(self, owner: ShardOwner) -> bool:
-        """True if a standby noted all that the rows have and the changelog may lack."""
+        """True if a standby noted all chunks that the rows have and the changelog may lack."""
         shard_id = owner.shard.shard_id
         noted = self.unflushed.get(shard_id)
         if noted is None or not noted.holds(
@@ -209,11 +212,11 @@ class ShardOpener:
         return True
 
     async def _require_whole(self, owner: ShardOwner) -> tuple[int, int]:
-        """Return where the log begins and ends. Raises ``LogShortened`` where it lacks something.
+        """Return the log's start and end. Raises ``LogShortened`` if it lacks entries.
 
-        A log that lost its end may have been filled since. It tells by the last entry that the rows
-        have: another one stands there now. Of one that was trimmed, or never noted, the ends alone
-        are known.
+        A log that lost its end may have been filled since. Then it has another entry in
+        the place of the last one in the rows. If that entry was trimmed, or never noted,
+        only the ends can be checked.
         """
         applied, noted = owner.shard.state.applied, owner.shard.state.entry
         name = owner.log.name
@@ -237,7 +240,9 @@ class ShardOpener:
         return start, end
 
     async def _replay(self, owner: ShardOwner, first: int, end: int) -> int:
-        """Replay a log from ``first`` up to ``end``; return how many entries were read."""
+        """Replay a log from ``first`` up to ``end``; return the number of entries that
+        were read.
+        """
         never = owner.rows.flushed(owner.shard.shard_id) < 0
         at = first
         while at < end:
@@ -260,10 +265,10 @@ async def _has_seal(log: Log, at: int, end: int) -> bool:
 
 @asynccontextmanager
 async def _answering(owner: ShardOwner) -> AsyncIterator[None]:
-    """Give a shard's log some time to answer. Raises ``Unavailable`` after that.
+    """Limit the time in which a shard's log must answer. Raises ``Unavailable`` after it.
 
-    An append that is given up may still land. It names its offset: it is before the next fence, or
-    void. Its owner is not used again.
+    An abandoned append may still be written. It names its offset: it lies before the next
+    fence, or is void. Its owner is not used again.
     """
     try:
         async with asyncio.timeout(ANSWER_S):

@@ -1,15 +1,17 @@
-"""What a shard has lost whose log lacks acknowledged entries, and how it goes on without them.
+"""What a shard lost whose log lacks acknowledged entries, and how it continues without them.
 
-Three things may have happened to a log. It *ends early*: the broker lost its last entries. The rows
-here still have what these did, and keep it; readers of the stream never see them. Every chunk goes
-to the changelog again, and what is noted beside them, then no-ops take the places of what is gone,
-so that positions stay true.
-It ended early and was *filled* since: others stand there now. The rows keep what they have, and
-take what the others did upon it.
-It *begins late*: entries were deleted that the rows had not applied. What these did is gone.
+Three things may have happened to a log:
 
-Done in this order, each step can be repeated after a crash: until the last one the shard stays
-closed.
+- It *ends early*: the broker lost its last entries. The rows here still have their changes and
+  keep them; readers of the stream never see them. Every chunk, and every note beside the rows,
+  goes to the changelog again. Then no-ops take the places of the lost entries, so that
+  positions stay valid.
+- It ended early and was *filled* since: other entries are there now. The rows keep their state
+  and also apply the other entries' changes.
+- It *begins late*: entries were deleted that the rows had not applied. Their changes are lost.
+
+In this order each step can be repeated after a crash. The shard stays closed until the
+last step.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ APPEND_S = 10.0
 
 
 class Loss(NamedTuple):
-    """Entries ``first`` to ``last`` are gone from a log; ``in_rows``: what they did is not.
+    """Entries ``first`` to ``last`` are gone from a log; ``in_rows``: the rows have their
+    changes.
 
-    ``filled``: others stand in their places.
+    ``filled``: other entries are in their places.
     """
 
     shard: str
@@ -48,7 +51,7 @@ class Loss(NamedTuple):
 
 
 async def find_loss(owner: ShardOwner) -> Loss:
-    """Compare a closed shard's log with its rows. Raises ``Rejected`` where nothing is missing."""
+    """Compare a closed shard's log with its rows. Raises ``Rejected`` if nothing is missing."""
     shard, applied = owner.shard.shard_id, owner.shard.state.applied
     start, end = await owner.log.bounds()
     if end <= applied:
@@ -64,16 +67,16 @@ async def find_loss(owner: ShardOwner) -> Loss:
 
 
 async def _is_other(owner: ShardOwner) -> bool:
-    """True if the log has another entry at the rows' mark than the rows have."""
+    """True if the log has another entry at the rows' mark than the rows."""
     state = owner.shard.state
     [last] = await owner.appender.read(state.applied, state.applied + 1)
     return state.entry is not None and entry_digest(last.value) != state.entry
 
 
 async def _filled_from(owner: ShardOwner, start: int) -> int:
-    """Return the first offset at which others stand than the rows know of.
+    """Return the first offset with another entry than the rows know of.
 
-    They were written later: their stamps are above all that the rows have.
+    These entries were written later: their stamps are above all stamps in the rows.
     """
     at = owner.shard.state.applied
     while at > start:
@@ -86,11 +89,11 @@ async def _filled_from(owner: ShardOwner, start: int) -> int:
 
 
 def hold_rows(owner: ShardOwner, loss: Loss) -> None:
-    """Let the rows stand as they are: the next flush writes all of them, and their mark."""
+    """Keep the rows as they are: the next flush writes all of them, and their mark."""
     state = owner.shard.state
-    state.entry = None  # Another one will stand there, or does.
+    state.entry = None  # The log has, or will have, another entry there.
     if loss.filled:
-        state.applied = loss.first - 1  # Here, too, once the others are folded.
+        state.applied = loss.first - 1  # Here, too, once the other entries are folded.
     else:
         state.applied = loss.last
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
@@ -101,10 +104,11 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
 
 
 def _noted(owner: ShardOwner) -> Iterator[bytes]:
-    """Yield the keys of what the shard may have noted beside its rows.
+    """Yield the keys of notes that the shard may have beside its rows.
 
-    How far an index is that others keep up goes to the changelog with their rows alone: a feed that
-    it has passed is not folded again. Commits and positions may be others': they are as true.
+    The progress of an index that other workers maintain goes to the changelog only with
+    their rows: a feed that it has passed is not folded again. Commits and positions may
+    be others': they are just as valid.
     """
     shard, rows = owner.shard, owner.rows
     number = shard.table.table_id
@@ -117,10 +121,10 @@ def _noted(owner: ShardOwner) -> Iterator[bytes]:
 
 
 async def fill_log(owner: ShardOwner, loss: Loss, claim: int, writer: bytes) -> None:
-    """Put no-ops where entries are gone from a log's end, or fold those that stand there.
+    """Put no-ops in the places of lost entries at a log's end, or fold the entries there.
 
-    The no-ops' stamps end with that of the last lost entry: each lies above the one before it.
-    Raises ``Unavailable``: begin again.
+    The no-ops' stamps end with that of the last lost entry: each is above the one before
+    it. Raises ``Unavailable``: start again.
     """
     if not loss.in_rows:
         return

@@ -1,7 +1,7 @@
-"""Opens the shards of a slot and runs them, each in a task of its own.
+"""Opens the shards of a slot and runs them, each in its own task.
 
-A shard that fails is opened again, after a pause that grows. One whose log lost acknowledged
-entries stays closed until an operator decides.
+A shard that fails is opened again, after a pause that grows. One whose log lost
+acknowledged entries stays closed until an operator decides.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BACKOFF_S_MAX = 5.0
 class ShardRunner:
     """Runs the shards of one slot.
 
-    ``table_of`` returns the table of a shard as the catalog has it now. ``is_open`` tells whether
-    the slot is open. ``require_claim`` raises ``Unavailable`` after a later claim.
+    ``table_of`` returns the present table of a shard in the catalog. ``is_open`` is true
+    while the slot is open. ``require_claim`` raises ``Unavailable`` after a later claim.
     """
 
     shards: SlotShards
@@ -67,7 +67,7 @@ class ShardRunner:
         )
 
     async def _serve(self, shard: ShardRange, opening: Opening, owned: OwnedSlot) -> None:
-        """Open one shard and run it; open it again after a failure that may pass."""
+        """Open one shard and run it; open it again after a temporary failure."""
         try:
             await self._serve_on(shard, opening, owned)
         finally:
@@ -82,35 +82,36 @@ class ShardRunner:
             try:
                 owner = await self._opened(table, shard, owned)
                 if opening.why or shard.copied:
-                    self.commits.restart()  # Its commits were made by another worker's clock.
+                    self.commits.restart()  # Its commits were timed by another worker's clock.
             except (LogShortened, record.CorruptRecord) as error:
-                if self.is_open():  # Or was the changelog's end told by a deposed broker?
+                if self.is_open():  # Or did a deposed broker report the changelog's end?
                     await self.changelog.require_read()
                 self.shards.closed.close(shard.shard_id, error)
                 opening.decided()
                 return
             except StoreError as error:
-                logger.warning("shard %s opens later: %s", shard.shard_id, error)
+                logger.warning("shard %s: open failed, retrying: %s", shard.shard_id, error)
                 missing = await self.opener.is_missing(shard)
                 opening.failed(str(error), missing=missing)
             else:
-                # A later owner's fence stands before ours or comes after this look: either way
-                # nothing is acknowledged here that its readers miss.
+                # A later owner's fence lies before ours or comes after this check. In
+                # both cases nothing is acknowledged here that its readers miss.
                 await self.require_claim()
                 if owner.shard.state.seal is not None:
                     self.reshapes.ended[shard.shard_id] = owner
                     break
-                # Whoever changes the table from here on finds the shard.
+                # A later change of the table finds the shard.
                 table = self.table_of(shard)
                 if table is None:
                     break
                 owner.shard.retable(table)
                 if not in_force(owner.shard.state, table):
-                    continue  # It was changed just now.
+                    continue  # The table was changed just now.
                 self.shards.open[shard.shard_id] = owner
                 owner.open()
                 self.indexes.follow(owner, owned.tasks)
-                self.sweep.request()  # What it replayed may be of an index dropped meanwhile.
+                # Its replay may have brought rows of an index that was dropped meanwhile.
+                self.sweep.request()
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
                 opening.decided()
                 backoff_s = BACKOFF_S
@@ -121,7 +122,7 @@ class ShardRunner:
                 if owner.retired:
                     return
                 if isinstance(owner.failed, LogShortened):
-                    # Where it was filled meanwhile, its ends would not tell.
+                    # If the log was filled meanwhile, its ends would not show it.
                     self.shards.closed.close(shard.shard_id, owner.failed)
                     return
                 if isinstance(owner.failed, StoreFailed):

@@ -1,4 +1,4 @@
-"""The shards of one slot in this life: which are open, are opened, or stay closed."""
+"""The shards of one slot in this life: open, opening, or closed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["SlotShards"]
 
 @dataclass(frozen=True, slots=True)
 class SlotShards:
-    """Each by shard id. A shard that is in none of them is not the slot's, or has ended."""
+    """Shards by shard id. A shard in none of the three is not the slot's, or has ended."""
 
     open: dict[str, ShardOwner] = field(default_factory=dict)
     begun: OpeningShards = field(default_factory=OpeningShards)
-    """Those that are open or about to be: each has a task that opens and serves it."""
+    """Shards that are open or about to be: each has a task that opens and serves it."""
     closed: ClosedShards = field(default_factory=ClosedShards)
-    """Those that stay closed until an operator decides, with the reason."""
+    """Shards that stay closed until an operator decides, with the reason."""
 
     def owner(self, shard_id: str) -> ShardOwner:
-        """Return an open shard. Raises ``Unavailable``, with the reason where it stays closed."""
+        """Return an open shard. Raises ``Unavailable``, with the reason if it stays closed."""
         owner = self.open.get(shard_id)
         if owner is None:
             reason = self.closed.get(shard_id) or self.begun.gone(shard_id)
@@ -31,7 +31,7 @@ class SlotShards:
         return owner
 
     def all_closed(self) -> dict[str, str]:
-        """Return why shards are closed, those among them whose logs do not exist."""
+        """Return why shards are closed, including those whose logs do not exist."""
         return {**self.begun.all_gone(), **self.closed}
 
     def clear(self) -> None:

@@ -1,8 +1,9 @@
 """The shards of a slot that stay closed, each with its reason.
 
-Most often its log lacks what was acknowledged. A broker that was deposed, and does not know it,
-tells of any log that it lacks what came since; so such a log is looked at again now and then: at
-its ends, and at the entry where the rows end, for it may have been filled up.
+Most often a shard's log lacks acknowledged entries. A deposed broker that does not know
+it reports any log without the entries that came since. So such a log is checked again at
+an interval: its ends, and the entry at the end of the rows, because it may have been
+filled.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ class ClosedShards(dict[str, str]):
         self._short: set[str] = set()
 
     def close(self, shard_id: str, error: LogShortened | CorruptRecord) -> None:
-        """Leave a shard closed, of which somebody must decide."""
+        """Keep the shard closed until an operator decides."""
         logger.critical("shard %s stays closed: %s", shard_id, error)
         self[shard_id] = str(error)
         if isinstance(error, LogShortened):
             self._short.add(shard_id)
 
     def keep(self, shard_ids: Set[str]) -> None:
-        """Forget those that are none of these: their tables are gone."""
+        """Forget all other shards: their tables are gone."""
         for shard_id in self.keys() - shard_ids:
             del self[shard_id]
 
@@ -43,10 +44,10 @@ class ClosedShards(dict[str, str]):
         self._short.clear()
 
     async def were_mistaken(self, lacks_nothing: Callable[[str], Awaitable[bool]]) -> bool:
-        """True if there are closed shards, and none of their logs lacks anything any more.
+        """True if there are closed shards, and none of their logs lacks entries any more.
 
-        One that came of another, which is closed, has a log that lacks nothing; and what is in a
-        log that can't be read is not told by a look. So all of them count.
+        The child of a closed shard has a complete log, and a check does not show if a log
+        is readable. So all of them count.
         """
         if not self or not self.keys() <= self._short:
             return False

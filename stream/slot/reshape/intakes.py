@@ -1,9 +1,9 @@
-"""The shards that are on their way to a slot, which another slot still serves.
+"""The shards that are moving to a slot, and that another slot still serves.
 
-Their rows arrive in their logs (``stream/shard/copy.py``). They are folded as they come, so that
-little is left to read when the catalog says that they are here. Before the first of them, what the
-slot has of an earlier time in their place is removed: it would stand beside what has since been
-deleted. What went elsewhere is removed in time, too.
+Their rows arrive in their logs (``stream/shard/copy.py``). They are folded on arrival, so
+that little is left to read when the catalog assigns them here. Before the first row,
+older rows in their place are removed, because they may have been deleted since. Rows of
+shards that left the slot are removed later.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ WAIT_S = 0.5
 RETRY_S = 0.2
 
 Remove = Callable[[list[tuple[bytes, bytes]]], Awaitable[int]]
-"""Removes some of the rows within ranges, from the changelog too; returns how many."""
+"""Removes some of the rows within ranges, from the changelog too; returns their number."""
 
 
 class SlotIntakes:
-    """Those of one slot. ``log_of`` returns a handle of its own on a shard's log."""
+    """The intakes of one slot. ``log_of`` returns a separate handle on a shard's log."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SlotIntakes:
         log_of: Callable[[str], Log],
     ) -> None:
         self.arriving: dict[str, ShardOwner] = {}
-        """By shard id, as far as their rows have come."""
+        """By shard id, with the rows that have arrived."""
         self._number = number
         self._links = links
         self._opener = opener
@@ -57,12 +57,14 @@ class SlotIntakes:
         self._log_of = log_of
         self._begun: set[str] = set()
         self._noted: dict[str, list[Range]] = {}
-        """Of which shards the rows note in this life that some came: the keys."""
+        """The keys of shards of which a note in the rows says, in this life, that some
+        have arrived.
+        """
         self._clearing = asyncio.Lock()
 
     async def sweep(self, rows: RowStore) -> int:
-        """Remove some rows that the slot has of shards that went elsewhere; return how many."""
-        # Whatever comes here meanwhile makes room for itself after us.
+        """Remove some of the slot's rows of shards that left it; return their number."""
+        # A shard that arrives meanwhile makes room for itself afterwards.
         async with self._clearing:
             for number in rows.table_numbers():
                 held = self._links.held(self._number, number)
@@ -75,10 +77,10 @@ class SlotIntakes:
         """Forget everything: the slot closes."""
         self.arriving.clear()
         self._noted.clear()
-        self._begun = set()  # Tasks of the life that ends take themselves off the former one.
+        self._begun = set()  # Tasks of the ended life remove themselves from the old set.
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore) -> None:
-        """Take in what the catalog plans to come here."""
+        """Take in the shards that the catalog plans to move here."""
         for table, shard in self._links.arriving(self._number):
             if shard.shard_id not in self._begun:
                 self._begun.add(shard.shard_id)
@@ -87,10 +89,10 @@ class SlotIntakes:
                 )
 
     def left(self, rows: RowStore) -> list[str]:
-        """Return the shards of which rows came that were given up while we had not the slot.
+        """Return shards with rows here whose move was given up while another worker had the slot.
 
-        Whoever had it then made room for the next copy as far as it knew of rows, which is not all
-        that there are here.
+        That worker made room for the next copy only for the rows that it knew, which are
+        not all rows here.
         """
         known = {shard.shard_id for _, shard in self._links.arriving(self._number)}
         return [i for i in rows.arriving() if i not in known and not self._links.knows(i)]
@@ -101,10 +103,11 @@ class SlotIntakes:
         known: frozenset[str] | None,
         shards: Iterable[tuple[Table, ShardRange]],
     ) -> str:
-        """Return why rows are to be thrown away for what came to the slot meanwhile, or "".
+        """Return why rows must be deleted because of shards that came to the slot
+        meanwhile, or "".
 
-        ``known`` are the shards of which they had some before they read more, ``shards`` those
-        that live.
+        ``known`` are the shards of which they had some before they read more, ``shards``
+        the live ones.
         """
         if came := unseen(known, [*shards, *self.marked(rows)]):
             return f"it has not seen these come: {', '.join(came)}"
@@ -113,14 +116,16 @@ class SlotIntakes:
         return ""
 
     def marked(self, rows: RowStore) -> list[tuple[Table, ShardRange]]:
-        """Return those of which the rows have some already: no room is made for them any more."""
+        """Return the arriving shards of which rows are here: no more room is made for them."""
         return begun(rows, self._links.arriving(self._number))
 
     async def arrived(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner | None:
-        """Return what came of a shard that is here now; make room for it where nothing did."""
-        # Nothing of it is folded before there is room: where some is, nobody need be waited for.
+        """Return the arrived rows of a shard that is here now; make room if none have arrived."""
+        # None of its rows is folded before there is room, so rows here mean that room was
+        # made.
         while rows.get(mark_key(shard.shard_id)) is None:
-            async with self._clearing:  # Whoever still makes room for it stops before we go on.
+            # Another task that still makes room for it stops before we go on.
+            async with self._clearing:
                 if not await self._remove(row_ranges(table, shard)):
                     break
         rows.note_arriving(shard.shard_id, arrives=False)
@@ -135,34 +140,34 @@ class SlotIntakes:
                     await self._made_room(table, shard, rows)
                     await self._fold(table, shard, rows)
                 except (StoreError, record.CorruptRecord) as error:
-                    logger.info("shard %s arrives later: %s", shard.shard_id, error)
+                    logger.info("shard %s: intake failed, retrying: %s", shard.shard_id, error)
                     await asyncio.sleep(RETRY_S)
         finally:
             begun.discard(shard.shard_id)
 
     async def _made_room(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
         while rows.get(mark_key(shard.shard_id)) is None and self._links.is_arriving(shard):
-            async with self._clearing:  # By turns: others make room, too.
+            async with self._clearing:  # In turns with other tasks that make room.
                 if not await self._remove(row_ranges(table, shard)):
                     self._forget_given_up(row_ranges(table, shard), rows)
                     return
 
     def _forget_given_up(self, room: list[Range], rows: RowStore) -> None:
-        """Note no more of a former copy that some of it is in the rows: room was made for it."""
+        """Drop the note that rows of a former copy are here: room was made for it."""
         for shard_id in [name for name, keys in self._noted.items() if keys == room]:
             if not self._links.knows(shard_id):
                 rows.note_arriving(shard_id, arrives=False)
                 del self._noted[shard_id]
 
     async def _fold(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
-        """Fold what comes, until the shard is here or goes elsewhere."""
+        """Fold the arriving entries until the shard is here or goes elsewhere."""
         if not self._links.is_arriving(shard):
             return
         rows.note_arriving(shard.shard_id, arrives=True)
         self._noted[shard.shard_id] = row_ranges(table, shard)
         owner = self.arriving[shard.shard_id] = self._opener.arriving(table, shard, rows)
         log = self._log_of(shard.shard_id)
-        # An earlier life of the slot may have folded some, which is flushed in ours.
+        # An earlier life of the slot may have folded some, which our life has flushed.
         flushed = rows.flushed(shard.shard_id)
         at = min(owner.end, flushed + 1)
         held = rows.get(mark_key(shard.shard_id))
@@ -171,11 +176,12 @@ class SlotIntakes:
         try:
             while self._links.is_arriving(shard):
                 entries = await log.read(at, bytes_max=READ_BYTES, wait_s=WAIT_S)
-                # Meanwhile it may have been opened, by what had come until then; or its copy has
-                # begun anew, and room was made for that.
+                # It may have been opened meanwhile, with the rows that had arrived. Or
+                # its copy was restarted, and room was made for the new one.
                 ours = self.arriving.get(shard.shard_id) is owner
                 if entries and ours and self._links.is_arriving(shard):
-                    # What fails here may be ahead of its rows: nobody opens, or flushes, with it.
+                    # After an error here it may be ahead of its rows: it must not be
+                    # opened or flushed.
                     del self.arriving[shard.shard_id]
                     owner.fold.recover(entries, never=flushed < 0)
                     owner.fold.find_unflushed()

@@ -1,4 +1,4 @@
-"""What a slot asks of the catalog about shards that are split, merged or moved."""
+"""A slot's calls to the catalog about shards that are split, merged or moved."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class ReshapeLinks(Protocol):
     """The catalog's side. The ``async`` calls raise ``Unavailable`` and ``OutcomeUnknown``."""
 
     async def catalog_read(self) -> None:
-        """Return once the catalog was read to what was its end at the start."""
+        """Wait until the catalog was read to the end that it had at the start."""
         ...
 
     def planned(self, slot: int) -> Sequence[Reshape]:
-        """Return the changes whose parents are a slot's."""
+        """Return the changes whose parents are in a slot."""
         ...
 
     def plan(self, reshape_id: str) -> Reshape | None:
-        """Return a change that is still to be done, as it is planned now."""
+        """Return a change that is still to be done, with its present plan."""
         ...
 
     def ended(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
-        """Return a slot's shards that have ended and are not forgotten, parents first."""
+        """Return a slot's ended shards that still have a log, parents first."""
         ...
 
     def arriving(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
@@ -39,29 +39,29 @@ class ReshapeLinks(Protocol):
         ...
 
     def knows(self, shard_id: str) -> bool:
-        """True if a shard belongs or belonged to a table. A plan that was undone does not count."""
+        """True if a shard is or was part of a table. An undone plan does not count."""
         ...
 
     def held(self, slot: int, number: int) -> Sequence[ShardRange]:
-        """Return what a slot has, or is getting, of a table or an index, by its number."""
+        """Return a slot's present and coming shards of a table or an index, by its number."""
         ...
 
     async def prepare(self, reshape: Reshape) -> None:
-        """Make the children's logs exist."""
+        """Create the children's logs."""
         ...
 
     async def begin_copy(self, reshape: Reshape, claim: int) -> Reshape:
-        """Return a move as it is from now on: into an empty log, by the owner of that claim."""
+        """Return the present plan of a move: into an empty log, by the owner with that claim."""
         ...
 
     async def received(self, shard: ShardRange) -> int:
-        """Return the last offset that the slot of a shard on its way has folded; -1 for none."""
+        """Return the last offset that the slot of an arriving shard has folded; -1 for none."""
         ...
 
     async def finish(self, reshape: Reshape, seals: Mapping[str, Sealed]) -> None:
-        """Let the children take the parents' place, whose ``seals`` stand."""
+        """Put the children in the parents' place; ``seals`` are the parents' durable seals."""
         ...
 
     async def forget(self, shard: ShardRange) -> None:
-        """Remove an ended shard with its log: nobody needs it any more."""
+        """Remove an ended shard and its log, which no reader needs any more."""
         ...

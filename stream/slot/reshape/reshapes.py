@@ -1,13 +1,13 @@
-"""What becomes of a slot's shards that are split, merged or moved.
+"""Splits, merges and moves of a slot's shards.
 
-A change that the catalog plans is carried through by the owner of the parents: the logs of the
-children are made, each parent is sealed, and the catalog puts the children in their place. Every
-step may be the last one of a worker: the next owner finds the plan in the catalog and the seals in
-the logs, and goes on. A parent that has ended stays here: its rows are flushed up to its seal
-before its log may go, and its stream is read until it has expired.
+The owner of the parents carries out a change that the catalog plans. It creates the logs
+of the children and seals each parent. Then the catalog puts the children in their place.
+A worker may end after any step: the next owner finds the plan in the catalog and the
+seals in the logs, and continues. A parent that has ended stays here. Its rows are flushed
+up to its seal before its log may be deleted, and its stream is read until it has expired.
 
-Children of the same slot share the parents' rows, so nothing is copied. A move copies them into the
-child's log first (``stream/shard/copy.py``).
+Children of the same slot share the parents' rows, so nothing is copied. A move copies
+them into the child's log first (``stream/shard/copy.py``).
 """
 
 from __future__ import annotations
@@ -41,22 +41,26 @@ RETRY_S = 0.05
 RETRY_S_MAX = 2.0
 
 QUIET_S = 5.0
-"""For so long a shard's end waits for its open transactions; then they are ended."""
+"""Time for which a shard's end waits for its open transactions; then they are ended."""
 
 QUIET_LOOK_S = 0.05
 
 LEFT_ENTRIES = 500
 LEFT_RECORDS = 3
-"""So little a move leaves to be copied, and to be folded there, while nobody may write."""
+"""Bounds of what a move may leave to copy, and the other slot to fold, while no client may write.
+"""
 
 SEALS_MAX = 10
 SEAL_AGAIN_S = 1.0
-"""A shard that can't be sealed is served for so long; after so many failures a move copies anew."""
+"""A shard that cannot be sealed is served for this long; after this many failures a move
+copies anew.
+"""
 
 ROUND_S = 0.05
 ROUNDS_MAX = 2000
-"""After so many rounds in which the other slot folded something, or all there was, a move goes on
-all the same: writes come faster than they are copied."""
+"""After this many rounds in which the other slot folded something, or everything, a move
+continues anyway: writes come faster than they are copied.
+"""
 
 
 class SlotReshapes:
@@ -77,9 +81,9 @@ class SlotReshapes:
         counts: Counts,
     ) -> None:
         self.ended: dict[str, ShardOwner] = {}
-        """Those that were sealed, by shard id, while the catalog knows them."""
+        """Sealed shards, by shard id, while the catalog has them."""
         self.unread: dict[str, StoreError] = {}
-        """Those that were sealed and could not be read the last time, each with its reason."""
+        """Sealed shards that could not be read the last time, each with its error."""
         self._number = number
         self._links = links
         self._opener = opener
@@ -90,26 +94,27 @@ class SlotReshapes:
         self._carried: set[str] = set()
         self._opening = asyncio.Lock()
         self._reading = SingleTask()
-        """What reads the shards that have ended since the slot opened, one after another."""
+        """The task that reads the shards that have ended since the slot opened, in turn."""
 
     @property
     def known(self) -> set[str]:
-        """The shards of the slot that were read, are being read, or can't be."""
+        """The shards of the slot that were read, are being read, or cannot be read."""
         return {*self.ended, *self._shards.closed, *self._shards.begun}
 
     def clear(self) -> None:
         """Forget everything: the slot closes."""
         self.ended.clear()
         self.unread.clear()
-        self._carried = set()  # Tasks of the life that ends take themselves off the former one.
+        self._carried = set()  # Tasks of the ended life remove themselves from the old set.
 
     async def open_ended(self, rows: RowStore) -> None:
-        """Bring the rows up to the seal of every shard that has ended; their children go on there.
+        """Bring the rows up to the seal of every ended shard, where their children continue.
 
-        Those that end meanwhile are among them: a former owner may still carry a change through.
-        Those that are begun find their seals themselves; what came of them is left until they have.
-        One that can't be read for good is noted as closed, with the reason. One that can't be read
-        now keeps only what came of it; then ``Unavailable`` is raised, once all others are read.
+        Shards that end meanwhile are included: a former owner may still carry out a
+        change. A shard that is being opened finds its seal itself, so its children are
+        skipped. A shard that cannot be read for good is recorded as closed, with the
+        reason. One that cannot be read now blocks only its children. ``Unavailable`` is
+        raised for it once all others are read.
         """
         async with self._opening:
             failed = self.unread = {}
@@ -123,48 +128,49 @@ class SlotReshapes:
                         self._shards.closed.close(shard.shard_id, error)
                     except StoreError as error:
                         failed[shard.shard_id] = error
-                        break  # What came of it is no more due.
+                        break  # Its children are no longer due.
                     else:
                         self.ended[shard.shard_id] = owner
         for shard_id, failure in failed.items():
             raise Unavailable(f"shard {shard_id} is not read to its end: {failure}") from failure
 
     async def open_what_answers(self, rows: RowStore) -> None:
-        """Do the same, and leave those that can't be read now in ``unread``."""
+        """Do the same, but keep the shards that cannot be read now in ``unread``."""
         try:
             await self.open_ended(rows)
         except Unavailable as error:
             logger.warning("slot %d: %s", self._number, error)
 
     async def read_ended(self, rows: RowStore) -> None:
-        """Do the same as far as it can be done now: the rest is left to who needs it."""
+        """Do the same as far as possible now: later callers read the rest."""
         with logged(f"slot {self._number}: shards that have ended"):
             await self.open_ended(rows)
 
     async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
-        """Return once the rows have all that a shard's parents left to it.
+        """Return once the rows have everything from a shard's parents.
 
-        Raises ``LogShortened`` where one can't be read for good, ``Unavailable`` where one can't
-        be yet.
+        Raises ``LogShortened`` if a parent cannot be read for good, ``Unavailable`` if it
+        cannot be read yet.
         """
         self._require_whole(shard)
-        # A catalog may have many shards, and most were read, or are forgotten: they cost no look.
+        # A catalog may have many shards, and most were read or are forgotten: skip them
+        # cheaply.
         if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
             return
-        # Of another slot they are read there: what came here of them is in the shard's own log.
+        # Parents in another slot are read there: their rows came in the shard's own log.
         if not self._unread_of(shard):
             return
-        await self.open_what_answers(rows)  # What does not may be others' parent.
+        await self.open_what_answers(rows)  # One that does not answer may be another's parent.
         self._require_whole(shard)
         if missing := self._unread_of(shard):
             why = self.unread.get(missing[0], "it is not read to its end")
-            raise Unavailable(f"shard {missing[0]}, from which it came: {why}")
+            raise Unavailable(f"its parent, shard {missing[0]}: {why}")
 
     def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
-        """True if the changelog has what a shard's parents left to it, or it was never read.
+        """True if the changelog has everything from a shard's parents, or it was never read.
 
-        So it is where they are forgotten, their logs are gone, and the changelog as it was read
-        does not know the shard: its mark never comes later than what its parents left.
+        This is so if the parents are forgotten, their logs are gone, and the changelog as
+        read does not have the shard: its mark never comes later than its parents' rows.
         """
         return any(
             rows.flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
@@ -172,14 +178,14 @@ class SlotReshapes:
         )
 
     def _due(self, failed: Collection[str] = ()) -> list[tuple[Table, ShardRange]]:
-        """Return the shards that have ended and are to be read now, parents first.
+        """Return the ended shards that must be read now, parents first.
 
-        Neither those that have ``failed`` are, nor what came of them.
+        Shards that have ``failed``, and their children, are left out.
         """
         due: list[tuple[Table, ShardRange]] = []
         waited_for = {*self._shards.begun, *failed}.difference(self.ended)
         for table, shard in self._unread(self.known.union(failed)):
-            # Entries of a parent would be passed over beneath those of its children.
+            # Entries of a parent would be skipped beneath those of its children.
             if waited_for.intersection(shard.parents):
                 waited_for.add(shard.shard_id)
             else:
@@ -187,16 +193,16 @@ class SlotReshapes:
         return due
 
     def _unread_of(self, shard: ShardRange) -> list[str]:
-        """Return the parents of a shard that have ended in this slot and are not read to there."""
+        """Return a shard's parents that ended in this slot and are not read to their end."""
         unread = {parent.shard_id for _, parent in self._unread(self.ended)}
         return sorted(unread.intersection(shard.parents))
 
     def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
-        """Return the shards that have ended and are not ``known`` here, parents first."""
+        """Return the ended shards that are not ``known`` here, parents first."""
         return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
 
     def _others(self, table: Table, shard: ShardRange) -> list[Range]:
-        """Return the keys of which a shard that has ended tells nothing any more."""
+        """Return the keys for which an ended shard's log is no longer valid."""
         number = table.table_id
         held = self._links.held(self._number, number)
         ended = [s for of, s in self._links.ended(self._number) if of.table_id == number]
@@ -205,14 +211,14 @@ class SlotReshapes:
         return [*found, *(keys for s in coming for keys in row_ranges(table, s))]
 
     def _require_whole(self, shard: ShardRange) -> None:
-        """Raise ``LogShortened`` where a shard came from one that can't be read."""
+        """Raise ``LogShortened`` if a shard's parent cannot be read."""
         for parent in shard.parents:
             if parent in self._shards.closed:
                 reason = self._shards.closed[parent]
-                raise LogShortened(f"shard {parent}, from which it came, is lost: {reason}")
+                raise LogShortened(f"its parent, shard {parent}, is lost: {reason}")
 
     def settle(self, tasks: asyncio.TaskGroup, rows: RowStore, claim: int) -> None:
-        """Carry through what the catalog plans, and let go what it has forgotten."""
+        """Carry out the changes that the catalog plans, and drop those that it has forgotten."""
         if self._due():
             self._reading.start(partial(self.read_ended, rows), tasks, f"ended[{self._number}]")
         planned = list(self._links.planned(self._number))
@@ -228,22 +234,22 @@ class SlotReshapes:
                 tasks.create_task(self._carry(reshape.id, claim), name=name)
 
     def _tell_readers(self, listed: Collection[str]) -> None:
-        """Wake who waits for the end of a shard: its children are listed, and open."""
+        """Wake readers that wait for the end of a shard: its children are listed, and open."""
         for shard_id in listed:
             if (owner := self.ended.get(shard_id)) is not None:
                 owner.readers.wake()
 
     async def _carry(self, reshape_id: str, claim: int) -> None:
-        """Carry one change through, whatever it takes, until the catalog plans it no more."""
+        """Carry out one change, with retries, until the catalog no longer plans it."""
         wait_s = RETRY_S
         carried, again = self._carried, False
         try:
             while (reshape := self._links.plan(reshape_id)) is not None:
-                logger.info("%s of %s", reshape.kind, ", ".join(reshape.parents))
+                logger.info("starting %s of %s", reshape.kind, ", ".join(reshape.parents))
                 try:
                     await self._through(reshape, claim, again=again)
                 except (StoreError, record.CorruptRecord) as error:
-                    logger.info("%s of %s goes on later: %s", reshape.kind, reshape_id, error)
+                    logger.info("%s of %s failed, retrying: %s", reshape.kind, reshape_id, error)
                 again = True
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_S_MAX)
@@ -262,9 +268,9 @@ class SlotReshapes:
         await self._finish(reshape, owners)
 
     async def _require_appending(self, owners: Sequence[ShardOwner]) -> None:
-        """Raise what keeps a log from taking its seal, while all of them are still served."""
+        """Raise the error that keeps a log from taking its seal, while all of them still serve."""
         for owner in owners:
-            # A seal that was told late stands behind everything: nothing is taken any more.
+            # A seal with a late answer is the last record: no other is accepted.
             if owner.shard.shard_id not in self.ended and owner.shard.state.seal is None:
                 await owner.submit_hidden(record.NoOp())
 
@@ -277,17 +283,17 @@ class SlotReshapes:
         shard_id = owner.shard.shard_id
         if shard_id in self.ended:
             if (seal := owner.shard.state.seal) is None:
-                # What was copied, or waited for, was the former owner's.
+                # The copy, or the wait, was the former owner's.
                 raise Unavailable(f"shard {shard_id} was opened again meanwhile")
             return seal
         try:
             seal = await self._seal(owner, plan_of(reshape))
         except StoreError:
-            await owner.drain()  # Until it is known whether the seal stands.
+            await owner.drain()  # Until it is known if the seal is valid.
             if not owner.closed and owner.shard.state.seal is None:
-                owner.open()  # It is served until it is tried again.
+                owner.open()  # It serves until the next try.
             raise
-        # Before anybody else runs: a flush finds it among the open or the ended.
+        # Before any other task runs: a flush finds it among the open or the ended.
         self.ended[shard_id] = owner
         return seal
 
@@ -314,7 +320,7 @@ class SlotReshapes:
         await self._finish(reshape, [owner])
 
     async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
-        """Seal a shard whose copy has nearly all; one that can't be sealed is served meanwhile."""
+        """Seal a shard whose copy is nearly complete; if the seal fails, it serves meanwhile."""
         for left in reversed(range(SEALS_MAX)):
             until_s = asyncio.get_running_loop().time() + QUIET_S
             await self._catch_up(copy, reshape, reshape.children[0])
@@ -325,37 +331,40 @@ class SlotReshapes:
             except StoreError as error:
                 if owner.closed or not left:
                     raise
-                logger.info("shard %s ends later: %s", owner.shard.shard_id, error)
+                logger.info("shard %s: seal failed, retrying: %s", owner.shard.shard_id, error)
                 await asyncio.sleep(SEAL_AGAIN_S)
             else:
                 return
 
     async def _catch_up(self, copy: ShardCopy, reshape: Reshape, child: ShardRange) -> None:
-        """Copy what is written meanwhile until little is left, there too.
+        """Copy the latest writes until few are left, in the other slot too.
 
-        A slot that folds nothing might never open the child: it is waited for. Raises
-        ``Unavailable`` where the move is planned no more, or copied anew by somebody else.
+        A slot that folds nothing might never open the child, so its progress is waited
+        for. Raises ``Unavailable`` if the move is no longer planned, or another owner
+        copies anew.
         """
         before, rounds = -1, 0
         while rounds < ROUNDS_MAX:
             copied = await copy.delta()
             received = await self._received(child)
             little = copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS
-            if little and received >= 0:  # Of a small shard nothing may have been folded yet.
+            if little and received >= 0:  # Nothing of a small shard may have been folded yet.
                 return
             rounds += received > before or received >= copy.end - 1
             before = max(before, received)
             await asyncio.sleep(ROUND_S)
             planned = self._links.plan(reshape.id)
             if planned is None or planned.children != reshape.children:
-                raise Unavailable(f"the move of {reshape.id} is planned no more as it was begun")
+                raise Unavailable(f"the plan of the move of {reshape.id} has changed")
 
     async def _received(self, child: ShardRange) -> int:
-        """Return how far the other slot is; whoever can't be asked is waited for, too."""
+        """Return the other slot's progress; -1 if it cannot be read, so that we wait."""
         try:
             return await self._links.received(child)
         except (Unavailable, OutcomeUnknown) as error:
-            logger.debug("nobody tells how far shard %s is: %s", child.shard_id, error)
+            logger.debug(
+                "shard %s: cannot read the other slot's progress: %s", child.shard_id, error
+            )
             return -1
 
     def _parents(self, reshape: Reshape) -> list[ShardOwner]:
@@ -367,9 +376,9 @@ class SlotReshapes:
         return owners
 
     async def _quiet(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
-        """Wait a limited time for the parents' transactions to end. True if it took a while.
+        """Wait a limited time for the parents' transactions to end. True if it waited.
 
-        ``until_s`` is of the event loop's time.
+        ``until_s`` is in the event loop's time.
         """
         clock, waited = asyncio.get_running_loop().time, False
         while any(owner.transactions.count for owner in owners) and clock() < until_s:

@@ -1,5 +1,6 @@
-"""Removes what a slot's rows hold for nobody: of dropped tables, of shards that went elsewhere, and
-commits that no client repeats any more. It goes from the changelog first, then from the rows.
+"""Removes unneeded rows of a slot: those of dropped tables, of shards that left the slot,
+and commits that no client repeats any more. They go from the changelog first, then from
+the rows.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from rowtide.stream.slot.reshape.intakes import SlotIntakes
 __all__ = ["SlotSweep"]
 
 SWEEP_S = 30.0
-"""Between two sweeps that nobody requested; one that failed is repeated then."""
+"""Interval of sweeps without a request; a failed one is repeated then."""
 
 PAUSE_S = 0.05
-"""Between two slices: others flush meanwhile."""
+"""Pause between two slices, in which others flush."""
 
 Remove = Callable[[Sequence[bytes], Mapping[bytes, int]], Awaitable[None]]
-"""Removes chunks by their keys, with a stamp above each row's where the row is to be gone."""
+"""Removes chunks by their keys; a stamp above a row's means that the whole row is to be gone."""
 
 
 class SlotSweep:
@@ -34,17 +35,17 @@ class SlotSweep:
         self._is_requested = asyncio.Event()
 
     def request(self) -> None:
-        """Ask for a sweep soon: there are rows that no shard of the slot needs."""
+        """Request a sweep soon: there are rows that no shard of the slot needs."""
         self._is_requested.set()
 
     async def wait(self) -> None:
-        """Return once a sweep is requested, or after a while."""
+        """Return once a sweep is requested, or after ``SWEEP_S``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SWEEP_S):
                 await self._is_requested.wait()
 
     async def run(self, rows: RowStore, intakes: SlotIntakes) -> None:
-        """Remove the rows that no shard of the slot needs. Log what fails."""
+        """Remove the rows that no shard of the slot needs. Logs errors."""
         self._is_requested.clear()
         with logged(f"slot {self._number}: sweep"):
             await self.dropped(rows)
@@ -57,14 +58,14 @@ class SlotSweep:
             await asyncio.sleep(PAUSE_S)
 
     async def moved(self, rows: RowStore, intakes: SlotIntakes) -> None:
-        """Remove the rows of shards that went elsewhere."""
+        """Remove the rows of shards that left the slot."""
         removed = await intakes.sweep(rows)
         while removed:
             await asyncio.sleep(PAUSE_S)
             removed = await intakes.sweep(rows)
 
     async def within(self, rows: RowStore, ranges: Sequence[tuple[bytes, bytes]]) -> int:
-        """Remove some of the rows within ranges; return how many chunks."""
+        """Remove some of the rows within ranges; return the number of chunks."""
         found = dict(rows.rows_within(ranges))
         if found:
             stamps = {chunk_key: stamp for chunk_key, stamp in found.items() if stamp}
@@ -72,6 +73,6 @@ class SlotSweep:
         return len(found)
 
     async def commits(self, rows: RowStore, started_before_us: int) -> None:
-        """Remove the transactions that were started before."""
+        """Remove the transactions that started before that time."""
         while keys := rows.old_commits(started_before_us):
             await self._remove(keys, {})

@@ -1,7 +1,7 @@
-"""What a slot's open shards do for secondary indexes.
+"""The work of a slot's open shards for secondary indexes.
 
-A shard of a table goes through its rows for an index that is new; a shard of a global index follows
-the logs of its table. Both are tasks of the slot, and end with it.
+A shard of a table goes through its rows for a new index. A shard of a global index
+follows the logs of its table. Both are tasks of the slot, and end with it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ __all__ = ["SlotIndexes"]
 
 
 class SlotIndexes:
-    """Those of one slot. ``log_of`` returns a handle of its own on a shard's log."""
+    """The index work of one slot. ``log_of`` returns a separate handle on a shard's log."""
 
     def __init__(self, links: IndexLinks, log_of: Callable[[str], Log]) -> None:
         self.feeders: dict[str, IndexFeeder] = {}
-        """Those of the shards of global indexes, by shard id."""
+        """The feeders of the shards of global indexes, by shard id."""
         self.dropped: set[ShardOwner] = set()
-        """Shards that may hold rows of an index that was dropped."""
+        """Shards that may have rows of a dropped index."""
         self._links = links
         self._log_of = log_of
         self._building: set[tuple[ShardOwner, int]] = set()
 
     def retable(self, owner: ShardOwner, table: Table, tasks: asyncio.TaskGroup) -> None:
-        """Let an open shard know its table as the catalog has it now.
+        """Pass the catalog's present table to an open shard.
 
-        From then on it logs what a new index learns, and goes through its rows for it.
+        From then on it logs the entries of a new index, and goes through its rows for it.
         """
         left = {index.table_id for index in table.indexes}
         if any(index.table_id not in left for index in owner.shard.table.indexes):
@@ -43,7 +43,7 @@ class SlotIndexes:
         self._build(owner, tasks)
 
     def follow(self, owner: ShardOwner, tasks: asyncio.TaskGroup) -> None:
-        """Start what a shard does that was opened: go through its rows, or follow its table."""
+        """Start the index work of an opened shard: go through its rows, or follow its table."""
         self._build(owner, tasks)
         main = owner.shard.table.main
         if main:
@@ -54,13 +54,13 @@ class SlotIndexes:
             tasks.create_task(feeder.run(), name=f"feed[{owner.shard.shard_id}]")
 
     def stop(self, shard_id: str) -> None:
-        """Let a shard follow nothing any more: it is about to be sealed."""
+        """Stop a shard's following: it is about to be sealed."""
         feeder = self.feeders.pop(shard_id, None)
         if feeder is not None:
             feeder.stop()
 
     def _build(self, owner: ShardOwner, tasks: asyncio.TaskGroup) -> None:
-        """Let the new indexes of a shard learn of its rows, in the background."""
+        """Build the new indexes of a shard from its rows, in the background."""
         for index in owner.shard.table.indexes:
             place = (owner, index.table_id)
             if index.building and place not in self._building:

@@ -1,7 +1,8 @@
 """How a slot repeats its upkeep: a table of jobs, each with its name and its interval.
 
-An interval is a function that returns once the job is due again: after a fixed time, or earlier
-where the job has a reason. A job that fails for good ends the slot's life with what it raises.
+An interval is a function that returns once the job is due again: after a fixed time, or
+earlier if the job has a reason. A job that fails for good ends the slot's life with its
+error.
 """
 
 from __future__ import annotations

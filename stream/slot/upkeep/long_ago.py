@@ -1,8 +1,8 @@
-"""What was long ago, by the time that has passed and not by the clock of the day, which may jump.
+"""Decides what is old by elapsed time, not by the time of day, which may jump.
 
-A start of a transaction, or an end of a shard, is known by the clock of whoever owned the slot
-then. So both clocks are looked at again and again from the opening of the slot on; only what lies
-below all that the clock of the day has told in so long a time is as old.
+A transaction's start, or a shard's end, has the time of the slot's owner at that moment.
+So both clocks are read again and again from the opening of the slot on. A time is old
+only if it lies below every time of day that was read during ``kept_s``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["LongAgo"]
 
 
 class LongAgo:
-    """Tells what is older than ``kept_s``: all that happened below ``before_us``, 0 for nothing.
+    """Finds times that are older than ``kept_s``: all below ``before_us``; 0: none.
 
-    ``clock_us`` is the clock of the day, ``steady_s`` one that never goes back.
+    ``clock_us`` is the time of day, ``steady_s`` a clock that never goes back.
     """
 
     def __init__(
@@ -27,15 +27,15 @@ class LongAgo:
         self._clock_us = clock_us
         self._steady_s = steady_s
         self._looks: deque[tuple[float, int]] = deque()
-        """(steady seconds, time of day); the first is as old as it has to be, or none is."""
+        """(steady seconds, time of day); the first is as old as necessary, or none is."""
 
     def restart(self) -> None:
-        """Tell what is older than this moment: until now another clock may have been in use."""
+        """Start again at this moment: until now another clock may have been in use."""
         self._looks.clear()
         self.look()
 
     def look(self) -> None:
-        """Look at the clocks: to be called often in ``kept_s``, for a clock may go back."""
+        """Read the clocks: call it often within ``kept_s``, because a clock may go back."""
         now_s = self._steady_s()
         looks, since_s = self._looks, now_s - self._kept_s
         looks.append((now_s, self._clock_us()))

@@ -1,10 +1,10 @@
-"""Removes, in the background, what no reader sees any more: expired and surplus versions.
+"""Removes invisible versions in the background: expired and surplus ones.
 
-A pass goes through a slot's shards in slices of chunks. Where a slice may hold something to
-remove, a hidden record of the range goes through the log like every change; what it removes is
-decided when it is evaluated, under the options then in force (``core/shard/reclaim.py``). Deleted
-rows of an earlier life, whose stamped delete the changelog has, are handed to the flush on the way:
-their tombstones were still to be sent.
+A pass goes through a slot's shards in slices of chunks. If a slice may have something to
+remove, a hidden record of the range goes through the log like every change. Its
+evaluation decides what it removes, under the options then in force
+(``core/shard/reclaim.py``). Deleted rows of an earlier life, whose stamped delete the
+changelog has, are passed to the flush on the way: their tombstones were still to be sent.
 
 Times are seconds of the event loop's clock.
 """
@@ -29,22 +29,22 @@ __all__ = ["ReclaimSettings", "Reclaimed", "Reclaimer", "chunk_ranges"]
 logger = logging.getLogger(__name__)
 
 Bury = Callable[[dict[bytes, int]], Awaitable[None]]
-"""Sends the tombstones of deleted rows that the changelog has, where they are such."""
+"""Sends the tombstones of deleted rows that the changelog has, if they are such rows."""
 
 SLICE_CHUNKS = 500
-"""Chunks looked at before other work gets its turn on the event loop: about a millisecond."""
+"""Chunks read before other tasks get their turn on the event loop: about a millisecond."""
 
 WORK_BYTES = 128 * 1024
-"""Of chunks that one record has decoded and written again: about ten milliseconds."""
+"""Bytes of chunks that one record decodes and writes again: about ten milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimSettings:
     """How fast a slot is gone through, and how often.
 
-    A higher rate takes CPU and, where there is much to remove, log and disk from clients; at a low
-    one, or with long pauses, hidden versions hold their space longer. ``pause_s`` is between the
-    end of a pass and the next.
+    A higher rate takes CPU from clients and, if there is much to remove, log and disk. At
+    a low rate, or with long pauses, invisible versions keep their space longer.
+    ``pause_s`` is between the end of a pass and the next.
     """
 
     rows_per_s: int = 20_000
@@ -57,7 +57,7 @@ class ReclaimSettings:
 
 @dataclass(slots=True)
 class Reclaimed:
-    """What was done: chunks looked at, ranges looked at closely, deleted rows on the way."""
+    """The work that was done: chunks read, ranges evaluated, deleted rows found."""
 
     rows: int = 0
     ranges: int = 0
@@ -92,11 +92,11 @@ class Reclaimer:
         self._at: str | None = None
 
     def hold(self, *, paused: bool) -> None:
-        """Stop within a slice, what was written stays; or go on where the pause began."""
+        """Pause within a slice, keeping what was written; or continue where the pause began."""
         (self._allowed.clear if paused else self._allowed.set)()
 
     def status(self) -> dict[str, Any]:
-        """Return how far it is: ``shard`` is the one being gone through, None between passes."""
+        """Return the progress: ``shard`` is the present one, None between passes."""
         return {
             "paused": not self._allowed.is_set(),
             "shard": self._at,
@@ -164,7 +164,7 @@ class Reclaimer:
             await wait(found)
 
     async def _wait(self, found: Slice) -> None:
-        """Hold the rate, and a pause."""
+        """Keep to the rate, and wait during a pause."""
         await asyncio.sleep(found.scanned / self._settings.rows_per_s)
         await self._allowed.wait()
 
@@ -172,7 +172,7 @@ class Reclaimer:
 def chunk_ranges(owner: ShardOwner) -> list[tuple[bytes, bytes]]:
     """Return the chunk keys of a shard, low <= key < high: its table's, its local indexes'.
 
-    Rows of an index have one version and no end: there are but deleted ones to be found.
+    Rows of an index have one version and do not expire: only deleted ones can be found.
     """
     table, place = owner.shard.table, owner.shard.indexes.place()
     numbers = [table.table_id, *(i.table_id for i in table.indexes if i.kind == LOCAL)]

@@ -1,8 +1,8 @@
-"""Deletes what of a slot's logs neither a rebuild nor a stream nor an index needs any more.
+"""Trims the entries of a slot's logs that no rebuild, stream or index needs any more.
 
-A log whose shard has ended goes altogether once its last record is not needed, and nobody repeats
-a commit of it any more: the id of a transaction names its shard, and what is not known was never
-committed.
+The log of an ended shard is deleted once its last record is not needed, and no client
+repeats a commit of it any more. A transaction's id names its shard, and an unknown one
+counts as never committed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["SlotTrim"]
 
 
 class SlotTrim:
-    """The trims of one slot. ``starts`` is told where each log begins from now on.
+    """The trims of one slot. ``starts`` gets the new start of each log.
 
-    ``commits`` tells which commits are so old that no client repeats them.
+    ``commits`` has the bound below which no client repeats a commit.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SlotTrim:
     async def trim_logs(
         self, slot: int, shards: Mapping[str, ShardOwner], ended: Mapping[str, ShardOwner]
     ) -> None:
-        """Trim the logs of a slot's shards, open and ended ones. Log what fails."""
+        """Trim the logs of a slot's shards, open and ended ones. Logs errors."""
         self._commits.look()
         for owner in list(shards.values()):
             with logged(f"trim of {owner.log.name}"):
@@ -59,7 +59,7 @@ class SlotTrim:
     async def trim_ended(
         self, table: Table, shard: ShardRange, ended: Mapping[str, ShardOwner]
     ) -> None:
-        """Trim a log that has ended, or let it go."""
+        """Trim the log of an ended shard, or delete it."""
         owner = ended.get(shard.shard_id)
         if owner is None:
             return
@@ -74,7 +74,7 @@ class SlotTrim:
             await self._reshapes.forget(shard)
 
     async def _trim(self, owner: ShardOwner, stream: StreamSettings | None) -> int:
-        """Trim a log; return what is first in it then."""
+        """Trim a log; return its new start."""
         before = owner.rows.flushed(owner.shard.shard_id) + 1
         if stream is not None:
             before = min(before, await horizon(owner, stream, self._clock_us()))
