@@ -1,7 +1,7 @@
 """What an application imports: ``from rowtide.client import Client, AsyncClient``.
 
-Examples are in docs/guides/client.md. Names are loaded when they are first used: whoever uses the
-plain form alone does not wait for the import of an event loop.
+Examples are in docs/guides/client.md. Each name is loaded at its first use, so a user of the plain
+form does not wait for the import of asyncio.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ _HOMES = {
     "core.values.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
     "core.values.limits": ("Limits",),
 }
-"""The names by the module that has them; a test compares them with ``__all__``."""
+"""The names by their module; a test compares them with ``__all__``."""
 
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # A type checker sees the imports above, and finds a wrong name.
+if not TYPE_CHECKING:  # A type checker sees the imports above, and reports a wrong name.
 
     def __getattr__(name: str) -> object:
         """Return a name of ``__all__`` from its module."""

@@ -1,4 +1,4 @@
-"""The failure that an HTTP answer tells, whoever sent it."""
+"""The failure of an HTTP answer that is not a success."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["failure_of_answer"]
 
 
 def failure_of_answer(answer: HttpAnswer) -> StoreError:
-    """Return the failure of an answer, whoever sent it: a proxy knows nothing of the protocol."""
+    """Return the failure of an answer. It may be a proxy's, which does not speak the protocol."""
     try:
         error = pb.Error.FromString(answer.content)
     except DecodeError:

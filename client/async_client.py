@@ -1,7 +1,7 @@
-"""The form of the client for an event loop: every call is awaited.
+"""The asyncio form of the client: every call is awaited.
 
-Any number of tasks of one loop may share a client. The plain form is in ``sync_client.py``, with
-the same signatures; what is sent and read is in ``operations.py``.
+Any number of tasks of one loop may share a client. The plain form in ``sync_client.py`` has the
+same signatures. ``operations.py`` has what both forms send and read.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ _Result = TypeVar("_Result")
 class AsyncClient:
     """An instance of a server, called with a key pair.
 
-    ``timeout_s`` bounds the wait for one answer, ``patience_s`` for how long a call is repeated
-    that the server says it has not applied. ``limits`` are the server's, if its operator changed
-    them. With ``max_staleness_ms`` reads may be answered by a copy that is so far behind.
-
-    Calls raise ``Rejected``, ``Unavailable`` or ``OutcomeUnknown`` (docs/guides/client.md).
+    ``timeout_s`` bounds the wait for one answer. ``patience_s`` bounds the retries of a call that
+    the server reports as not applied. ``limits`` are the server's, if its operator changed them.
+    With ``max_staleness_ms`` a copy that lags by at most that time may answer reads. Calls raise
+    ``Rejected``, ``Unavailable`` or ``OutcomeUnknown`` (docs/guides/client.md).
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class AsyncClient:
         self._more = staleness_header(max_staleness_ms)
         self._operations = Operations(limits or Limits(), patience_s)
         self._tasks: asyncio.TaskGroup | None = None
-        """The readers of changes, within the client's block."""
+        """The tasks that read changes, while the client's block is open."""
         self._feeds = WeakSet[AsyncChangeFeed]()
 
     async def __aenter__(self) -> Self:
@@ -85,16 +84,16 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hand over the shards that are read, then close the connections."""
+        """Hand over the shards that are being read, then close the connections."""
         tasks, self._tasks = self._tasks, None
-        assert tasks is not None, "it was entered"
+        assert tasks is not None, "the client's block was entered"
         try:
             for feed in self._feeds:
                 feed.leave()
             if isinstance(error, asyncio.CancelledError):
                 await tasks.__aexit__(kind, error, trace)
             else:
-                # The readers end by themselves. A group that is told of an error cancels them.
+                # The readers stop themselves. With an error the group would cancel them.
                 await tasks.__aexit__(None, None, None)
         finally:
             await self.close()
@@ -104,7 +103,7 @@ class AsyncClient:
         self._endpoint.close()
 
     async def _run(self, steps: Steps[_Result]) -> _Result:
-        """Send what an operation yields, until it returns."""
+        """Send each request that an operation yields; return its result."""
         try:
             exchange = next(steps)
             while True:
@@ -132,9 +131,9 @@ class AsyncClient:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> RowDict:
-        """Replace a row, all of its columns; return its key.
+        """Replace a row with all of its columns; return its key.
 
-        An AUTO_INCREMENT key column that the row lacks is given by the server.
+        The server assigns an AUTO_INCREMENT key column that the row lacks.
         """
         return await self._run(self._operations.put(table, row, expect, condition))
 
@@ -149,10 +148,9 @@ class AsyncClient:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> RowDict:
-        """Set the columns in ``row``, delete and increment others; the rest stays as it is.
+        """Set the columns in ``row``, delete and increment others; keep the rest.
 
-        The row appears if it was absent. Returned are the values that the columns ``returning``
-        have then.
+        The row is created if it is absent. Return the new values of the columns ``returning``.
         """
         return await self._run(
             self._operations.update(
@@ -174,7 +172,7 @@ class AsyncClient:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> None:
-        """Delete a row; that it is absent is no error."""
+        """Delete a row. An absent row is not an error."""
         await self._run(self._operations.delete(table, key, expect, condition))
 
     async def get(
@@ -185,7 +183,7 @@ class AsyncClient:
         columns: Sequence[str] = (),
         filter: Predicate | ColumnPage | None = None,
     ) -> RowDict | None:
-        """Return a row, or the ``columns`` of it; None if it is absent or the filter drops it."""
+        """Return a row or its ``columns``; None if it is absent or the filter drops it."""
         return await self._run(self._operations.get(table, key, columns, filter))
 
     async def get_versions(
@@ -196,7 +194,7 @@ class AsyncClient:
         columns: Sequence[str] = (),
         max_versions: int | None = None,
     ) -> dict[str, list[Versioned]]:
-        """Return the versions of a row's columns, the newest first; an absent row has none."""
+        """Return the versions of a row's columns, newest first; empty if the row is absent."""
         return await self._run(self._operations.get_versions(table, key, columns, max_versions))
 
     async def get_many(
@@ -207,14 +205,15 @@ class AsyncClient:
         columns: Sequence[str] = (),
         filter: Predicate | ColumnPage | None = None,
     ) -> list[RowDict | None]:
-        """Return a row for each key, in as many requests as it takes; see ``get``."""
+        """Return a row for each key, or None; see ``get``. Sends as many requests as needed."""
         return await self._run(read_rows(self._operations, table, keys, columns, filter))
 
     async def write(self, writes: Sequence[RowWrite], *, atomic: bool = False) -> list[RowDict]:
         """Write up to 200 rows in one request; return their keys.
 
-        Each row succeeds or fails for itself. With ``atomic`` all rows of a table are written or
-        none; they must have the same first key column. Raises ``BatchFailed`` if a row failed.
+        Each row succeeds or fails separately. With ``atomic`` either all rows of a table are
+        written or none. They must then have the same first key column. Raises ``BatchFailed`` if a
+        row failed.
         """
         return await self._run(write_rows(self._operations, writes, atomic=atomic))
 
@@ -231,10 +230,11 @@ class AsyncClient:
         limit: int | None = None,
         page_rows: int | None = None,
     ) -> AsyncIterator[RowDict]:
-        """Yield the rows from ``start`` on and before ``end``, or those that begin as ``prefix``.
+        """Yield the rows from ``start`` on and before ``end``, or those that begin with ``prefix``.
 
-        A bound may lack the last key columns, and may have INF_MIN and INF_MAX. ``reverse`` begins
-        at a high ``start``. At most ``limit`` rows; one answer has at most ``page_rows``.
+        A bound may omit the last key columns, and may contain INF_MIN and INF_MAX. ``reverse``
+        reads from a high ``start`` down. Yields at most ``limit`` rows, and fetches at most
+        ``page_rows`` at a time.
         """
         spec = RangeSpec(
             table, start, end, prefix, reverse, columns, filter, limit, page_rows=page_rows
@@ -249,7 +249,7 @@ class AsyncClient:
     def transaction(self, table: str, partition: Input) -> AsyncLocalTransaction:
         """Return a transaction on the rows whose first key column is ``partition``.
 
-        It is a context: the end of the block commits, an exception aborts.
+        Use it in an ``async with`` block: the end of the block commits, an exception aborts.
         """
         return AsyncLocalTransaction(self._run, self._operations, table, partition)
 
@@ -267,11 +267,10 @@ class AsyncClient:
         stream_hours: int = 0,
         if_missing: bool = False,
     ) -> bool:
-        """Create a table; return whether it was made.
+        """Create a table; return True if it was created.
 
-        ``key`` gives 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``.
-        ``stream_hours`` keeps changes for so long. With ``if_missing`` a table that is there stays
-        as it is.
+        ``key`` has 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``. Changes
+        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is.
         """
         request = create_request(
             table,
@@ -302,7 +301,7 @@ class AsyncClient:
         time_to_live_s: int | None = None,
         stream_hours: int | None = None,
     ) -> None:
-        """Change what is given; a life of -1 seconds is for ever, 0 stream hours end the stream."""
+        """Change the given options. A life of -1 s means forever; 0 stream hours end the stream."""
         await self._run(
             table_operations.update_table(
                 table,
@@ -319,7 +318,7 @@ class AsyncClient:
     async def create_index(
         self, table: str, index: SecondaryIndex, *, with_existing_rows: bool = True
     ) -> None:
-        """Create an index of a table; it is read by its name, as a table is."""
+        """Create an index of a table. Read it by its name, like a table."""
         await self._run(
             table_operations.create_index(table, index, with_existing_rows=with_existing_rows)
         )
@@ -329,11 +328,11 @@ class AsyncClient:
         await self._run(table_operations.drop_index(self._operations, table, name))
 
     async def add_columns(self, table: str, columns: Mapping[str, ColumnType]) -> None:
-        """Define columns, which indexes need."""
+        """Define columns. An index can only use defined columns."""
         await self._run(table_operations.add_columns(table, columns))
 
     async def delete_columns(self, table: str, names: Sequence[str]) -> None:
-        """Make defined columns ordinary ones again; their values stay."""
+        """Make defined columns ordinary columns again; their values stay."""
         await self._run(table_operations.delete_columns(table, names))
 
     # ---- Changes ----
@@ -348,10 +347,10 @@ class AsyncClient:
         filter: Predicate | None = None,
         settings: FollowerSettings | None = None,
     ) -> AsyncChangeFeed:
-        """Return the changes of a table with a stream, to be iterated; it never ends by itself.
+        """Return an iterator over the changes of a table that has a stream. It does not end.
 
-        Readers of one ``consumer``, in any number of processes, share the shards and go on where
-        the last one was. Without a consumer nothing is kept.
+        Readers of one ``consumer``, in any number of processes, share the shards. Each continues
+        where the last reader stopped. Without a consumer no position is kept.
         """
         filter_bytes = b"" if filter is None else filter.encoded()
         spec = FeedSpec(table, consumer, begin, tuple(columns), filter_bytes, settings)
@@ -362,5 +361,5 @@ class AsyncClient:
         return feed
 
     async def rewind(self, table: str, *, consumer: str, to: Begin | ShardPlace) -> None:
-        """Let a consumer begin again elsewhere, whether its readers run or not."""
+        """Make a consumer start again from another position, whether its readers run or not."""
         await rewind_consumer(self._endpoint, table, consumer, to)

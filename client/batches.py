@@ -1,7 +1,7 @@
-"""Many rows in one request: what is written together, and rows read by their keys.
+"""Many rows in one request: writes of a batch, and rows read by their keys.
 
-Rows of a batch succeed or fail each for itself, unless it is atomic. Rows that the server says it
-has not written are sent again within the client's patience; others never are.
+Each row of a batch succeeds or fails separately, unless the batch is atomic. Rows that the server
+reports as not written are retried within the client's patience. Other rows are never retried.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PutRow:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """Changes columns of a row: those in ``row`` are set, ``delete`` and ``increment`` others."""
+    """Sets the columns of ``row``, and deletes or increments others."""
 
     table: str
     row: RowInput
@@ -87,7 +87,7 @@ RowWrite = PutRow | UpdateRow | DeleteRow
 
 
 class RowOutcome(NamedTuple):
-    """What became of one row: its key if it was written, else the failure."""
+    """The result of one row: its key if it was written, else the failure."""
 
     key: RowDict | None
     failure: StoreError | None
@@ -112,7 +112,7 @@ class BatchFailed(StoreError):
 
 
 class _Pauses:
-    """How long to wait before rows are sent again, and whether patience lasts for it."""
+    """The pauses between retries of rows, until the client's patience is used up."""
 
     def __init__(self, patience_s: float) -> None:
         self._left_s = patience_s
@@ -128,7 +128,7 @@ class _Pauses:
 
 
 class _Encoded(NamedTuple):
-    """A row as it is sent; ``key`` is None where the server numbers it."""
+    """A row as it is sent; ``key`` is None if the server assigns the key."""
 
     kind: pb.OperationType
     change: bytes
@@ -194,7 +194,7 @@ def _key_in(pairs: KeyPairs) -> RowDict:
 
 
 def _in_order_of_tables(writes: Sequence[RowWrite], numbers: Sequence[int]) -> list[int]:
-    """Return the rows by table, as a request has them: tables as they come first."""
+    """Return the rows in the order of a request: by table, tables in order of first use."""
     tables: dict[str, list[int]] = {}
     for number in numbers:
         tables.setdefault(writes[number].table, []).append(number)
@@ -246,7 +246,7 @@ def read_rows(
     columns: Sequence[str],
     filter: Predicate | ColumnPage | None,
 ) -> Steps[list[RowDict | None]]:
-    """Return a row for each key, None where there is none; as many requests as it takes."""
+    """Return a row for each key, or None if there is none. Sends as many requests as needed."""
 
     def attempt(key: TableKey) -> Steps[list[RowDict | None]]:
         wanted = [encoded(key_pairs(key, one, operations.limits)) for one in keys]
@@ -285,7 +285,7 @@ def _take(
     found: dict[int, RowDict | None],
     request_id: str,
 ) -> dict[int, StoreError]:
-    """Take the rows of an answer; return the failures of the others."""
+    """Store the rows of an answer in ``found``; return the failures by row number."""
     refused: dict[int, StoreError] = {}
     rows = [row for table in answer.tables for row in table.rows]
     for number, row in zip(numbers, rows, strict=True):

@@ -1,7 +1,7 @@
 """A server's endpoint for threads: connections, time-outs and retries.
 
-Any number of threads may share it; each request has a connection of its own while it lasts. The
-counterpart for an event loop is in ``endpoint.py``.
+Any number of threads may share it; each request uses a connection of its own. ``endpoint.py`` has
+the counterpart for an event loop.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ __all__ = ["BlockingEndpoint"]
 
 Answer = TypeVar("Answer", bound=Message)
 
-# Windows has no poll(), and its select() takes any socket; elsewhere select() ends at 1,024 files.
+# Windows has no poll(), and its select() takes any socket. On other systems select() fails for file
+# descriptors above 1,023.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class BlockingEndpoint:
-    """Calls an instance with a key pair; close it when done.
+    """Calls an instance with a key pair. Close it when done.
 
-    For up to ``patience_s`` a request is repeated that the server answers it has not done.
+    A request that the server reports as not applied is retried for up to ``patience_s``.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class BlockingEndpoint:
         self._address = parse_address(endpoint)
         self._timeout_s = timeout_s
         self._patience_s = patience_s
-        # Appending and popping are atomic: threads need no lock. The last used is the first taken.
+        # Append and pop are atomic, so threads need no lock. The connection used last is taken
+        # first.
         self._idle: deque[tuple[float, socket.socket]] = deque()
         self.changed = False
-        """Whether something was done that may have changed something."""
+        """True once a call succeeded that may have changed something."""
 
     def __enter__(self) -> Self:
         return self
@@ -74,13 +76,13 @@ class BlockingEndpoint:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that nobody uses; the next call opens another."""
+        """Close the idle connections; the next call opens a new one."""
         while self._idle:
             self._idle.pop()[1].close()
 
     def for_a_loop(self) -> Endpoint:
-        """Return an endpoint of the same server for an event loop; it repeats nothing."""
-        from rowtide.client.endpoint import Endpoint  # With asyncio, which takes a while.
+        """Return an endpoint of the same server for an event loop. It does not retry."""
+        from rowtide.client.endpoint import Endpoint  # Imports asyncio, which takes a while.
 
         instance, key_id, secret = self.access
         return Endpoint(
@@ -94,13 +96,13 @@ class BlockingEndpoint:
     def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.
 
-        Raises what the server refused it with, ``Unavailable`` where nothing was sent, and
-        ``OutcomeUnknown`` where no answer came.
+        Raises the server's error, ``Unavailable`` if nothing was sent, and ``OutcomeUnknown`` if no
+        answer came.
         """
         return answer.FromString(self.ask(operation, request.SerializeToString()))
 
     def ask(self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None) -> bytes:
-        """Send a request's bytes and return its answer's. Raises what ``call`` raises.
+        """Send a request's bytes and return the answer's bytes. Raises what ``call`` raises.
 
         ``more`` are further ``x-ots-`` headers.
         """
@@ -109,7 +111,7 @@ class BlockingEndpoint:
     def exchange(
         self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None
     ) -> HttpAnswer:
-        """Return the whole answer where ``ask`` returns its content."""
+        """Return the whole answer of which ``ask`` returns the content."""
         retries = Retries(self._patience_s, time.monotonic())
         while True:
             answer = self.send(operation, body, more)
@@ -123,9 +125,9 @@ class BlockingEndpoint:
             time.sleep(pause_s)
 
     def send(self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None) -> HttpAnswer:
-        """Send a request once and return its answer, a refusal too.
+        """Send a request once and return its answer, also an error.
 
-        Raises ``Unavailable`` where nothing was sent, ``OutcomeUnknown`` where no answer came.
+        Raises ``Unavailable`` if nothing was sent, ``OutcomeUnknown`` if no answer came.
         """
         connection = self._take() or self._open()
         request = request_bytes(
@@ -137,7 +139,7 @@ class BlockingEndpoint:
             connection.close()
             raise without_answer(self.endpoint, error) from error
         except BaseException:
-            # Interrupted: the answer would be taken for that of the next request.
+            # Interrupted: the next request on this connection would receive this answer.
             connection.close()
             raise
         if answer.keep:
@@ -175,14 +177,14 @@ class BlockingEndpoint:
 
 
 def _is_silent(connection: socket.socket) -> bool:
-    """True if nothing came on an idle connection: what can come is only that it was closed."""
+    """True if nothing was received on an idle connection. Only its closing could be."""
     with _Selector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         return not selector.select(0)
 
 
 def _wrapped(connection: socket.socket, host: str) -> socket.socket:
-    import ssl  # It takes a while, and most servers of a developer speak plain HTTP.
+    import ssl  # The import takes a while, and most developers' servers use plain HTTP.
 
     return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
 

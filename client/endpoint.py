@@ -1,7 +1,7 @@
 """A server's endpoint for an event loop: connections, time-outs and retries.
 
-As many requests may be under way as one likes; each has a connection of its own while it lasts.
-Only what the server answers that it has not done is repeated, and only for ``patience_s``.
+Any number of requests may run at once; each uses a connection of its own. A request that the server
+reports as not applied is retried for up to ``patience_s``.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class _Connection(NamedTuple):
 
 
 class Endpoint:
-    """Calls an instance with a key pair. Belongs to one event loop; close it when done.
+    """Calls an instance with a key pair. Belongs to one event loop. Close it when done.
 
-    For up to ``patience_s`` a request is repeated that the server answers it has not done, as while
-    a shard is on its way to another worker. Where nobody listens that is raised at once.
+    A request that the server reports as not applied is retried for up to ``patience_s``, for
+    example while a shard moves to another worker. A refused connection is raised at once.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Endpoint:
         self._patience_s = patience_s
         self._idle: list[tuple[float, _Connection]] = []
         self.answered_us = 0
-        """The server's time at its last answer, Unix microseconds; 0 before any."""
+        """The server's time of the last answer in Unix microseconds; 0 before the first."""
         self.changed = False
-        """Whether something was done that may have changed something."""
+        """True once a call succeeded that may have changed something."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,7 +75,7 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         for _, connection in self._idle:
             connection.writer.close()
         self._idle.clear()
@@ -83,15 +83,15 @@ class Endpoint:
     async def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.
 
-        Raises what the server refused it with, ``Unavailable`` where nothing was sent, and
-        ``OutcomeUnknown`` where no answer came.
+        Raises the server's error, ``Unavailable`` if nothing was sent, and ``OutcomeUnknown`` if no
+        answer came.
         """
         return answer.FromString(await self.ask(operation, request.SerializeToString()))
 
     async def ask(
         self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None
     ) -> bytes:
-        """Send a request's bytes and return its answer's. Raises what ``call`` raises.
+        """Send a request's bytes and return the answer's bytes. Raises what ``call`` raises.
 
         ``more`` are further ``x-ots-`` headers.
         """
@@ -100,7 +100,7 @@ class Endpoint:
     async def exchange(
         self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None = None
     ) -> HttpAnswer:
-        """Return the whole answer where ``ask`` returns its content."""
+        """Return the whole answer of which ``ask`` returns the content."""
         retries = Retries(self._patience_s, time.monotonic())
         while True:
             answer = await self.send(operation, body, more)
@@ -116,9 +116,9 @@ class Endpoint:
     async def send(
         self, operation: str, body: bytes, more: Mapping[bytes, bytes] | None
     ) -> HttpAnswer:
-        """Send a request once and return its answer, a refusal too.
+        """Send a request once and return its answer, also an error.
 
-        Raises ``Unavailable`` where nothing was sent, ``OutcomeUnknown`` where no answer came.
+        Raises ``Unavailable`` if nothing was sent, ``OutcomeUnknown`` if no answer came.
         """
         connection = self._take() or await self._open()
         request = request_bytes(
@@ -131,7 +131,7 @@ class Endpoint:
             connection.writer.transport.abort()
             raise without_answer(self.endpoint, error) from error
         except BaseException:
-            # Cancelled: the answer would be taken for that of the next one's request.
+            # Cancelled: the next request on this connection would receive this answer.
             connection.writer.transport.abort()
             raise
         self.answered_us = answer.server_us or self.answered_us

@@ -1,14 +1,14 @@
-"""What a failed call means, from what the server answered or from its silence.
+"""The meaning of a failed call: from the server's answer, or from the lack of one.
 
     StoreError
     ├── Rejected              not applied; the same call will fail again
-    │   ├── ConditionFailed   the row is not as the call wanted it
-    │   └── LogTrimmed        the position is kept no more
+    │   ├── ConditionFailed   the row does not meet the call's condition
+    │   └── LogTrimmed        the position is no longer kept
     ├── Unavailable           not applied; the same call may succeed later
-    └── OutcomeUnknown        may have been applied: look before repeating
+    └── OutcomeUnknown        may have been applied: read before you repeat it
 
 Every failure has the server's ``code`` and ``message``, and the ``request_id`` under which the
-server logged the request; the id is empty if no answer came.
+server logged the request. The id is empty if no answer came.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOT_APPLIED = frozenset(
         "OTSCapacityUnitExhausted",
     )
 )
-"""Codes by which the server says that it has done nothing, and may do so later."""
+"""Codes of requests that the server has not applied and may apply later."""
 
 
 class ConditionFailed(Rejected):
@@ -46,7 +46,7 @@ class ConditionFailed(Rejected):
 
 
 def failure_of(code: str, message: str, request_id: str = "") -> StoreError:
-    """Return the failure that an answer names, of a whole request or of one row."""
+    """Return the failure that an answer reports, for a whole request or for one row."""
     failure = _of_code(code, message)
     failure.request_id = request_id
     failure.add_note(f"{code}, request {request_id or 'unknown'}")
@@ -62,19 +62,19 @@ def _of_code(code: str, message: str) -> StoreError:
         return Unavailable(message, code)
     if code in STATUS and STATUS[code] < 500:
         return Rejected(code, message)
-    # A code that we do not know proves nothing.
+    # An unknown code proves nothing.
     failure = OutcomeUnknown(message)
     failure.code = code
     return failure
 
 
 def _is_rate(code: str, message: str) -> bool:
-    """True if a quota is one of operations in a second, which time alone gives back."""
+    """True if the quota is one of operations per second, which recovers with time."""
     return code == "OTSQuotaExhausted" and "too frequent" in message.lower()
 
 
 def not_connected(url: str, error: Exception) -> Unavailable:
-    """Return the failure of a request that was not sent, because nobody takes connections."""
+    """Return the failure of a request that was not sent because no connection could be opened."""
     return Unavailable(_silence(url, error), "OTSServerUnavailable")
 
 

@@ -1,6 +1,7 @@
 """The bytes of one request and of its answer: signing and HTTP/1.1, without a socket.
 
-Both forms of the client send ``request_bytes`` and feed what they receive to an ``AnswerParser``.
+Both forms of the client send ``request_bytes`` and feed the bytes they receive to an
+``AnswerParser``.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ __all__ = [
 ]
 
 IDLE_S_MAX = 4.0
-"""A connection idle for longer is made anew: the server may be closing it just now, and a write
-sent on a closing connection has an unknown outcome."""
+"""A connection that was idle for longer is replaced. The server may be closing it, and a write on a
+closing connection has an unknown outcome.
+"""
 
 RECEIVE_BYTES = 256 * 1024
-"""Asked of a socket at once."""
+"""Bytes to read from a socket at once."""
 
 HEAD_BYTES_MAX = 64 * 1024
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     url: str
     host: str
@@ -45,7 +47,7 @@ class Address(NamedTuple):
 
 
 def parse_address(url: str) -> Address:
-    """Return what a URL names. Raises ``ValueError``."""
+    """Return the address of a URL. Raises ``ValueError``."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"the endpoint must be http://HOST:PORT, not {url!r}")
@@ -70,12 +72,12 @@ def request_bytes(
 
 
 class BrokenAnswer(ValueError):
-    """What came is no answer of HTTP/1.1, or it broke off."""
+    """The received bytes are not an HTTP/1.1 answer, or the answer is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An answer; names of headers are in lower case. ``keep``: the connection may be used again."""
+    """An answer; header names are in lower case. ``keep``: the connection can be used again."""
 
     status: int
     headers: dict[str, str]
@@ -84,12 +86,12 @@ class HttpAnswer:
 
     @property
     def request_id(self) -> str:
-        """Return the id under which the server logged the request; a proxy gives none."""
+        """Return the id under which the server logged the request; empty for a proxy's answer."""
         return self.headers.get("x-ots-requestid", "")
 
     @property
     def server_us(self) -> int:
-        """Return the server's time when it answered, in Unix microseconds; 0 where it is silent."""
+        """Return the server's time at the answer in Unix microseconds; 0 without a date header."""
         date = self.headers.get("x-ots-date")
         return int(datetime.fromisoformat(date).timestamp() * 1_000_000) if date else 0
 
@@ -102,11 +104,11 @@ class AnswerParser:
         self._status = 0
         self._headers: dict[str, str] = {}
         self._at = 0
-        """Where what is not taken apart yet begins; 0 before the head is complete."""
+        """Offset of the first byte that is not parsed yet; 0 before the head is complete."""
         self._chunks: list[bytes] = []
 
     def feed(self, piece: bytes) -> HttpAnswer | None:
-        """Take what was received, none at the stream's end; return the answer once it is whole.
+        """Add received bytes, empty at the stream's end; return the answer once it is complete.
 
         Raises ``BrokenAnswer``.
         """
@@ -122,7 +124,7 @@ class AnswerParser:
         return HttpAnswer(self._status, self._headers, content, keep)
 
     def _has_head(self) -> bool:
-        """True if the head is complete; it is read then."""
+        """True if the head is complete; parses it then."""
         while not self._at:
             end = self._received.find(b"\r\n\r\n")
             if end < 0:
@@ -131,7 +133,7 @@ class AnswerParser:
                 return False
             self._read_head(bytes(self._received[:end]).decode("latin-1").split("\r\n"))
             if self._status < 200:
-                del self._received[: end + 4]  # The answer itself follows.
+                del self._received[: end + 4]  # An interim answer: the final one follows.
             else:
                 self._at = end + 4
         return True
@@ -150,7 +152,7 @@ class AnswerParser:
         }
 
     def _take_content(self, has_ended: bool) -> bytes | None:
-        """Return the content, or None where there is more to come."""
+        """Return the content, or None if more bytes must come."""
         if "chunked" in self._headers.get("transfer-encoding", "").lower():
             return self._take_chunks()
         length = self._headers.get("content-length")
@@ -170,7 +172,7 @@ class AnswerParser:
         while (line_end := self._received.find(b"\r\n", self._at)) >= 0:
             size = _number(self._received[self._at : line_end].partition(b";")[0].decode(), 16)
             if not size:
-                # No server of ours sends trailers: only the empty line is awaited.
+                # Our servers send no trailers: only the empty line follows.
                 if len(self._received) < line_end + 4:
                     return None
                 self._at = line_end + 4

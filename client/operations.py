@@ -1,8 +1,8 @@
-"""What each operation sends and how its answer is read: once, for both forms of the client.
+"""What each operation sends and how its answer is read, for both forms of the client.
 
-An operation is a generator. It yields an ``Exchange``, receives the answer, or the failure where it
-was yielded, and returns the result. Nothing here does I/O or waits; an ``Exchange`` says for how
-long to wait before it is sent.
+An operation is a generator. It yields an ``Exchange`` and receives the answer, or the failure is
+raised where it yielded. It returns the result. Nothing here does I/O or waits; an ``Exchange`` says
+how long to wait before it is sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 Expect = Literal["anything", "exists", "absent"]
-"""What a write expects of its row."""
+"""The state of the row that a write expects."""
 
 _EXPECTED: dict[str, pb.RowExistenceExpectation] = {
     "anything": pb.IGNORE,
@@ -78,7 +78,7 @@ def call(
 def call_named(
     operation: str, request: Message, answer: type[_Answer], *, after_s: float
 ) -> Steps[tuple[_Answer, str]]:
-    """Send one message and return its answer with the id that the server gave the request."""
+    """Send one message; return its answer and the id that the server gave the request."""
     received = yield Exchange(operation, request.SerializeToString(), after_s)
     return answer.FromString(received.content), received.request_id
 
@@ -94,21 +94,21 @@ def condition_message(expect: Expect, condition: Predicate | None) -> pb.Conditi
 
 
 class _EncodedPut(NamedTuple):
-    """A put as it is sent; ``key`` is None where the server numbers it."""
+    """A put as it is sent; ``key`` is None if the server assigns the key."""
 
     row: bytes
     key: RowDict | None
 
 
 def encode_put(key: TableKey, row: RowInput, limits: Limits) -> _EncodedPut:
-    """Return the bytes of a put, and the key that it has."""
+    """Return the bytes of a put and its key."""
     pairs, puts = split_row(key, row, limits, assign=True)
     values = {name: value for name, value in pairs if not isinstance(value, Special)}
     return _EncodedPut(encoded(pairs, puts), values if len(values) == len(pairs) else None)
 
 
 class Operations:
-    """The operations of one client; remembers the keys of the tables it was used with."""
+    """The operations of one client. Caches the key columns of the tables it used."""
 
     def __init__(self, limits: Limits, patience_s: float) -> None:
         self.limits = limits
@@ -118,14 +118,14 @@ class Operations:
     # The key of a table.
 
     def forget(self, table: str) -> None:
-        """Describe a table anew when it is used next."""
+        """Drop a table's cached key; the next use describes the table again."""
         self._keys.pop(table, None)
 
     def with_key(self, table: str, attempt: Callable[[TableKey], Steps[_Result]]) -> Steps[_Result]:
         """Return what ``attempt`` returns for a table's key.
 
-        A refused key may be that of a table that was made anew: then it is attempted once more,
-        which is safe, because what was refused was not applied.
+        A rejected key may belong to a table that was created again. Then the attempt is repeated
+        once. This is safe, because a rejected request was not applied.
         """
         known = self._keys.get(table)
         if known is None:
@@ -238,7 +238,7 @@ class Operations:
         filter: Predicate | ColumnPage | None,
         transaction: str = "",
     ) -> Steps[RowDict | None]:
-        """Return a row, or None where there is none."""
+        """Return a row, or None if there is none."""
 
         def attempt(key: TableKey) -> Steps[RowDict | None]:
             request = self._get_request(table, key, key_values, columns, filter)
@@ -246,7 +246,7 @@ class Operations:
                 request.transaction_id = transaction
             found: RowDict | None = None
             for row in (yield from self._parts(request)):
-                # A row that fits no answer comes in parts, each with the key.
+                # A row that is too large for one answer comes in parts, each with the key.
                 found = (found or {}) | newest(row)
             return found if found is None else _ordered(key, found)
 
@@ -313,8 +313,8 @@ class Operations:
     def commit(self, transaction: str) -> Steps[None]:
         """Apply a transaction.
 
-        An unknown outcome is asked for again: the server remembers commits for ten minutes, and a
-        repeated commit says what became of the first.
+        An unknown outcome is retried: the server remembers commits for ten minutes, and a repeated
+        commit reports the result of the first.
         """
         request = pb.CommitTransactionRequest(transaction_id=transaction)
         left_s, after_s = self.patience_s, 0.0
@@ -337,11 +337,11 @@ class Operations:
 
 
 def columns_to_get(key: TableKey, columns: Iterable[str]) -> list[str]:
-    """Return what to ask for: with the key, a row that has none of the columns is still a row."""
+    """Return the columns to read, with the key, so that a row without the others is found."""
     wanted = list(columns)
     return [*key.names, *wanted] if wanted else []
 
 
 def _ordered(key: TableKey, row: RowDict) -> RowDict:
-    """Return a row with its key's columns first."""
+    """Return a row with the key's columns first."""
     return {name: row[name] for name in key.names} | row

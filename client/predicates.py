@@ -1,10 +1,10 @@
-"""What a row must be like: for reads that filter, and for writes under a condition.
+"""Tests of a row, for filters of reads and conditions of writes.
 
     column("total") > 100
     (column("state") == "open") & ~(column("owner") == "ada")
 
-A comparison with a column that a row lacks is false, unless ``or_missing`` is set. Values of two
-types are never equal, and no order holds between them: 1 is not 1.0.
+A comparison is false if the row lacks the column, unless ``or_missing`` is set. Values of different
+types are never equal and have no order: 1 is not 1.0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Predicate:
         return _combined(pb.LO_NOT, self)
 
     def __bool__(self) -> NoReturn:
-        # `a == 1 and b == 2` would silently be the second alone.
+        # Python would evaluate `a == 1 and b == 2` to the second test alone.
         raise TypeError("A predicate is tested by the server: combine with & | ~, not and, or, not")
 
     def encoded(self) -> bytes:
@@ -47,7 +47,7 @@ class Predicate:
 
 
 class ColumnPage:
-    """Of each row only some of its columns: skip ``offset``, then keep ``limit``. Reads only."""
+    """Reads some columns of each row: skip ``offset``, then return ``limit``. For reads only."""
 
     __slots__ = ("_message",)
 
@@ -61,7 +61,7 @@ class ColumnPage:
 
 
 class ColumnRef:
-    """A column in a predicate: compare it, or ask whether a row has it."""
+    """A column in a predicate: compare it, or test if a row has it."""
 
     __slots__ = ("_latest_only", "_name", "_or_missing")
 
@@ -110,10 +110,10 @@ class ColumnRef:
 
 
 def column(name: str, *, or_missing: bool = False, any_version: bool = False) -> ColumnRef:
-    """Return a column to be compared.
+    """Return a column to compare.
 
-    ``or_missing``: a row that lacks it passes. ``any_version``: one of the versions that are read
-    must pass, not the newest.
+    ``or_missing``: a row that lacks the column passes. ``any_version``: any of the versions read
+    may pass, not only the newest.
     """
     return ColumnRef(name, or_missing=or_missing, any_version=any_version)
 

@@ -1,8 +1,8 @@
-"""What most of an application needs of a client: the types that it names, and that its tests mock.
+"""The part of a client that most applications use: for type hints, and for mocks in their tests.
 
-``Client`` is a ``RowClient``, ``AsyncClient`` an ``AsyncRowClient``; a test compares them. A fake
-of a dozen lines serves an application's own tests where the real server of ``rowtide.testing`` is
-too much.
+``Client`` is a ``RowClient``, ``AsyncClient`` is an ``AsyncRowClient``; a test compares them. A
+fake of a dozen lines replaces them in an application's tests when the real server of
+``rowtide.testing`` is too much.
 """
 
 from __future__ import annotations

@@ -25,11 +25,12 @@ __all__ = ["RangeReading", "RangeSpec"]
 
 
 class RangeSpec(NamedTuple):
-    """Which rows of a table, and what of them.
+    """Which rows of a table to read, and which columns.
 
-    A bound stands for all keys that begin so: the range includes those of ``start`` and excludes
-    those of ``end``. ``prefix`` is both bounds at once: all rows whose key begins so. ``reverse``
-    reads from a high start down to a low end. At most ``limit`` rows; ``page_rows`` of an answer.
+    A bound means all keys that begin with it. The range includes those of ``start`` and excludes
+    those of ``end``. ``prefix`` is both bounds: all rows whose key begins with it. ``reverse``
+    reads from a high start down to a low end. Reads at most ``limit`` rows, at most ``page_rows``
+    in an answer.
     """
 
     table: str
@@ -43,11 +44,11 @@ class RangeSpec(NamedTuple):
     page_rows: int | None = None
     transaction: str = ""
     partition: Input | None = None
-    """The first key column of both bounds, which leave it out."""
+    """The first key column of both bounds, which omit it."""
 
 
 class RangeReading:
-    """The pages of a range; ``has_more`` until the last one was read."""
+    """Reads a range page by page. ``has_more`` is False after the last page."""
 
     def __init__(self, operations: Operations, spec: RangeSpec) -> None:
         if spec.prefix is not None and (spec.start is not None or spec.end is not None):
@@ -60,12 +61,13 @@ class RangeReading:
         self._left = spec.limit
         self._request: pb.GetRangeRequest | None = None
         self._part: RowDict = {}
-        """The columns that came of a row that fits no answer."""
+        """The columns received so far of a row that is too large for one answer."""
 
     def next_page(self) -> Steps[list[RowDict]]:
-        """Return the next rows; there may be none in a page that is not the last."""
+        """Return the next rows. A page may be empty although more follow."""
         if self._request is None:
-            # Only the first page meets a table that was made anew: later ones go on in the old.
+            # Only the first page retries if the table was created again. Later pages belong to the
+            # old table.
             return self._operations.with_key(self._spec.table, self._first_page)
         return self._page(self._request)
 
@@ -102,7 +104,7 @@ class RangeReading:
         else:
             first = {} if spec.partition is None else {key.names[0]: spec.partition}
             start = bound(key, {**first, **(spec.start or {})}, low, limits)
-            # The rows that begin as a given end are beyond it; without one, none are.
+            # Rows whose key begins with a given end are excluded. Without an end no row is.
             rest = low if spec.end else high
             end = bound(key, {**first, **(spec.end or {})}, rest, limits)
         request = pb.GetRangeRequest(

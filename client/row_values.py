@@ -1,8 +1,7 @@
-"""Rows as dictionaries: which values a column takes, and how a row becomes key and columns.
+"""Rows as dictionaries: the values a column takes, and how a row is split into key and columns.
 
-A value is an ``int`` of 64 bits, a ``float``, a ``bool``, a ``str`` or ``bytes``; it comes back
-with the same type. What the server would refuse is refused here where that costs nothing, with the
-server's code.
+A value is an ``int`` of 64 bits, a ``float``, a ``bool``, a ``str`` or ``bytes``; reads return the
+same type. Cheap checks of the server are made here too and raise the server's code.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ INF_MAX = Special.INF_MAX
 """In a bound of a range: above every value."""
 
 AUTO_INCREMENT = Special.AUTO_INCREMENT
-"""In a key: the server gives the number. As a type of a key column: the server may."""
+"""In a key: the server assigns the number. As the type of a key column: the server may assign it.
+"""
 
 INT64 = range(-(2**63), 2**63)
 
@@ -69,14 +69,14 @@ KeyPairs = list[tuple[str, Scalar | Special]]
 
 
 class TableKey(NamedTuple):
-    """The names of a table's key columns in their order, and which one the server may number."""
+    """The names of a table's key columns in order, and the one that the server may number."""
 
     names: tuple[str, ...]
     auto: str | None
 
 
 def to_scalar(name: str, value: object) -> Scalar:
-    """Return a value as the protocol has it. Raises ``TypeError``, ``Rejected`` for its size."""
+    """Return a protocol value. Raises ``TypeError``, or ``Rejected`` if it is too large."""
     if isinstance(value, bool | float | str | bytes):
         return value
     if isinstance(value, int):
@@ -92,7 +92,7 @@ def to_scalar(name: str, value: object) -> Scalar:
 def split_row(
     key: TableKey, row: RowInput, limits: Limits, *, assign: bool = False
 ) -> tuple[KeyPairs, list[Put]]:
-    """Return a row's key and its other columns; ``assign``: the server may number the key."""
+    """Return a row's key and its other columns. ``assign``: the server may number the key."""
     if assign and key.auto is not None and key.auto not in row:
         row = {**row, key.auto: AUTO_INCREMENT}
     pairs = key_pairs(key, {name: row[name] for name in key.names if name in row}, limits)
@@ -117,7 +117,7 @@ def _put(name: str, value: object) -> Put:
 def key_pairs(
     key: TableKey, given: Mapping[str, object], limits: Limits, *, whole: bool = True
 ) -> KeyPairs:
-    """Return a key in the table's order; without ``whole`` its last columns may be missing."""
+    """Return a key in the table's order. Without ``whole`` the last columns may be missing."""
     unknown = [name for name in given if name not in key.names]
     if unknown:
         raise invalid_key(
@@ -139,13 +139,13 @@ def key_pairs(
 
 
 def bound(key: TableKey, given: KeyInput, rest: Special, limits: Limits) -> KeyPairs:
-    """Return a bound of a range; the key columns that are not given are ``rest``."""
+    """Return a bound of a range, with ``rest`` for the key columns that are missing."""
     pairs = key_pairs(key, given, limits, whole=False)
     return pairs + [(name, rest) for name in key.names[len(pairs) :]]
 
 
 def check_columns(columns: Iterable[tuple[str, object]], limits: Limits) -> None:
-    """Raise the server's refusal of a column's name or of the size of its value."""
+    """Raise the server's error for a bad column name or a value that is too long."""
     for name, value in columns:
         check_column_name(name, limits)
         if (size := _size(value)) > limits.attribute_bytes_max:
@@ -154,7 +154,7 @@ def check_columns(columns: Iterable[tuple[str, object]], limits: Limits) -> None
 
 def _size(value: object) -> int:
     if isinstance(value, str):
-        # Counted only where it may be too long: a character has four bytes at most.
+        # Encoded only if it may be too long: a character has four bytes at most.
         return len(value.encode()) if len(value) > 256 else len(value)
     return len(value) if isinstance(value, bytes) else 8
 

@@ -1,6 +1,6 @@
 """The plain form of the client: every call returns when the server has answered.
 
-Any number of threads may share a client. What is sent and read is in ``operations.py``.
+Any number of threads may share a client. ``operations.py`` has what both forms send and read.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ _Result = TypeVar("_Result")
 class Client:
     """An instance of a server, called with a key pair.
 
-    ``timeout_s`` bounds the wait for one answer, ``patience_s`` for how long a call is repeated
-    that the server says it has not applied. ``limits`` are the server's, if its operator changed
-    them. With ``max_staleness_ms`` reads may be answered by a copy that is so far behind.
-
-    Calls raise ``Rejected``, ``Unavailable`` or ``OutcomeUnknown`` (docs/guides/client.md).
+    ``timeout_s`` bounds the wait for one answer. ``patience_s`` bounds the retries of a call that
+    the server reports as not applied. ``limits`` are the server's, if its operator changed them.
+    With ``max_staleness_ms`` a copy that lags by at most that time may answer reads. Calls raise
+    ``Rejected``, ``Unavailable`` or ``OutcomeUnknown`` (docs/guides/client.md).
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Client:
         self._endpoint.close()
 
     def _run(self, steps: Steps[_Result]) -> _Result:
-        """Send what an operation yields, until it returns."""
+        """Send each request that an operation yields; return its result."""
         try:
             exchange = next(steps)
             while True:
@@ -108,9 +107,9 @@ class Client:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> RowDict:
-        """Replace a row, all of its columns; return its key.
+        """Replace a row with all of its columns; return its key.
 
-        An AUTO_INCREMENT key column that the row lacks is given by the server.
+        The server assigns an AUTO_INCREMENT key column that the row lacks.
         """
         return self._run(self._operations.put(table, row, expect, condition))
 
@@ -125,10 +124,9 @@ class Client:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> RowDict:
-        """Set the columns in ``row``, delete and increment others; the rest stays as it is.
+        """Set the columns in ``row``, delete and increment others; keep the rest.
 
-        The row appears if it was absent. Returned are the values that the columns ``returning``
-        have then.
+        The row is created if it is absent. Return the new values of the columns ``returning``.
         """
         return self._run(
             self._operations.update(
@@ -150,7 +148,7 @@ class Client:
         expect: Expect = "anything",
         condition: Predicate | None = None,
     ) -> None:
-        """Delete a row; that it is absent is no error."""
+        """Delete a row. An absent row is not an error."""
         self._run(self._operations.delete(table, key, expect, condition))
 
     def get(
@@ -161,7 +159,7 @@ class Client:
         columns: Sequence[str] = (),
         filter: Predicate | ColumnPage | None = None,
     ) -> RowDict | None:
-        """Return a row, or the ``columns`` of it; None if it is absent or the filter drops it."""
+        """Return a row or its ``columns``; None if it is absent or the filter drops it."""
         return self._run(self._operations.get(table, key, columns, filter))
 
     def get_versions(
@@ -172,7 +170,7 @@ class Client:
         columns: Sequence[str] = (),
         max_versions: int | None = None,
     ) -> dict[str, list[Versioned]]:
-        """Return the versions of a row's columns, the newest first; an absent row has none."""
+        """Return the versions of a row's columns, newest first; empty if the row is absent."""
         return self._run(self._operations.get_versions(table, key, columns, max_versions))
 
     def get_many(
@@ -183,14 +181,15 @@ class Client:
         columns: Sequence[str] = (),
         filter: Predicate | ColumnPage | None = None,
     ) -> list[RowDict | None]:
-        """Return a row for each key, in as many requests as it takes; see ``get``."""
+        """Return a row for each key, or None; see ``get``. Sends as many requests as needed."""
         return self._run(read_rows(self._operations, table, keys, columns, filter))
 
     def write(self, writes: Sequence[RowWrite], *, atomic: bool = False) -> list[RowDict]:
         """Write up to 200 rows in one request; return their keys.
 
-        Each row succeeds or fails for itself. With ``atomic`` all rows of a table are written or
-        none; they must have the same first key column. Raises ``BatchFailed`` if a row failed.
+        Each row succeeds or fails separately. With ``atomic`` either all rows of a table are
+        written or none. They must then have the same first key column. Raises ``BatchFailed`` if a
+        row failed.
         """
         return self._run(write_rows(self._operations, writes, atomic=atomic))
 
@@ -207,10 +206,11 @@ class Client:
         limit: int | None = None,
         page_rows: int | None = None,
     ) -> Iterator[RowDict]:
-        """Yield the rows from ``start`` on and before ``end``, or those that begin as ``prefix``.
+        """Yield the rows from ``start`` on and before ``end``, or those that begin with ``prefix``.
 
-        A bound may lack the last key columns, and may have INF_MIN and INF_MAX. ``reverse`` begins
-        at a high ``start``. At most ``limit`` rows; one answer has at most ``page_rows``.
+        A bound may omit the last key columns, and may contain INF_MIN and INF_MAX. ``reverse``
+        reads from a high ``start`` down. Yields at most ``limit`` rows, and fetches at most
+        ``page_rows`` at a time.
         """
         spec = RangeSpec(
             table, start, end, prefix, reverse, columns, filter, limit, page_rows=page_rows
@@ -224,7 +224,7 @@ class Client:
     def transaction(self, table: str, partition: Input) -> LocalTransaction:
         """Return a transaction on the rows whose first key column is ``partition``.
 
-        It is a context: the end of the block commits, an exception aborts.
+        Use it in a ``with`` block: the end of the block commits, an exception aborts.
         """
         return LocalTransaction(self._run, self._operations, table, partition)
 
@@ -242,11 +242,10 @@ class Client:
         stream_hours: int = 0,
         if_missing: bool = False,
     ) -> bool:
-        """Create a table; return whether it was made.
+        """Create a table; return True if it was created.
 
-        ``key`` gives 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``.
-        ``stream_hours`` keeps changes for so long. With ``if_missing`` a table that is there stays
-        as it is.
+        ``key`` has 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``. Changes
+        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is.
         """
         request = create_request(
             table,
@@ -277,7 +276,7 @@ class Client:
         time_to_live_s: int | None = None,
         stream_hours: int | None = None,
     ) -> None:
-        """Change what is given; a life of -1 seconds is for ever, 0 stream hours end the stream."""
+        """Change the given options. A life of -1 s means forever; 0 stream hours end the stream."""
         self._run(
             table_operations.update_table(
                 table,
@@ -294,7 +293,7 @@ class Client:
     def create_index(
         self, table: str, index: SecondaryIndex, *, with_existing_rows: bool = True
     ) -> None:
-        """Create an index of a table; it is read by its name, as a table is."""
+        """Create an index of a table. Read it by its name, like a table."""
         self._run(
             table_operations.create_index(table, index, with_existing_rows=with_existing_rows)
         )
@@ -304,11 +303,11 @@ class Client:
         self._run(table_operations.drop_index(self._operations, table, name))
 
     def add_columns(self, table: str, columns: Mapping[str, ColumnType]) -> None:
-        """Define columns, which indexes need."""
+        """Define columns. An index can only use defined columns."""
         self._run(table_operations.add_columns(table, columns))
 
     def delete_columns(self, table: str, names: Sequence[str]) -> None:
-        """Make defined columns ordinary ones again; their values stay."""
+        """Make defined columns ordinary columns again; their values stay."""
         self._run(table_operations.delete_columns(table, names))
 
     # ---- Changes ----
@@ -323,10 +322,10 @@ class Client:
         filter: Predicate | None = None,
         settings: FollowerSettings | None = None,
     ) -> ChangeFeed:
-        """Return the changes of a table with a stream, to be iterated; it never ends by itself.
+        """Return an iterator over the changes of a table that has a stream. It does not end.
 
-        Readers of one ``consumer``, in any number of processes, share the shards and go on where
-        the last one was. Without a consumer nothing is kept.
+        Readers of one ``consumer``, in any number of processes, share the shards. Each continues
+        where the last reader stopped. Without a consumer no position is kept.
         """
         from rowtide.client.changes.feed import FeedSpec
         from rowtide.client.changes.thread_feed import ChangeFeed
@@ -336,19 +335,19 @@ class Client:
         return ChangeFeed(self._endpoint.for_a_loop, spec)
 
     def rewind(self, table: str, *, consumer: str, to: Begin | ShardPlace) -> None:
-        """Let a consumer begin again elsewhere, whether its readers run or not."""
+        """Make a consumer start again from another position, whether its readers run or not."""
         from rowtide.client.changes.feed import rewind_consumer
         from rowtide.client.changes.thread_feed import run_in_thread
 
-        async def rewound() -> None:
+        async def rewind_once() -> None:
             async with self._endpoint.for_a_loop() as endpoint:
                 await rewind_consumer(endpoint, table, consumer, to)
 
-        run_in_thread(rewound)
+        run_in_thread(rewind_once)
 
 
 def staleness_header(max_staleness_ms: int | None) -> Mapping[bytes, bytes]:
-    """Return the header by which reads may be answered by a copy."""
+    """Return the header that allows a copy to answer reads."""
     if max_staleness_ms is None:
         return {}
     return {b"x-ots-max-staleness-ms": b"%d" % max_staleness_ms}

@@ -1,4 +1,4 @@
-"""A local transaction of the plain form; the other form is in ``async_transaction.py``."""
+"""A local transaction of the plain form; ``async_transaction.py`` has the asyncio form."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _Result = TypeVar("_Result")
 
 
 class _Run(Protocol):
-    """Sends what an operation yields, and returns its result."""
+    """Sends the requests that an operation yields and returns its result."""
 
     def __call__(self, steps: Steps[_Result]) -> _Result: ...
 
 
 class LocalTransaction:
-    """Reads and writes of one table's rows that share their first key column.
+    """Reads and writes rows of one table that have the same first key column.
 
-    What it writes shows at the commit, whole. Until then others' writes to these rows are refused,
-    and it ends by itself after 60 s. Rows of other partitions are refused with OTSDataOutOfRange.
+    The commit makes all its writes visible at once. Until then the server rejects other writes to
+    these rows. The server ends a transaction after 60 s. It rejects rows of other partitions with
+    OTSDataOutOfRange.
     """
 
     def __init__(self, run: _Run, operations: Operations, table: str, partition: Input) -> None:
@@ -39,7 +40,7 @@ class LocalTransaction:
         self._id = ""
 
     def __enter__(self) -> Self:
-        """Begin; refused while another transaction holds the rows."""
+        """Start the transaction. Rejected while another transaction locks the rows."""
         self._id = self._run(self._operations.start_transaction(self._table, self._partition))
         return self
 
@@ -48,12 +49,13 @@ class LocalTransaction:
             if kind is None:
                 self.commit()
         finally:
-            # It ends by itself, should this fail; what failed before is what matters.
+            # If this fails, the server ends the transaction later. The first error is the one to
+            # report.
             with suppress(StoreError):
                 self.abort()
 
     def commit(self) -> None:
-        """Apply what was written; where it was applied or dropped before, do nothing.
+        """Apply the writes; do nothing if the transaction has ended.
 
         ``Unavailable`` leaves the transaction open. After ``OutcomeUnknown`` it is not aborted.
         """
@@ -66,7 +68,7 @@ class LocalTransaction:
             raise
 
     def abort(self) -> None:
-        """Drop what was written; where it was applied or dropped before, do nothing."""
+        """Drop the writes; do nothing if the transaction has ended."""
         transaction, self._id = self._id, ""
         if transaction:
             self._run(self._operations.abort(transaction))
@@ -140,7 +142,7 @@ class LocalTransaction:
     ) -> Iterator[RowDict]:
         """Yield rows of the partition as the transaction sees them, see ``Client.range``.
 
-        Bounds leave out the first key column.
+        Bounds omit the first key column.
         """
         spec = RangeSpec(
             self._table,

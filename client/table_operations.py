@@ -33,7 +33,7 @@ __all__ = [
 def create_table(
     operations: Operations, request: pb.CreateTableRequest, *, if_missing: bool
 ) -> Steps[bool]:
-    """Create a table; return whether it was made, which ``if_missing`` allows it not to be."""
+    """Create a table; return False if it exists, which ``if_missing`` allows."""
     operations.forget(request.table_meta.table_name)
     try:
         yield from call("CreateTable", request, pb.CreateTableResponse)
@@ -51,7 +51,7 @@ def list_tables() -> Steps[list[str]]:
 
 
 def describe_table(table: str) -> Steps[TableDescription]:
-    """Return a table as it is."""
+    """Return a table's description."""
     request = pb.DescribeTableRequest(table_name=table)
     return describe((yield from call("DescribeTable", request, pb.DescribeTableResponse)))
 
@@ -63,7 +63,7 @@ def update_table(
     time_to_live_s: int | None,
     stream_hours: int | None,
 ) -> Steps[None]:
-    """Change what is given."""
+    """Change the given options of a table."""
     request = update_request(
         table,
         max_versions=max_versions,
@@ -104,6 +104,6 @@ def add_columns(table: str, columns: Mapping[str, ColumnType]) -> Steps[None]:
 
 
 def delete_columns(table: str, names: Sequence[str]) -> Steps[None]:
-    """Make columns ordinary ones again."""
+    """Make defined columns ordinary columns again."""
     request = pb.DeleteDefinedColumnRequest(table_name=table, columns=names)
     yield from call("DeleteDefinedColumn", request, pb.DeleteDefinedColumnResponse)

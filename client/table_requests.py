@@ -1,4 +1,4 @@
-"""What a table is, as an application makes and describes it, and the messages that say so."""
+"""A table as an application creates and describes it, and the messages for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 KeyType = type[int] | type[str] | type[bytes] | Special
-"""The type of a key column; ``AUTO_INCREMENT`` is an integer that the server may number."""
+"""The type of a key column. ``AUTO_INCREMENT`` is an integer that the server may assign."""
 
 ColumnType = type[int] | type[float] | type[bool] | type[str] | type[bytes]
 """The type of a defined column."""
@@ -58,9 +58,9 @@ _COLUMN_TYPE_OF: dict[int, ColumnType] = {
 class SecondaryIndex:
     """An index of a table: the rows in the order of other columns.
 
-    ``key`` are columns of the table's key or defined columns, ``columns`` are defined columns kept
-    beside. A local index is written with the row; a global one follows within moments.
-    ``is_complete`` is false while rows that were there before are still on their way into it.
+    ``key`` are columns of the table's key or defined columns. ``columns`` are defined columns that
+    the index stores as well. A local index is written with the row; a global index follows within
+    moments. ``is_complete`` is False until the rows that existed before are in the index.
     """
 
     name: str
@@ -72,7 +72,7 @@ class SecondaryIndex:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table as it is. ``stream_hours`` is how long changes are kept; 0 without a stream."""
+    """A table's definition. Changes are kept for ``stream_hours``; 0 without a stream."""
 
     name: str
     key: Mapping[str, KeyType]
@@ -117,7 +117,7 @@ def update_request(
     time_to_live_s: int | None,
     stream_hours: int | None,
 ) -> pb.UpdateTableRequest:
-    """Return the message that changes what is given; a life of -1 seconds is for ever."""
+    """Return the message that changes the given options; a life of -1 seconds means forever."""
     request = pb.UpdateTableRequest(table_name=table)
     if max_versions is not None:
         request.table_options.max_versions = max_versions
@@ -165,20 +165,20 @@ def index_message(index: SecondaryIndex) -> pb.IndexMeta:
 
 
 def table_key(answer: pb.DescribeTableResponse) -> TableKey:
-    """Return the key that a table has, or an index."""
+    """Return the key of a table or an index."""
     columns = answer.table_meta.primary_key
     auto = [column.name for column in columns if column.HasField("option")]
     return TableKey(tuple(column.name for column in columns), auto[0] if auto else None)
 
 
 def describe(answer: pb.DescribeTableResponse) -> TableDescription:
-    """Return what an answer says of a table."""
+    """Return the description of a table in an answer."""
     meta, options = answer.table_meta, answer.table_options
     life_s = options.time_to_live
     return TableDescription(
         name=meta.table_name,
         key={
-            # Without the field its value would read as the first option, which is AUTO_INCREMENT.
+            # Without the option the field reads as its default, AUTO_INCREMENT.
             column.name: AUTO_INCREMENT if column.HasField("option") else _KEY_TYPE_OF[column.type]
             for column in meta.primary_key
         },

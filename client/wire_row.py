@@ -1,8 +1,8 @@
 """Rows as Python values, to and from PlainBuffer.
 
-A key is (column, value) pairs in the table's order; a value is str, int, float, bool or bytes, in
-keys also a ``Special``. Versions are milliseconds since the Unix epoch, None where the server
-chooses. A cell's checksum covers name, value, version and, last, the operation.
+A key is (column, value) pairs in the table's order. A value is str, int, float, bool or bytes, in
+keys also a ``Special``. Versions are milliseconds since the Unix epoch; None lets the server
+choose. A cell's checksum covers name, value, version and, last, the operation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Special(Enum):
-    """What may stand for a value in a key: the ends of a range, and "assign one"."""
+    """A key value that is no scalar: the ends of a range, and "assign a number"."""
 
     INF_MIN = variant.V_INF_MIN
     INF_MAX = variant.V_INF_MAX
@@ -52,7 +52,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """The end of one version of a column, or of all without ``version_ms``."""
+    """The deletion of one version of a column, or of all if ``version_ms`` is None."""
 
     name: str
     version_ms: int | None = None
@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A row of the stream: what was changed, and its place in the shard."""
+    """A row of the stream: its changes, and its position in the shard."""
 
     key: tuple[tuple[str, Scalar], ...]
     changes: tuple[Put | Delete, ...]
@@ -109,7 +109,7 @@ def _cell(change: Change) -> Cell:
 
 
 def row_of(row: RowChange) -> Row:
-    """Return a row of an answer; its cells are puts alone."""
+    """Return a row of an answer, whose cells are all puts."""
     columns = (
         Put(cell.name.decode(), variant.decode(cell.variant), cell.version_ms) for cell in row.cells
     )
@@ -117,7 +117,7 @@ def row_of(row: RowChange) -> Row:
 
 
 def change_of(row: RowChange) -> Changed:
-    """Return a row of the stream; its cells are puts and deletes."""
+    """Return a row of the stream, whose cells are puts and deletes."""
     return Changed(_key(row), tuple(_change(cell) for cell in row.cells), row.sequence)
 
 

@@ -1,7 +1,7 @@
-"""Changes of a table over the Stream API: from anywhere, with an endpoint and a key pair.
+"""Changes of a table over the Stream API. It needs an endpoint and a key pair, from anywhere.
 
-The worker that serves a shard evaluates filter and projection, and holds a request back until there
-is something to answer (fields of ours, which SDKs never send).
+The worker that serves a shard evaluates filter and projection. It delays the answer until there is
+a change to return. Both use request fields of ours, which SDKs never send.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KINDS: dict[int, Kind] = {pb.PUT_ROW: PUT_ROW, pb.UPDATE_ROW: UPDATE, pb.DELETE
 
 
 class ChangeStream(NamedTuple):
-    """A table and one life of its stream."""
+    """A table and one period in which its stream is enabled."""
 
     id: str
     enabled_at_us: int
@@ -44,7 +44,7 @@ class ChangeStream(NamedTuple):
 
 
 class CurrentRow(NamedTuple):
-    """A row as of ``stamp``: its newest cells, None where there is none; or it fits no answer."""
+    """A row as of ``stamp``: its newest cells, or None. ``too_large``: it fits no answer."""
 
     cells: Sequence[Cell] | None
     stamp: int
@@ -52,10 +52,10 @@ class CurrentRow(NamedTuple):
 
 
 class ApiSource:
-    """The stream of ``table``: of each change the ``columns`` named, or all.
+    """The stream of ``table``. Each change has all columns, or only ``columns``.
 
-    ``filter`` is a filter as reads take it (an encoded ``Filter`` message); it sees what the change
-    says, before columns are left out.
+    ``filter`` is an encoded ``Filter`` message, as reads take it. It is applied to the change
+    before columns are removed.
     """
 
     def __init__(
@@ -68,15 +68,17 @@ class ApiSource:
         self._stream: ChangeStream | None = None
 
     async def stream(self) -> ChangeStream:
-        """Return the stream as it was when first asked. Raises OTSObjectNotExist."""
+        """Return the stream as of the first call. Raises OTSObjectNotExist."""
         if self._stream is None:
-            asked = pb.DescribeTableRequest(table_name=self._table)
-            told = await self.endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
-            found = pb.ListStreamRequest(table_name=self._table)
-            streams = await self.endpoint.call("ListStream", found, pb.ListStreamResponse)
+            describe = pb.DescribeTableRequest(table_name=self._table)
+            described = await self.endpoint.call(
+                "DescribeTable", describe, pb.DescribeTableResponse
+            )
+            list_streams = pb.ListStreamRequest(table_name=self._table)
+            streams = await self.endpoint.call("ListStream", list_streams, pb.ListStreamResponse)
             if not streams.streams:
                 raise Rejected("OTSObjectNotExist", f"Table '{self._table}' has no stream.")
-            names = tuple(column.name.encode() for column in told.table_meta.primary_key)
+            names = tuple(column.name.encode() for column in described.table_meta.primary_key)
             stream = streams.streams[0]
             table = ChangeTable(self._table, names)
             self._stream = ChangeStream(stream.stream_id, stream.creation_time, table)
@@ -96,21 +98,21 @@ class ApiSource:
         request = pb.DescribeStreamRequest(stream_id=(await self.stream()).id, want_ranges=True)
         found: list[SourceShard] = []
         while True:
-            told = await self.endpoint.call("DescribeStream", request, pb.DescribeStreamResponse)
-            for shard in told.shards:
+            answer = await self.endpoint.call("DescribeStream", request, pb.DescribeStreamResponse)
+            for shard in answer.shards:
                 parents = [name for name in (shard.parent_id, shard.parent_sibling_id) if name]
                 found.append(SourceShard(shard.shard_id, tuple(parents), shard.begin, shard.end))
-            if not told.next_shard_id:
+            if not answer.next_shard_id:
                 return found
-            request.inclusive_start_shard_id = told.next_shard_id
+            request.inclusive_start_shard_id = answer.next_shard_id
 
     async def position(self, shard_id: str, since_us: int | None) -> str:
         """Return a position, see ``ChangeSource.position``."""
         request = pb.GetShardIteratorRequest(
             stream_id=(await self.stream()).id, shard_id=shard_id, timestamp=since_us
         )
-        answer = pb.GetShardIteratorResponse
-        return (await self.endpoint.call("GetShardIterator", request, answer)).shard_iterator
+        answer = await self.endpoint.call("GetShardIterator", request, pb.GetShardIteratorResponse)
+        return answer.shard_iterator
 
     async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
         """Return changes, see ``ChangeSource.read``."""
@@ -123,11 +125,10 @@ class ApiSource:
             filter=self.filter or None,
             wait_ms=int(wait_s * 1000),
         )
-        answer = pb.GetStreamRecordResponse
-        told = await self.endpoint.call("GetStreamRecord", request, answer)
-        changes = list(_changes(told, table, decode_position(position).shard_id))
+        answer = await self.endpoint.call("GetStreamRecord", request, pb.GetStreamRecordResponse)
+        changes = list(_changes(answer, table, decode_position(position).shard_id))
         return ChangePage(
-            changes, told.next_shard_iterator or None, not changes and not told.may_more_record
+            changes, answer.next_shard_iterator or None, not changes and not answer.may_more_record
         )
 
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
@@ -147,23 +148,23 @@ class ApiSource:
             filter=self.filter or None,
         )
         if self.columns and not self.filter:
-            # With the key's columns: a row that has none of the others is a row all the same. A
-            # read's filter sees no more than the columns that are read, so with one all are.
+            # Read the key's columns too, so that a row without the others is found. A read's filter
+            # sees only the columns that are read: with a filter, read all columns.
             request.columns_to_get.extend([*(name.decode() for name in names), *self.columns])
-        told = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
-        if told.next_token:
+        answer = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
+        if answer.next_token:
             raise Rejected(
                 "OTSOutOfRowSizeLimit",
                 f"A row of table '{self._table}' does not fit one answer: no snapshot has it.",
             )
-        rows = [self._row(row, table, shard_id, told.commit_stamp) for row in _rows(told.rows)]
+        rows = [self._row(row, table, shard_id, answer.commit_stamp) for row in _rows(answer.rows)]
         following = None
-        if told.next_start_primary_key:
-            following = _encoded(plainbuffer.decode_row(told.next_start_primary_key))
-        return RowPage(rows, told.commit_stamp, following)
+        if answer.next_start_primary_key:
+            following = _encoded(plainbuffer.decode_row(answer.next_start_primary_key))
+        return RowPage(rows, answer.commit_stamp, following)
 
     async def first_and_last(self) -> tuple[bytes, bytes]:
-        """Return the encoded keys of the table's first and last row; empty where it has none."""
+        """Return the encoded keys of the table's first and last row; both empty without rows."""
         names = (await self.stream()).table.key_names
         low, high = _bound(names, b"", variant.V_INF_MIN), _bound(names, b"", variant.V_INF_MAX)
         found: list[bytes] = []
@@ -177,32 +178,32 @@ class ApiSource:
                 inclusive_start_primary_key=start,
                 exclusive_end_primary_key=end,
             )
-            told = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
-            found += [_encoded(row) for row in _rows(told.rows)] or [b""]
+            answer = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
+            found += [_encoded(row) for row in _rows(answer.rows)] or [b""]
         return found[0], found[1]
 
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
-        """Return what the rows of encoded keys are now, each as of a commit stamp of its shard.
+        """Return the current rows of encoded keys, each as of a commit stamp of its shard.
 
-        The stamp is not below that of any change of the key that the API gave before. Who reads
-        the logs themselves may have one that its shard has not applied yet.
+        The stamp is at least that of every change of the key that the API has returned. A reader of
+        the logs may already have a change that the shard has not applied yet.
         """
         table = (await self.stream()).table
         columns = [name.decode() for name in table.key_names] if self.columns else []
         found: dict[bytes, CurrentRow] = {}
         left = sorted(keys)
         while left:
-            asked = pb.ReadRowsRequest(
+            request = pb.ReadRowsRequest(
                 table_name=self._table,
                 keys=left[:READ_ROWS_KEYS_MAX],
                 columns_to_get=[*columns, *self.columns],
             )
-            told = await self.endpoint.call(READ_ROWS, asked, pb.ReadRowsResponse)
-            too_large = set(told.too_large)
-            for number, (encoded, row) in enumerate(zip(left, told.rows, strict=False)):
+            answer = await self.endpoint.call(READ_ROWS, request, pb.ReadRowsResponse)
+            too_large = set(answer.too_large)
+            for number, (encoded, row) in enumerate(zip(left, answer.rows, strict=False)):
                 cells = plainbuffer.decode_row(row).cells if row else None
-                found[encoded] = CurrentRow(cells, told.commit_stamp, number in too_large)
-            left = left[len(told.rows) :]
+                found[encoded] = CurrentRow(cells, answer.commit_stamp, number in too_large)
+            left = left[len(answer.rows) :]
         return found
 
     def _row(
@@ -214,14 +215,14 @@ class ApiSource:
         return Change.of(ROW, table, shard_id, stamp, parts)
 
     async def finished(self, consumer: str, positions: Sequence[str]) -> None:
-        """Nobody watches."""
+        """Do nothing: no one watches a consumer over the API."""
 
 
 def _changes(
-    told: pb.GetStreamRecordResponse, table: ChangeTable, shard_id: str
+    answer: pb.GetStreamRecordResponse, table: ChangeTable, shard_id: str
 ) -> Iterator[Change]:
     for record, stamp, sequence in zip(
-        told.stream_records, told.stamps, told.sequences, strict=True
+        answer.stream_records, answer.stamps, answer.sequences, strict=True
     ):
         yield WireChange(
             _KINDS[record.action_type],
@@ -239,7 +240,7 @@ def _rows(buffer: bytes) -> list[plainbuffer.RowChange]:
 
 
 def _bound(names: Sequence[bytes], encoded: bytes, rest: bytes) -> bytes:
-    """Return a bound of a range as a request has it; columns that it lacks are ``rest``."""
+    """Return a bound of a range as a request has it, with ``rest`` for missing key columns."""
     values = key.decode(encoded)
     values += [rest] * (len(names) - len(values))
     return plainbuffer.HEADER + plainbuffer.encode_row(list(zip(names, values, strict=True)), [])

@@ -6,13 +6,14 @@ import time
 
 __all__ = ["lease_clock"]
 
-# The server has a clock of its own (stream/measures/clock.py). A client imports nothing of the
-# server, and the two are never compared.
+# The server has its own clock (stream/measures/clock.py). A client imports nothing of the server,
+# and the two clocks are never compared.
 _CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""Linux: seconds since boot, suspend included. macOS: CLOCK_MONOTONIC counts suspend there. None:
-Windows, whose ``time.monotonic`` does."""
+"""Linux: seconds since boot, with suspend. macOS: CLOCK_MONOTONIC includes suspend.
+Windows: None, because ``time.monotonic`` includes suspend.
+"""
 
 
 def lease_clock() -> float:
-    """Return seconds on a clock that never goes back and runs during suspend."""
+    """Return seconds of a monotonic clock that includes suspend."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

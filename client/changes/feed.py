@@ -18,7 +18,7 @@ __all__ = ["AsyncChangeFeed", "FeedSpec", "Reading", "rewind_consumer"]
 
 
 class FeedSpec(NamedTuple):
-    """What to read of which table, and for whom."""
+    """Which changes of which table to read, and for which consumer."""
 
     table: str
     consumer: str | None
@@ -29,7 +29,7 @@ class FeedSpec(NamedTuple):
 
 
 class Reading:
-    """One reader that runs: a batch is out at a time, and is finished when the next is fetched."""
+    """One running reader. One batch is out at a time; fetching the next one finishes it."""
 
     def __init__(self, endpoint: Endpoint, spec: FeedSpec) -> None:
         leases = TableLeases(endpoint, spec.consumer) if spec.consumer else MemoryLeases()
@@ -43,19 +43,19 @@ class Reading:
         )
 
     async def run(self) -> None:
-        """Read until stopped or left; what fails is raised by ``next_batch``."""
+        """Read until stopped or left. ``next_batch`` raises what fails here."""
         await self._hand.run(self._worker.run())
 
     async def next_batch(self) -> Batch | None:
-        """Return the next batch, None where reading has ended; the one before is finished."""
+        """Finish the previous batch and return the next one; None when reading has ended."""
         return await self._hand.next_batch()
 
     def stop(self) -> None:
-        """Give the shards up once the batches in hand are finished."""
+        """Release the shards once the batches in hand are finished."""
         self._worker.stop()
 
     def leave(self, changes_finished: int) -> None:
-        """Give the shards up at once; so many changes of the batch in hand are finished."""
+        """Release the shards at once; ``changes_finished`` of the batch in hand are finished."""
         self._hand.leave(changes_finished)
         self._worker.stop()
 
@@ -63,8 +63,8 @@ class Reading:
 class AsyncChangeFeed:
     """Changes of a table, one after another: ``async for change in feed``.
 
-    To ask for the next change says that the one before is finished. A loop that is left, also by an
-    exception, hands its shards over behind the last finished change. It is read once.
+    Fetching the next change finishes the previous one. Leaving the loop, also by an exception,
+    hands the shards over after the last finished change. A feed can be iterated once.
     """
 
     def __init__(self, endpoint: Endpoint, spec: FeedSpec, tasks: asyncio.TaskGroup) -> None:
@@ -86,7 +86,7 @@ class AsyncChangeFeed:
             await self._task
 
     def stop(self) -> None:
-        """End the loop when it asks for the next change; nothing comes again that it was given."""
+        """End the loop at its next step. Changes that the loop has received do not come again."""
         self._stopping = True
         if self._reading is not None:
             self._reading.stop()
@@ -104,7 +104,7 @@ class AsyncChangeFeed:
             self.leave()
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Yield the changes in batches, each of one shard: to ask for the next finishes one."""
+        """Yield batches of one shard each. Fetching the next one finishes a batch."""
         try:
             async for batch in self._batches():
                 yield batch
@@ -126,7 +126,7 @@ class AsyncChangeFeed:
             yield batch
 
     def leave(self) -> None:
-        """Hand the shards over behind the last finished change; do not wait for it."""
+        """Hand the shards over after the last finished change, without waiting."""
         if self._reading is not None:
             self._reading.leave(self._changes_finished)
 
@@ -134,5 +134,5 @@ class AsyncChangeFeed:
 async def rewind_consumer(
     endpoint: Endpoint, table: str, consumer: str, to: Begin | ShardPlace
 ) -> None:
-    """Let a consumer begin again elsewhere, see ``rewind``."""
+    """Make a consumer start again from another position, see ``rewind``."""
     await rewind(ApiSource(endpoint, table), TableLeases(endpoint, consumer), to)

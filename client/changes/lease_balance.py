@@ -1,7 +1,8 @@
-"""Who of a consumer's readers should take which shards: decided by each alone, from the same rows.
+"""Which of a consumer's readers should read which shards.
 
-Each takes up to its share of the shards that can be read now. Who has less while nothing is free
-asks the fullest for one. Nothing here reads a clock or touches a row.
+Each reader decides alone, from the same rows. It takes up to its share of the shards that can be
+read now. A reader with less than that, and no free shard to take, requests one from the reader that
+has most. Nothing here reads a clock or changes a row.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import NamedTuple
 from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
-__all__ = ["Plan", "planned", "readable"]
+__all__ = ["Plan", "plan_leases", "readable"]
 
 
 class Plan(NamedTuple):
-    """Shards to take, and the lease to ask its owner for."""
+    """Shards to take, and the lease to request from its owner."""
 
     take: list[SourceShard]
     ask: ReaderLease | None
 
 
 def readable(shards: Sequence[SourceShard], leases: Mapping[str, ReaderLease]) -> list[SourceShard]:
-    """Return the shards that are not read to their end, and whose parents are.
+    """Return the shards that are not read to their end, but whose parents are.
 
-    A parent that is listed no more is gone with all that it had.
+    A parent that is no longer listed is trimmed with all its changes.
     """
     listed = {shard.shard_id for shard in shards}
     ended = {lease.shard_id for lease in leases.values() if lease.ended}
@@ -37,17 +38,17 @@ def readable(shards: Sequence[SourceShard], leases: Mapping[str, ReaderLease]) -
     ]
 
 
-def planned(
+def plan_leases(
     me: str,
     shards: Sequence[SourceShard],
     leases: Mapping[str, ReaderLease],
     over: Collection[str],
 ) -> Plan:
-    """Return what the reader ``me`` should do; ``shards`` are readable, ``over`` expired leases."""
+    """Return the plan of the reader ``me`` for readable ``shards``; ``over``: expired leases."""
     held = [lease for s in shards if (lease := leases.get(s.shard_id)) and lease.owner]
     counts = Counter(lease.owner for lease in held if lease.shard_id not in over)
     mine = counts[me]
-    # Who asked for what nobody has touched since is gone, or would have taken it.
+    # A reader that requested an expired lease has gone, or it would have taken it.
     asking = {x.wanted for x in leases.values() if x.wanted and x.shard_id not in over}
     readers = len({*(owner for owner, count in counts.items() if count), *asking, me})
     free = [shard for shard in shards if _is_free(leases.get(shard.shard_id), me, over)]
@@ -61,7 +62,7 @@ def planned(
 
 
 def _is_free(lease: ReaderLease | None, me: str, over: Collection[str]) -> bool:
-    """True if ``me`` may take a shard: one released for another reader waits for that one."""
+    """True if ``me`` may take a shard. A lease released for another reader is reserved for it."""
     if lease is None or lease.shard_id in over:
         return True
     return not lease.owner and lease.wanted in ("", me)

@@ -1,9 +1,9 @@
-"""Which reader of a consumer reads which shard, and how far it is: rows of a rowtide table.
+"""Which reader of a consumer reads which shard, and how far: rows of a rowtide table.
 
-A row is changed only under the condition that its ``counter`` is the one that was read, and the
-counter rises with each change. So of two who change it one alone succeeds, and whoever lost a lease
-can neither renew it nor move its checkpoint. A lease has ended for an observer who has not seen
-its counter move for long enough on the observer's own clock: no two clocks are compared.
+A row is changed only if its ``counter`` is the one that was read, and each change raises the
+counter. So of two concurrent changes one succeeds. A reader that has lost a lease can neither renew
+it nor move its checkpoint. For an observer a lease has expired when its counter has not moved for
+long enough on the observer's own clock: no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from rowtide.core.values.variant import Scalar
 __all__ = ["LEASE_TABLE", "START", "Leases", "MemoryLeases", "ReaderLease", "TableLeases"]
 
 LEASE_TABLE = "rowtide_readers"
-"""One for all consumers of an instance, unless another is named."""
+"""The default: one table for all consumers of an instance."""
 
 KEY = (("consumer", STRING), ("shard", STRING))
 
 START = "#start"
-"""In place of a shard: where the consumer began. No shard is named so."""
+"""In place of a shard id: the row where the consumer began. No shard has this name."""
 
 
 class ReaderLease(NamedTuple):
-    """What a consumer's row of a shard says.
+    """A consumer's row for one shard.
 
-    ``owner`` is empty while nobody reads; ``wanted`` names who asked for it. ``position`` is the
-    checkpoint, empty before the first; ``pending`` are the ranges whose rows are still to be read.
-    ``ended``: the shard is read to its end, and its children may be. ``epoch`` rises when the
-    consumer is rewound; a row of an earlier one says nothing but who may still be reading.
+    ``owner`` is empty while no reader has it. ``wanted`` is the reader that requested it.
+    ``position`` is the checkpoint, empty before the first. ``pending`` are the ranges whose rows
+    are still to be read. ``ended``: the shard is read to its end, so its children can be read.
+    ``epoch`` rises when the consumer is rewound. A row of an earlier epoch only shows which reader
+    may still be reading.
     """
 
     shard_id: str
@@ -59,38 +60,38 @@ class Leases(Protocol):
     consumer: str
 
     async def open(self, table: str) -> None:
-        """Be the rows for a table that is read; make the table of leases where it is missing."""
+        """Use the rows of the table that is read. Create the table of leases if it is missing."""
         ...
 
     async def all(self) -> dict[str, ReaderLease]:
-        """Return every row by its shard, ``START`` among them."""
+        """Return every row by its shard, including ``START``."""
         ...
 
     async def create(self, lease: ReaderLease) -> ReaderLease:
-        """Make a row unless it is there; return it as it stands."""
+        """Create a row unless it exists; return the stored row."""
         ...
 
     async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
-        """Replace ``old`` by ``new`` with the next counter, if it stands; return what stands.
+        """Replace ``old`` by ``new`` with the next counter; return the stored row.
 
-        That is ``old`` or any other where it was not replaced.
+        If ``old`` is not stored any more, it is not replaced: the result is ``old`` or another row.
         """
         ...
 
     async def remove(self, lease: ReaderLease) -> None:
-        """Remove a row if it stands."""
+        """Remove a row if it is stored unchanged."""
         ...
 
 
 class MemoryLeases:
-    """Leases of readers in one process: nothing is kept beyond it."""
+    """Leases of readers in one process. They are lost when it ends."""
 
     def __init__(self, consumer: str = "") -> None:
         self.consumer = consumer
         self._rows: dict[str, ReaderLease] = {}
 
     async def open(self, table: str) -> None:
-        """There is nothing to make."""
+        """Do nothing: there is no table to create."""
 
     async def all(self) -> dict[str, ReaderLease]:
         """Return the rows, see ``Leases.all``."""
@@ -114,9 +115,9 @@ class MemoryLeases:
 
 
 class TableLeases:
-    """Leases in a table of the instance, which every reader of the consumer reaches.
+    """Leases in a table of the instance, which every reader of the consumer can access.
 
-    The same consumer may read several tables.
+    One consumer may read several tables.
     """
 
     def __init__(self, endpoint: Endpoint, consumer: str, *, table: str = LEASE_TABLE) -> None:
@@ -126,11 +127,11 @@ class TableLeases:
         self._table = table
 
     async def open(self, table: str) -> None:
-        """Make the table of leases where it is missing; they may be of no table in particular."""
+        """Create the table of leases if it is missing. ``table`` may be empty."""
         self._rows_of = f"{self.consumer}/{table}" if table else self.consumer
-        known = pb.DescribeTableRequest(table_name=self._table)
+        request = pb.DescribeTableRequest(table_name=self._table)
         try:
-            await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
+            await self._endpoint.call("DescribeTable", request, pb.DescribeTableResponse)
         except Rejected as error:
             if error.code != "OTSObjectNotExist":
                 raise
@@ -148,13 +149,13 @@ class TableLeases:
         )
         found: dict[str, ReaderLease] = {}
         while True:
-            told = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
-            for row in plainbuffer.decode_rows(told.rows) if told.rows else ():
+            answer = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
+            for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
                 lease = _lease(row)
                 found[lease.shard_id] = lease
-            if not told.next_start_primary_key:
+            if not answer.next_start_primary_key:
                 return found
-            request.inclusive_start_primary_key = told.next_start_primary_key
+            request.inclusive_start_primary_key = answer.next_start_primary_key
 
     async def create(self, lease: ReaderLease) -> ReaderLease:
         """Make a row, see ``Leases.create``."""
@@ -180,7 +181,7 @@ class TableLeases:
                 raise
 
     async def _put(self, lease: ReaderLease, condition: pb.Condition) -> ReaderLease | None:
-        """Write a row under a condition; return what stands then."""
+        """Write a row under a condition; return the row that is stored then."""
         request = pb.PutRowRequest(
             table_name=self._table,
             row=self._key(variant.encode(lease.shard_id), _columns(lease)),
@@ -189,7 +190,8 @@ class TableLeases:
         try:
             await self._endpoint.call("PutRow", request, pb.PutRowResponse)
         except (Rejected, OutcomeUnknown) as error:
-            # Refused, or who knows: the row itself tells. The counter lets nothing land later.
+            # Rejected or unknown: read the row. The counter stops this write from being applied
+            # later.
             if isinstance(error, Rejected) and error.code != "OTSConditionCheckFail":
                 raise
             return await self._get(lease.shard_id)
@@ -199,8 +201,8 @@ class TableLeases:
         request = pb.GetRowRequest(
             table_name=self._table, primary_key=self._key(variant.encode(shard_id)), max_versions=1
         )
-        told = await self._endpoint.call("GetRow", request, pb.GetRowResponse)
-        return _lease(plainbuffer.decode_row(told.row)) if told.row else None
+        answer = await self._endpoint.call("GetRow", request, pb.GetRowResponse)
+        return _lease(plainbuffer.decode_row(answer.row)) if answer.row else None
 
     def _key(
         self, shard: bytes, columns: Mapping[str, Scalar] | None = None, *, deleted: bool = False
@@ -233,19 +235,19 @@ def _columns(lease: ReaderLease) -> dict[str, Scalar]:
 
 
 def _lease(row: plainbuffer.RowChange) -> ReaderLease:
-    """Return what a row says. Raises ``Rejected`` where the row is none of ours."""
+    """Return the lease in a row. Raises ``Rejected`` if the row is not a lease."""
     try:
-        told = {cell.name: variant.decode(cell.variant) for cell in row.cells}
-        pending = json.loads(str(told[b"pending"]))
+        columns = {cell.name: variant.decode(cell.variant) for cell in row.cells}
+        pending = json.loads(str(columns[b"pending"]))
         return ReaderLease(
             str(variant.decode(row.key[1][1])),
-            int(told[b"counter"]),
-            str(told[b"owner"]),
-            str(told[b"wanted"]),
-            str(told[b"position"]),
+            int(columns[b"counter"]),
+            str(columns[b"owner"]),
+            str(columns[b"wanted"]),
+            str(columns[b"position"]),
             tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in pending),
-            bool(told[b"ended"]),
-            int(told.get(b"epoch", 0)),
+            bool(columns[b"ended"]),
+            int(columns.get(b"epoch", 0)),
         )
     except (KeyError, ValueError, StoreError) as error:
         raise Rejected("OTSParameterInvalid", f"A row of leases can't be read: {error}.") from error

@@ -1,4 +1,4 @@
-"""Tables that rowtide makes over the protocol, for itself or for a source's rows."""
+"""Tables that rowtide creates over the protocol, for its own use or for a source's rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def make_table(
     options: pb.TableOptions,
     stream: pb.StreamSpecification | None = None,
 ) -> None:
-    """Make a table, of key columns and their types, that reserves nothing, unless it is there."""
+    """Create a table with the given key columns unless it exists. It reserves no throughput."""
     request = pb.CreateTableRequest(table_options=options, stream_spec=stream)
     request.table_meta.table_name = name
     for column, kind in key:
@@ -34,7 +34,7 @@ async def make_table(
 
 
 def has_value(column: str, value: Scalar) -> pb.Filter:
-    """Return the condition that a column of a row is there and has this value."""
+    """Return the condition that a row has a column with this value."""
     test = pb.SingleColumnValueFilter(
         comparator=pb.CT_EQUAL,
         column_name=column,

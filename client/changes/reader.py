@@ -1,7 +1,7 @@
 """A table's stream as an asynchronous iterator of batches.
 
-Asking for the next batch says that the one before is finished. One batch is out at a time, whatever
-the number of shards: who wants to work on several at once gives a ``ChangeWorker`` a function.
+Fetching the next batch finishes the previous one. One batch is out at a time, for any number of
+shards. To work on several batches at once, give a ``ChangeWorker`` a function.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ async def read_changes(
     begin: Begin = "oldest",
     settings: FollowerSettings | None = None,
 ) -> AsyncIterator[AsyncIterator[Batch]]:
-    """Give an iterator of batches; the arguments are ``ChangeWorker``'s.
+    """Return an iterator of batches; the arguments are those of ``ChangeWorker``.
 
-    Without ``leases`` nothing is kept: all shards are read here, and from the beginning each time.
+    Without ``leases`` no position is kept: this reader reads all shards, each time from the
+    beginning.
     """
     hand = Hand()
     worker = ChangeWorker(
@@ -45,7 +46,7 @@ async def read_changes(
         tasks.create_task(hand.run(worker.run()), name="changes")
         try:
             yield hand.batches()
-        except Exception as error:  # noqa: BLE001 - raised below, when the leases are given up.
+        except Exception as error:  # noqa: BLE001 - raised below, after the leases are released.
             failure = error
         finally:
             hand.leave()
@@ -56,57 +57,58 @@ async def read_changes(
 
 @dataclass(slots=True)
 class _Given:
-    """A batch on its way to whoever iterates."""
+    """A batch on its way to the iterator."""
 
     batch: Batch
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     changes_finished: int = 0
-    """How many of its changes are finished; counted once the iterator has left."""
+    """The number of finished changes in it; set when the iterator leaves."""
 
 
 class Hand:
-    """Passes one batch at a time from the worker to whoever iterates.
+    """Passes one batch at a time from the worker to the iterator.
 
-    A batch whose giver was cancelled, as with its lease, is another reader's: not asked for yet, it
-    does not come; in the iterator's hands already, its end is nobody's, and no other batch's.
+    The task that gives a batch may be cancelled, for example because its lease is lost. Then
+    another reader gets the batch. If the iterator has not fetched it yet, it does not receive it.
+    If it has, finishing that batch has no effect, also not on a later batch.
     """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._given: _Given | None = None
-        """The batch that is out, until it is finished or taken away."""
-        self._asked = False
-        """Whether ``_given`` is in the hands of whoever iterates."""
+        """The batch that is out, until it is finished or withdrawn."""
+        self._is_fetched = False
+        """True if the iterator has fetched ``_given``."""
         self._taken: _Given | None = None
-        """What whoever iterates was given last, also where it was taken away."""
+        """The batch that the iterator fetched last, even if it was withdrawn."""
         self._changed = asyncio.Event()
         self._failure: Exception | None = None
         self._ended = False
         self._left = False
 
     async def run(self, reading: Awaitable[None]) -> None:
-        """Await what gives the batches; what ends it is told to whoever iterates."""
+        """Await the reading that gives the batches; the iterator raises its failure."""
         try:
             await reading
-        except Exception as error:  # noqa: BLE001 - raised by the iterator, in its caller's turn.
+        except Exception as error:  # noqa: BLE001 - the iterator raises it to its caller.
             self._failure = error
         finally:
             self._ended = True
             self._changed.set()
 
     async def give(self, batch: Batch) -> None:
-        """Return when the batch is finished. Raises ``Unfinished`` where it never will be."""
+        """Return when the batch is finished. Raises ``Unfinished`` if it will never be."""
         async with self._turn:
             if self._left:
                 raise Unfinished
             given = self._given = _Given(batch)
-            self._asked = False
+            self._is_fetched = False
             self._changed.set()
             try:
                 await given.finished.wait()
             finally:
                 self._given = None
-            # A page of rows may be empty: left with it in hand, it comes again.
+            # A page of rows may be empty. If the iterator leaves with it in hand, it comes again.
             if self._left and not 0 < len(batch) <= given.changes_finished:
                 raise Unfinished(given.changes_finished)
 
@@ -116,9 +118,9 @@ class Hand:
             yield batch
 
     async def next_batch(self) -> Batch | None:
-        """Return the next batch, None where nothing comes any more; the last one is finished.
+        """Finish the last batch and return the next one; None if the worker has ended.
 
-        Raises what ended the worker.
+        Raises the worker's failure.
         """
         if self._taken is not None:
             self._taken.finished.set()
@@ -130,17 +132,17 @@ class Hand:
         return None
 
     async def _next(self) -> _Given | None:
-        """Return what is given next, None where nothing comes any more."""
-        while self._given is None or self._asked:
+        """Return the next batch that is given; None if the worker has ended."""
+        while self._given is None or self._is_fetched:
             if self._ended:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        self._asked = True
+        self._is_fetched = True
         return self._given
 
     def leave(self, changes_finished: int = 0) -> None:
-        """Nobody iterates any more: of the batch in hand only so many changes are finished."""
+        """End the iteration with ``changes_finished`` changes of the batch in hand finished."""
         self._left = True
         if self._given is not None:
             if self._given is self._taken:

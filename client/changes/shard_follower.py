@@ -1,13 +1,11 @@
-"""Follows one shard under a lease: reads, hands over, keeps the checkpoint.
+"""Follows one shard under a lease: reads changes, passes them on, writes the checkpoint.
 
-With rows still to be read (``pending``) it goes page by page. A page is exact at a commit stamp:
-the stream is followed up to that stamp, changes of rows that were read before are passed on, then
-the page is. So after each step whoever gets them has the rows read so far as of that stamp. Of
-rows not read yet only deletes are passed on: after a crash the receiver may hold some of them.
+While rows are still to be read (``pending``), it goes page by page. A page is exact at a commit
+stamp. First the stream is followed up to that stamp, and changes of rows read before are passed on.
+Then the page is passed on. So after each step the receiver has the rows read so far as of that
+stamp. Of rows not read yet only deletes are passed on: after a crash the receiver may have some.
 
-While a batch is handled the next one is read.
-
-Times are seconds of the clock that is given.
+While a batch is handled, the next one is read. Times are seconds of the given clock.
 """
 
 from __future__ import annotations
@@ -35,17 +33,18 @@ __all__ = ["Batch", "FollowerSettings", "Handle", "ShardFollower", "Unfinished"]
 logger = logging.getLogger(__name__)
 
 WAIT_S = 0.5
-"""How long a read waits for something new: a hand-over may take so long to begin."""
+"""How long a read waits for a change. A handover may begin that much later."""
 
 RETRY_S = 0.2
 
 
 @dataclass(slots=True)
 class Batch:
-    """Changes of one shard, in order. ``covers``, a snapshot's, is the range with just these rows.
+    """Changes of one shard in order; iterate it to get them.
 
-    They are as of ``stamp`` then. ``first`` until a batch was finished since the shard was taken:
-    others may have had it meanwhile. Iterating it gives the changes.
+    ``covers`` is set for a snapshot: the range that has exactly these rows as of ``stamp``.
+    ``first`` is True until a batch was finished since the shard was taken. Other readers may have
+    read the shard in between.
     """
 
     table: str
@@ -63,11 +62,11 @@ class Batch:
 
 
 Handle = Callable[[Batch], Awaitable[None]]
-"""Returns when the batch is finished: it need not come again."""
+"""Returns when the batch is finished: then it need not come again."""
 
 
 class Unfinished(Exception):
-    """Raised by a handler that gives the shard back with the batch in hand.
+    """Raised by a handler that gives the shard back while it has a batch.
 
     The first ``finished`` changes of the batch need not come again.
     """
@@ -81,10 +80,10 @@ class Unfinished(Exception):
 class FollowerSettings:
     """How shards are read.
 
-    ``lease_s`` is how long a shard of a crashed reader rests; too short loses shards to a busy
-    event loop. ``checkpoint_s`` bounds what comes again after a crash; 0 is after each batch.
-    ``batch_changes_max`` bounds each of the two batches that are held in memory per shard, with the
-    answers' own bounds.
+    A shard of a crashed reader pauses for ``lease_s``; if it is too short, a busy event loop loses
+    shards. ``checkpoint_s`` bounds what comes again after a crash; 0 writes one after each batch.
+    ``batch_changes_max`` bounds each of the two batches per shard in memory, as do the limits of
+    answers.
     """
 
     lease_s: float = 5.0
@@ -130,7 +129,7 @@ class ShardFollower:
         self._first = True
         self._tasks = asyncio.TaskGroup()
         self._ahead: tuple[str, asyncio.Task[ChangePage | StoreError]] | None = None
-        """What is read meanwhile, and where it begins."""
+        """The page that is read ahead, and its position."""
 
     @property
     def holds(self) -> bool:
@@ -139,12 +138,12 @@ class ShardFollower:
 
     @property
     def given_up(self) -> bool:
-        """True if we released the lease ourselves, with everything finished."""
+        """True if we released the lease, with everything finished."""
         return not self.lease.owner
 
     @property
     def position(self) -> str:
-        """Return the checkpoint that was last written."""
+        """Return the checkpoint that was written last."""
         return self.lease.position
 
     def stop(self) -> None:
@@ -155,14 +154,14 @@ class ShardFollower:
         """Follow until the shard's end, until stopped, or until the lease is lost."""
         try:
             async with self._tasks:
-                ended = await self._followed()
+                ended = await self._follow_shard()
                 self._drop_ahead()
         except BaseExceptionGroup as group:
             raise first_failure(group) from group
         await self._leave(ended=ended)
 
-    async def _followed(self) -> bool:
-        """Follow as long as may be; return whether the shard ended."""
+    async def _follow_shard(self) -> bool:
+        """Follow while the lease is held; return True if the shard ended."""
         ended = False
         while self.holds and not (ended or self._stopping):
             try:
@@ -178,11 +177,11 @@ class ShardFollower:
         return ended
 
     async def renew(self) -> None:
-        """Renew the lease with what is finished. Raises ``StoreError``."""
+        """Renew the lease with the finished position. Raises ``StoreError``."""
         await self._write(owner=self.lease.owner, ended=False)
 
     async def _follow(self, wait_s: float) -> bool:
-        """Pass on the next changes; return whether the shard ended there."""
+        """Pass on the next changes; return True if the shard ended there."""
         page = await self._next_page(wait_s)
         if page.changes:
             if page.following is not None:
@@ -197,7 +196,7 @@ class ShardFollower:
         return page.following is None
 
     async def _next_page(self, wait_s: float) -> ChangePage:
-        """Return the page that begins where we are."""
+        """Return the page at the current position."""
         if self._ahead is not None and self._ahead[0] == self._position:
             (_, reading), self._ahead = self._ahead, None
             page = await reading
@@ -209,14 +208,14 @@ class ShardFollower:
         return await self._source.read(self._position, limit=limit, wait_s=wait_s)
 
     def _read_ahead(self, position: str, wait_s: float) -> None:
-        """Begin to read the page that follows the one in hand."""
+        """Start to read the page after the one in hand."""
 
         async def read() -> ChangePage | StoreError:
             limit = self._settings.batch_changes_max
             try:
                 return await self._source.read(position, limit=limit, wait_s=wait_s)
             except StoreError as error:
-                return error  # Raised, it would end the batch in hand.
+                return error  # Raised here, it would cancel the batch in hand.
 
         task = self._tasks.create_task(read(), name=f"read ahead {self.shard_id}")
         self._ahead = position, task
@@ -227,7 +226,7 @@ class ShardFollower:
             ahead[1].cancel()
 
     async def _read_rows(self, pending: Range) -> bool:
-        """Pass on a page of rows as of a stamp, after all changes up to it."""
+        """Pass on a page of rows as of a stamp, after all changes up to that stamp."""
         try:
             limit = self._settings.batch_changes_max
             page = await self._source.rows(self.shard_id, *pending, limit=limit)
@@ -241,7 +240,7 @@ class ShardFollower:
         return ended
 
     async def _follow_unread(self, stamp: int | None) -> bool:
-        """Follow up to a stamp, or None: to the end of the shard; return whether it ended."""
+        """Follow up to a stamp, or with None to the shard's end; return True if the shard ended."""
         limit = self._settings.batch_changes_max
         while self.holds:
             page = await self._source.read(self._position, limit=limit, wait_s=0.0)
@@ -260,12 +259,12 @@ class ShardFollower:
             self._position = page.following
             if page.at_end:
                 if stamp is None:
-                    await asyncio.sleep(RETRY_S)  # The shard's end is not told yet.
+                    await asyncio.sleep(RETRY_S)  # The source does not report the shard's end yet.
                 return False
         raise Unfinished
 
     def _place_of(self, change: Change) -> str:
-        """Return the position at which a change of the stream is the next."""
+        """Return the position whose next change is ``change``."""
         at = decode_position(self._position)
         return encode_position(at._replace(offset=change.sequence))
 
@@ -278,7 +277,7 @@ class ShardFollower:
             await self._hand_over(Batch(table, self.shard_id, page.rows, covers, page.stamp))
         except Unfinished as unfinished:
             if unfinished.finished:
-                # As if the page had ended there.
+                # Continue as if the page had ended there.
                 following = page.rows[unfinished.finished].key_bytes
                 self._pending = ((following, pending[1]), *rest)
             raise
@@ -290,9 +289,9 @@ class ShardFollower:
             await self._hand_over(Batch(changes[0].table.name, self.shard_id, changes))
 
     async def _hand_over(self, batch: Batch) -> None:
-        """Have a batch finished. Raises ``Unfinished`` where the lease ended while it was read.
+        """Have a batch finished. Raises ``Unfinished`` if the lease ended during the read.
 
-        A renewal on its way may bring the lease back: nothing may be passed over meanwhile.
+        A renewal in progress may bring the lease back, so no change may be skipped meanwhile.
         """
         if not self.holds:
             raise Unfinished
@@ -301,19 +300,19 @@ class ShardFollower:
         self._first = False
 
     async def _checkpoint(self) -> None:
-        """Write how far we are where that is due. A failure is met again at the next renewal.
+        """Write the checkpoint if it is due. A failure is not raised: a renewal retries it.
 
-        It says nothing of what was passed on: raised, it would have a shard's end passed on again.
+        What was passed on is finished. Raising the failure would pass a shard's end on again.
         """
         moved = self._position != self.lease.position or self._pending != self.lease.pending
         if moved and self._clock() - self._written_s >= self._settings.checkpoint_s:
             try:
                 await self._write(owner=self.lease.owner, ended=False)
             except (Unavailable, OutcomeUnknown) as error:
-                logger.debug("shard %s keeps its checkpoint later: %s", self.shard_id, error)
+                logger.debug("shard %s: checkpoint not written, retried: %s", self.shard_id, error)
 
     async def _leave(self, *, ended: bool) -> None:
-        """Give the lease up: the children may be read now, or another reader goes on."""
+        """Release the lease: its children can be read now, or another reader continues."""
         while self.holds:
             try:
                 await self._write(owner="", ended=ended)
@@ -324,10 +323,10 @@ class ShardFollower:
                 return
 
     async def _write(self, *, owner: str, ended: bool) -> None:
-        """Write the row; where somebody else changed it, see what it says now."""
+        """Write the row. If another reader has changed it, keep that row instead."""
         async with self._writing:
             if self.given_up or not self.holds:
-                return  # A renewal that waited for its turn must not take back what was given up.
+                return  # A renewal that waited for the lock must not undo a release.
             old, sent_s = self.lease, self._clock()
             new = old._replace(
                 owner=owner,

@@ -1,8 +1,8 @@
-"""Where a change reader gets a table's shards, changes and rows from.
+"""Where a change reader gets a table's shards, changes and rows.
 
-There are two: the Stream API (``client/changes/api.py``), and Kafka for the changes with the API
-for the rest (``connectors/runtime/kafka_source.py``). Both have the same positions: the iterators
-of the Stream API.
+There are two sources: the Stream API (``client/changes/api.py``), and Kafka for the changes with
+the API for the rest (``connectors/runtime/kafka_source.py``). Both use the iterators of the Stream
+API as positions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["ChangePage", "ChangeSource", "RowPage", "SourceShard"]
 
 
 class SourceShard(NamedTuple):
-    """A shard that may still be read: its parents, and the encoded keys it holds.
+    """A shard that can still be read: its parents, and its range of encoded keys.
 
-    ``begin`` <= key < ``end``; an empty end is unbounded. Parents that are listed no more are
-    still named.
+    ``begin`` <= key < ``end``; an empty ``end`` is unbounded. Parents are named also if they are no
+    longer listed.
     """
 
     shard_id: str
@@ -29,9 +29,9 @@ class SourceShard(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Changes of one shard in order. ``following`` is where to go on, None at the shard's end.
+    """Changes of one shard in order, and the next position: None at the shard's end.
 
-    ``at_end`` says that, after the read had begun, there was nothing behind these.
+    ``at_end``: there was no later change after the read had begun.
     """
 
     changes: Sequence[Change]
@@ -40,9 +40,9 @@ class ChangePage(NamedTuple):
 
 
 class RowPage(NamedTuple):
-    """Rows of one shard as of the commit stamp ``stamp``: all of its commits up to it, no other.
+    """Rows of one shard as of the commit stamp ``stamp``: with no later commit.
 
-    ``following`` is the encoded key at which the next page begins, None where the range is read.
+    ``following`` is the encoded key at which the next page begins, None at the end of the range.
     """
 
     rows: Sequence[Change]
@@ -51,7 +51,7 @@ class RowPage(NamedTuple):
 
 
 class ChangeSource(Protocol):
-    """One table's stream. Every method raises ``StoreError``; ``Unavailable`` is worth a retry."""
+    """One table's stream. Every method raises ``StoreError``; retry after ``Unavailable``."""
 
     async def table_name(self) -> str:
         """Return the table's name."""
@@ -62,27 +62,27 @@ class ChangeSource(Protocol):
         ...
 
     async def shards(self) -> list[SourceShard]:
-        """Return the shards of the stream that are still kept, parents before children."""
+        """Return the stream's shards that are still kept, parents before children."""
         ...
 
     async def position(self, shard_id: str, since_us: int | None) -> str:
-        """Return where a shard's first change at or after a time stands; None: the oldest kept."""
+        """Return the position of a shard's first change since a time; None: the oldest kept."""
         ...
 
     async def read(self, position: str, *, limit: int, wait_s: float) -> ChangePage:
-        """Return changes from a position on; where there is none, wait up to ``wait_s`` for one.
+        """Return changes from a position on. If there is none, wait up to ``wait_s`` for one.
 
-        Raises ``LogTrimmed`` where the position is kept no more.
+        Raises ``LogTrimmed`` if the position is no longer kept.
         """
         ...
 
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
-        """Return a page of the rows that an open shard has from ``begin`` on, before ``end``.
+        """Return a page of an open shard's rows from ``begin`` on and before ``end``.
 
-        Raises OTSObjectNotExist where the shard has ended.
+        Raises OTSObjectNotExist if the shard has ended.
         """
         ...
 
     async def finished(self, consumer: str, positions: Sequence[str]) -> None:
-        """Note how far a consumer is, for people who watch; nobody relies on it."""
+        """Report a consumer's positions for monitoring. Nothing depends on it."""
         ...

@@ -1,9 +1,9 @@
-"""Where a consumer begins, and where it is made to begin again while its readers run.
+"""Where a consumer begins, and how it is made to begin again while its readers run.
 
-One row says it for all shards at once, so that it is decided by one conditional update. A rewind
-replaces that row by one of the next epoch: rows of shards that are of an earlier epoch count no
-more. Readers see it at their next beat and give up what they read. In the new epoch nothing is read
-before all have done so, or their leases have ended.
+One row decides for all shards at once, by one conditional update. A rewind replaces that row by one
+of the next epoch: shards' rows of earlier epochs are no longer valid. Readers see the new row at
+their next beat and release their shards. In the new epoch no shard is read before all readers have
+done so, or their leases have expired.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ __all__ = [
 ]
 
 Begin = int | Literal["oldest", "latest", "rows"]
-"""Where a consumer begins: at a time in Unix microseconds, with the oldest change that is kept,
-with what comes from now on, or with the rows as they are, followed by what changes."""
+"""Where a consumer begins: at a time in Unix microseconds, with the oldest change kept, with the
+next change, or with the present rows followed by their changes.
+"""
 
 
 class ShardPlace(NamedTuple):
-    """A place in one shard: its sequence number is the next to be read."""
+    """A position in one shard: the sequence number of the next change to read."""
 
     shard_id: str
     sequence: int
 
 
 class Start(NamedTuple):
-    """Where a consumer began in the shards that there were, and whose rows it was to read.
+    """Where a consumer began: positions by shard, and the shards whose rows to read.
 
-    ``kept`` are the shards that it went on with where it was, when others were rewound;
-    ``began_us`` is when, on the server's clock.
+    ``kept`` are the shards that kept their position when others were rewound. ``began_us`` is the
+    time on the server's clock.
     """
 
     positions: dict[str, str]
@@ -55,32 +56,32 @@ class Start(NamedTuple):
     began_us: int = 0
 
     def text(self) -> str:
-        """Return it as it is kept."""
-        kept = {name: _kept_text(lease) for name, lease in self.kept.items()}
+        """Return it as stored text."""
+        kept = {name: _lease_fields(lease) for name, lease in self.kept.items()}
         return json.dumps([self.positions, sorted(self.unread), self.snapshot, kept, self.began_us])
 
     @classmethod
-    def parsed(cls, text: str) -> Start:
-        """Return what was kept."""
+    def parse(cls, text: str) -> Start:
+        """Return the start that ``text`` stores."""
         positions, unread, snapshot, kept, began_us = json.loads(text)
-        leases = {name: _kept(name, *told) for name, told in kept.items()}
+        leases = {name: _parse_lease(name, *fields) for name, fields in kept.items()}
         return cls(positions, frozenset(unread), snapshot, leases, began_us)
 
     def leases(self, epoch: int) -> dict[str, ReaderLease]:
-        """Return what the rows of kept shards would say, had they been read in this epoch."""
+        """Return the rows that the kept shards would have in this epoch."""
         return {name: lease._replace(epoch=epoch) for name, lease in self.kept.items()}
 
 
 NOWHERE = Start({}, frozenset(), snapshot=False, kept={})
-"""Before it is known."""
+"""Before the start is known."""
 
 
 def current_leases(rows: Mapping[str, ReaderLease]) -> dict[str, ReaderLease]:
-    """Return the rows of a consumer's shards as they are in its present epoch."""
+    """Return a consumer's rows by shard, in its present epoch."""
     started = rows.get(START)
     if started is None:
         return {}
-    found = Start.parsed(started.position).leases(started.epoch)
+    found = Start.parse(started.position).leases(started.epoch)
     return found | {
         name: row for name, row in rows.items() if row.epoch == started.epoch and name != START
     }
@@ -92,9 +93,10 @@ def unread_of(
     leases: Mapping[str, ReaderLease],
     shards: Sequence[SourceShard],
 ) -> Ranges:
-    """Return the ranges of a shard without a row of its own whose rows nobody has read yet.
+    """Return the ranges of a shard without a row whose rows are not read yet.
 
-    ``leases`` are the consumer's rows in its present epoch. What its parents' readers left is left.
+    ``leases`` are the consumer's rows in its present epoch. What the parents' readers have not read
+    is still unread.
     """
     if shard.shard_id in start.positions or not start.snapshot:
         return ((shard.begin, shard.end),) if shard.shard_id in start.unread else ()
@@ -107,7 +109,7 @@ def unread_of(
 
 
 async def start_at(source: ChangeSource, begin: Begin) -> Start:
-    """Return what a beginning means for the shards that there are."""
+    """Return the start that ``begin`` means for the present shards."""
     now_us = await source.now_us()
     since_us = begin if isinstance(begin, int) else None if begin == "oldest" else now_us
     shards = await source.shards()
@@ -119,17 +121,17 @@ async def start_at(source: ChangeSource, begin: Begin) -> Start:
 
 
 async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -> None:
-    """Let a consumer begin again elsewhere, whether its readers run or not. Raises ``StoreError``.
+    """Make a consumer start again from another position, whether its readers run or not.
 
-    A ``ShardPlace`` moves that shard, and has what came of it read again; the others stay where
-    their last checkpoints are.
+    A ``ShardPlace`` moves that shard, and makes its descendants be read again. The other shards
+    keep their last checkpoints. Raises ``StoreError``.
     """
     await leases.open(await source.table_name())
     while True:
         rows = await leases.all()
         started = rows.get(START)
         if isinstance(to, ShardPlace):
-            start = await _moved(source, rows, to)
+            start = await _rewind_shard(source, rows, to)
         else:
             start = await start_at(source, to)
         if started is None:
@@ -143,15 +145,17 @@ async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -
             return
 
 
-async def _moved(source: ChangeSource, rows: dict[str, ReaderLease], to: ShardPlace) -> Start:
+async def _rewind_shard(
+    source: ChangeSource, rows: dict[str, ReaderLease], to: ShardPlace
+) -> Start:
     started, known = rows.get(START), current_leases(rows)
-    old = Start.parsed(started.position) if started is not None else NOWHERE
+    old = Start.parse(started.position) if started is not None else NOWHERE
     shards = await source.shards()
     if all(shard.shard_id != to.shard_id for shard in shards):
         raise Rejected("OTSObjectNotExist", f"There is no shard '{to.shard_id}' to read any more.")
     end = decode_position(await source.position(to.shard_id, await source.now_us())).offset
     if to.sequence > end:
-        # What comes until then would be passed over without a word.
+        # The changes up to that sequence number would be skipped silently.
         raise invalid(
             f"The stream of shard '{to.shard_id}' ends before {to.sequence}: the next record there "
             f"will be {end} or later."
@@ -183,19 +187,19 @@ async def _moved(source: ChangeSource, rows: dict[str, ReaderLease], to: ShardPl
 
 
 def _descendants(shards: list[SourceShard], name: str) -> set[str]:
-    """Return what a shard became, and what that became."""
+    """Return the shards that came from a shard, directly or indirectly."""
     found = {name}
-    for shard in shards:  # Parents stand before their children.
+    for shard in shards:  # Parents come before their children.
         if found & set(shard.parents):
             found.add(shard.shard_id)
     return found - {name}
 
 
-def _kept_text(lease: ReaderLease) -> list[object]:
+def _lease_fields(lease: ReaderLease) -> list[object]:
     pending = [[begin.hex(), end.hex()] for begin, end in lease.pending]
     return [lease.position, pending, lease.ended]
 
 
-def _kept(name: str, position: str, pending: list[list[str]], ended: bool) -> ReaderLease:
+def _parse_lease(name: str, position: str, pending: list[list[str]], ended: bool) -> ReaderLease:
     ranges: Ranges = tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in pending)
     return ReaderLease(name, position=position, pending=ranges, ended=ended)

@@ -1,6 +1,6 @@
 """A table's changes as a plain iterator: the reader runs in a thread with its own event loop.
 
-The leases are renewed there while the application handles a change for as long as it takes.
+The thread renews the leases, for as long as the application takes to handle a change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class _Running(NamedTuple):
-    """A reading, the loop it runs in, and the event that ends it."""
+    """A reading, the loop in which it runs, and the event that ends it."""
 
     loop: asyncio.AbstractEventLoop
     reading: Reading
@@ -32,8 +32,8 @@ class _Running(NamedTuple):
 class ChangeFeed:
     """Changes of a table, one after another: ``for change in feed``.
 
-    To ask for the next change says that the one before is finished. A loop that is left, also by an
-    exception, hands its shards over behind the last finished change. It is read once.
+    Fetching the next change finishes the previous one. Leaving the loop, also by an exception,
+    hands the shards over after the last finished change. A feed can be iterated once.
     """
 
     def __init__(self, make_endpoint: Callable[[], Endpoint], spec: FeedSpec) -> None:
@@ -49,9 +49,9 @@ class ChangeFeed:
         self._leave()
 
     def stop(self) -> None:
-        """End the loop when it asks for the next change; nothing comes again that it was given.
+        """End the loop at its next step. Changes that the loop has received do not come again.
 
-        May be called from another thread, or by the handler of a signal.
+        May be called from another thread, or from a signal handler.
         """
         self._stopping = True
         self._thread.stop()
@@ -69,7 +69,7 @@ class ChangeFeed:
             self._leave()
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the changes in batches, each of one shard: to ask for the next finishes one."""
+        """Yield batches of one shard each. Fetching the next one finishes a batch."""
         try:
             for batch in self._batches():
                 yield batch
@@ -95,20 +95,20 @@ class ChangeFeed:
 
 
 class _ReadingThread:
-    """Runs a ``Reading`` in a thread. A process that ends without leaving it ends like a crash."""
+    """Runs a ``Reading`` in a thread. Without ``leave`` its leases expire, as after a crash."""
 
     def __init__(self, make_endpoint: Callable[[], Endpoint], spec: FeedSpec) -> None:
         self._make_endpoint = make_endpoint
         self._spec = spec
         self._running: Future[_Running] = Future()
         self._changes_finished = 0
-        # A loop that waits for its next change at the end of the process must not hold it up.
+        # The thread must not delay the end of the process while it waits for a change.
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run()), name=f"changes {spec.table}", daemon=True
         )
 
     def start(self) -> None:
-        """Begin to read; ``next_batch`` waits until it does."""
+        """Start to read; ``next_batch`` waits until it does."""
         self._thread.start()
 
     async def _run(self) -> None:
@@ -132,7 +132,7 @@ class _ReadingThread:
             loop.call_soon_threadsafe(reading.stop)
 
     def leave(self, changes_finished: int) -> None:
-        """Do what ``Reading.leave`` does, and return when the shards are handed over."""
+        """Do what ``Reading.leave`` does; return when the shards are handed over."""
         if self._thread.is_alive():
             self._changes_finished = changes_finished
             loop, _, left = self._running.result()
@@ -141,6 +141,6 @@ class _ReadingThread:
 
 
 def run_in_thread(ask: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-    """Return what a coroutine returns, also where this thread has an event loop that runs."""
+    """Return what a coroutine returns, even if this thread runs an event loop."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(lambda: asyncio.run(ask())).result()

@@ -1,8 +1,8 @@
 """Reads a table's stream together with the other readers of the same consumer.
 
-Each takes leases of shards and follows them; parents are finished before their children. A reader
-that stops hands its shards over where it is; those of one that crashes are taken when their leases
-have ended. See docs/guides/change-reader.md for what may come twice, and when.
+Each reader takes leases of shards and follows them. Parents are finished before their children. A
+reader that stops hands its shards over at its position. Shards of a reader that crashes are taken
+when their leases have expired. docs/guides/change-reader.md lists what may come twice, and when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 
 from rowtide.client.changes.clock import lease_clock
-from rowtide.client.changes.lease_balance import planned, readable
+from rowtide.client.changes.lease_balance import plan_leases, readable
 from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 from rowtide.client.changes.source import ChangeSource, SourceShard
@@ -31,14 +31,14 @@ __all__ = ["Batch", "ChangeWorker", "FollowerSettings", "Handle"]
 logger = logging.getLogger(__name__)
 
 DRIFT = 1.1
-"""An observer waits this much longer than the owner of a lease relies on it."""
+"""An observer waits longer than the lease by this factor: clocks run at different speeds."""
 
 
 class ChangeWorker:
-    """One reader of the consumer that ``leases`` are of.
+    """One reader of the consumer of ``leases``.
 
-    ``handle`` is called with batches, of one shard one at a time. ``begin`` is for a consumer that
-    is new: its first reader decides it, for good.
+    ``handle`` is called with batches, one at a time for each shard. ``begin`` is for a new
+    consumer: its first reader decides it for good.
     """
 
     def __init__(
@@ -54,7 +54,8 @@ class ChangeWorker:
         self.consumer = leases.consumer
         self.id = secrets.token_hex(8)
         self.lost = 0
-        """Leases that ended while a shard was followed here: what was in hand comes again."""
+        """Leases that ended while their shard was followed here. Batches in hand come again.
+        """
         self._source = source
         self._leases = leases
         self._handle = handle
@@ -66,7 +67,7 @@ class ChangeWorker:
         self._followers: dict[str, ShardFollower] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._seen: dict[str, tuple[int, float]] = {}
-        """Each row's counter, and since when we have seen it."""
+        """Each row's counter, and the time since when we have seen it."""
         self._missing: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -77,16 +78,16 @@ class ChangeWorker:
         return sorted(self._followers)
 
     def stop(self) -> None:
-        """Let ``run`` end once the batches in hand are finished and the leases given up."""
+        """End ``run`` once the batches in hand are finished and the leases released."""
         self._stopping = True
         for follower in self._followers.values():
             follower.stop()
         self._wake.set()
 
     async def run(self) -> None:
-        """Read until stopped. What ``handle`` raises ends it, as does what no retry mends.
+        """Read until stopped. A failure of ``handle``, or one that retries cannot fix, ends it.
 
-        Cancelled, it leaves its leases to end by themselves, as a crash would.
+        If cancelled, it leaves its leases to expire, as after a crash.
         """
         await self._find_start()
         try:
@@ -100,17 +101,18 @@ class ChangeWorker:
         while not self._stopping:
             try:
                 await self._leases.open(await self._source.table_name())
-                started = await self._found_start()
-                self._start, self._epoch = Start.parsed(started.position), started.epoch
+                started = await self._read_start()
+                self._start, self._epoch = Start.parse(started.position), started.epoch
                 return
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("consumer %s: %s", self.consumer, error)
                 await asyncio.sleep(self._beat_s)
 
-    async def _found_start(self) -> ReaderLease:
-        """Return where the consumer began, or begin: one row says it for every shard at once.
+    async def _read_start(self) -> ReaderLease:
+        """Return the row where the consumer began; create it for a new consumer.
 
-        A shard that is listed later holds only what came later, and is read from its beginning.
+        It decides for every shard at once. A shard that is listed later has only later changes, and
+        is read from its beginning.
         """
         started = (await self._leases.all()).get(START)
         if started is None:
@@ -130,7 +132,7 @@ class ChangeWorker:
                     await self._renew()
                     if not self._stopping:
                         await self._take(tasks)
-                    await self._tell_positions()
+                    await self._report_positions()
             except (Unavailable, OutcomeUnknown, TimeoutError) as error:
                 logger.debug("consumer %s: %s", self.consumer, error)
             self._drop_lost()
@@ -141,45 +143,45 @@ class ChangeWorker:
                 pass
 
     async def _renew(self) -> None:
-        """Renew every lease, each for itself."""
+        """Renew every lease, independently of the others."""
         async with asyncio.TaskGroup() as renewing:
             for follower in self._followers.values():
                 renewing.create_task(self._renew_one(follower), name=f"renew {follower.shard_id}")
 
-    async def _tell_positions(self) -> None:
-        """Tell those who watch; that it fails is no reason to read any less."""
+    async def _report_positions(self) -> None:
+        """Report the positions for monitoring. A failure is only logged."""
         positions = [f.position for f in self._followers.values() if f.position]
         try:
             if positions:
                 await self._source.finished(self.consumer, positions)
         except StoreError as error:
-            logger.info("consumer %s: its positions are not told: %s", self.consumer, error)
+            logger.info("consumer %s: positions not reported: %s", self.consumer, error)
 
     async def _renew_one(self, follower: ShardFollower) -> None:
         try:
             await follower.renew()
         except StoreError as error:
-            logger.debug("shard %s is renewed later: %s", follower.shard_id, error)
+            logger.debug("shard %s: renewal failed, retried: %s", follower.shard_id, error)
         if follower.lease.wanted and follower.lease.owner == self.id:
             follower.stop()
 
     def _drop_lost(self) -> None:
-        """Stop at once what may be another reader's by now."""
+        """Stop following shards whose lease may be another reader's by now."""
         for shard_id, follower in self._followers.items():
             if not follower.holds:
                 self._cancel(shard_id)
 
     def _cancel(self, shard_id: str) -> None:
-        """Stop following a shard, also where the handler swallows that it is cancelled."""
+        """Stop following a shard, even if the handler suppresses the cancellation."""
         self._followers[shard_id].stop()
         self._running[shard_id].cancel()
 
     async def _take(self, tasks: asyncio.TaskGroup) -> None:
-        """Take what is our share, and ask for what is missing of it."""
-        # The rows first: whatever they name was listed before.
+        """Take our share of the shards, and request a missing one."""
+        # Read the rows first: any shard that they name was listed before.
         rows = await self._leases.all()
         shards = await self._source.shards()
-        over = self._expired(rows) | {
+        over = self._find_expired(rows) | {
             lease.shard_id
             for lease in rows.values()
             if lease.owner == self.id and lease.shard_id not in self._followers
@@ -189,7 +191,7 @@ class ChangeWorker:
         leases = self._start.leases(self._epoch)
         leases |= {name: lease for name, lease in rows.items() if lease.epoch == self._epoch}
         self._require_listed(leases, shards)
-        plan = planned(self.id, readable(shards, leases), leases, over)
+        plan = plan_leases(self.id, readable(shards, leases), leases, over)
         for shard in plan.take:
             if shard.shard_id not in self._followers:
                 await self._take_one(tasks, shard, rows.get(shard.shard_id), leases, shards)
@@ -198,13 +200,13 @@ class ChangeWorker:
         await self._forget(rows, shards)
 
     async def _same_epoch(self, rows: Mapping[str, ReaderLease], over: set[str]) -> bool:
-        """True if all readers are in the consumer's epoch; join it, and release the leases.
+        """True if all readers are in the consumer's epoch. Joins it and releases old leases.
 
-        Only then is anything taken in it, so that nobody is given what is old between what is new.
+        Shards are taken only then, so that no reader passes on old changes between new ones.
         """
         started = rows.get(START)
         if started is not None and started.epoch > self._epoch:
-            self._start, self._epoch = Start.parsed(started.position), started.epoch
+            self._start, self._epoch = Start.parse(started.position), started.epoch
             for shard_id in self._followers:
                 self._cancel(shard_id)
             logger.info("consumer %s was rewound", self.consumer)
@@ -228,7 +230,7 @@ class ChangeWorker:
         if row is None:
             row = await self._leases.create(lease)
             if row != lease:
-                return  # Somebody was faster.
+                return  # Another reader created the row first.
         leased_s = self._clock()
         mine = lease._replace(counter=row.counter, owner=self.id, wanted="")
         if await self._leases.change(row, mine) != mine._replace(counter=row.counter + 1):
@@ -243,29 +245,29 @@ class ChangeWorker:
             clock=self._clock,
         )
         if self._stopping:
-            follower.stop()  # It came while we asked: the lease is given up again at once.
+            follower.stop()  # Stopped during the request: release the lease at once.
         self._followers[shard.shard_id] = follower
         following = tasks.create_task(follower.run(), name=f"shard {shard.shard_id}")
-        # Called also where the task is cancelled before it has begun.
-        following.add_done_callback(lambda _: self._left(follower))
+        # Called also if the task is cancelled before it starts.
+        following.add_done_callback(lambda _: self._forget_follower(follower))
         self._running[shard.shard_id] = following
 
-    def _left(self, follower: ShardFollower) -> None:
-        """Note that a shard is followed no more."""
+    def _forget_follower(self, follower: ShardFollower) -> None:
+        """Remove a follower that has ended."""
         del self._followers[follower.shard_id], self._running[follower.shard_id]
         self._wake.set()
         if not follower.given_up:
             self.lost += 1
             if follower.holds:
-                # Cancelled, rewound, or failed in its handler: nobody took it away.
-                logger.info("consumer %s leaves shard %s", self.consumer, follower.shard_id)
+                # Cancelled, rewound, or failed in its handler: no other reader took it.
+                logger.info("consumer %s stops reading shard %s", self.consumer, follower.shard_id)
             else:
                 logger.warning("consumer %s lost shard %s", self.consumer, follower.shard_id)
 
     async def _first_lease(
         self, shard: SourceShard, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
     ) -> ReaderLease:
-        """Return what the row of a shard says that nobody has read in this epoch."""
+        """Return the first row of a shard that is not read yet in this epoch."""
         position = self._start.positions.get(shard.shard_id)
         if position is None:
             self._require_parents(shard, leases, shards)
@@ -273,8 +275,8 @@ class ChangeWorker:
         pending = unread_of(shard, self._start, leases, shards)
         return ReaderLease(shard.shard_id, position=position, pending=pending, epoch=self._epoch)
 
-    def _expired(self, leases: Mapping[str, ReaderLease]) -> set[str]:
-        """Return the shards whose rows nobody has touched for the length of a lease."""
+    def _find_expired(self, leases: Mapping[str, ReaderLease]) -> set[str]:
+        """Return the shards whose rows have not changed for the length of a lease."""
         now_s = self._clock()
         seen: dict[str, tuple[int, float]] = {}
         for shard_id, lease in leases.items():
@@ -288,11 +290,11 @@ class ChangeWorker:
     def _require_listed(
         self, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
     ) -> None:
-        """Raise ``LogTrimmed`` where a shard is gone that was not read to its end."""
+        """Raise ``LogTrimmed`` if a shard is gone that was not read to its end."""
         listed = {shard.shard_id for shard in shards} | {START}
         now_s = self._clock()
         gone = [lease.shard_id for lease in leases.values() if not lease.ended]
-        # Another worker may list a new shard a moment later than the one that was asked before.
+        # A worker may list a new shard a moment later than the worker that was called before.
         self._missing = {
             shard_id: self._missing.get(shard_id, now_s)
             for shard_id in gone
@@ -302,13 +304,13 @@ class ChangeWorker:
             if now_s - since_s > self._settings.lease_s:
                 raise LogTrimmed(
                     f"Consumer {self.consumer} has not read shard {shard_id} to its end, and it is "
-                    f"kept no more."
+                    f"no longer kept."
                 )
 
     def _require_parents(
         self, shard: SourceShard, leases: Mapping[str, ReaderLease], shards: Sequence[SourceShard]
     ) -> None:
-        """Raise ``LogTrimmed`` where a parent is gone that nobody had begun to read.
+        """Raise ``LogTrimmed`` if a parent is gone that no reader had begun to read.
 
         With a snapshot nothing is missed: all rows of the shard are read.
         """
@@ -317,11 +319,12 @@ class ChangeWorker:
             lease = leases.get(parent)
             if parent not in listed and lease is None and not self._start.snapshot:
                 raise LogTrimmed(
-                    f"Consumer {self.consumer} has not read shard {parent}, and it is kept no more."
+                    f"Consumer {self.consumer} has not read shard {parent}, and it is no longer "
+                    f"kept."
                 )
 
     async def _forget(self, rows: Mapping[str, ReaderLease], shards: Sequence[SourceShard]) -> None:
-        """Remove the rows of shards that are read and kept no more, by whoever reads anything."""
+        """Remove the rows of shards that are read and no longer kept. Any reader does this."""
         listed = {shard.shard_id for shard in shards} | {START}
         needed = {parent for shard in shards for parent in shard.parents}
         for row in rows.values():

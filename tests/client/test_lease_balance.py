@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.client.changes.lease_balance import planned, readable
+from rowtide.client.changes.lease_balance import plan_leases, readable
 from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
@@ -77,6 +77,6 @@ def test_parents_are_read_before_their_children(
 def test_each_takes_its_share(
     case: str, listed: str, rows: str, expired: str, takes: str, asks: str
 ) -> None:
-    plan = planned("me", shards(*listed.split()), leases(rows), expired.split())
+    plan = plan_leases("me", shards(*listed.split()), leases(rows), expired.split())
     assert " ".join(shard.shard_id for shard in plan.take) == takes, case
     assert ("" if plan.ask is None else plan.ask.shard_id) == asks, case
