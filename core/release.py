@@ -1,6 +1,6 @@
-"""The version of this package, also that of the wheel.
+"""The version of this package, which is also that of the wheel.
 
-``importlib.metadata`` has it too, but its import takes a tenth of the start of a command.
+``importlib.metadata`` has it too, but importing it takes a tenth of a command's start.
 """
 
 __all__ = ["VERSION"]

@@ -1,8 +1,9 @@
-"""When shards are split, merged and moved without anybody asking.
+"""When shards are split, merged and moved automatically.
 
-A shard is split where it is large, or written much while there are several workers; then shards
-move from the busiest worker to the idlest as long as that evens them out; parts that have long been
-cold are merged again. What is measured, and how a change is made, is not known here.
+A shard is split if it is large, or if it has a high write rate and there are several workers. Then
+shards move from the busiest worker to the least busy one while that balances the load. Neighbours
+that have been cold for long are merged again. How load is measured and how a change is made is not
+known here.
 
 Sizes are bytes on disk, rates writes per second, times seconds.
 """
@@ -21,28 +22,29 @@ from rowtide.core.values.schema import ShardRange
 __all__ = ["Balance", "BalanceSettings", "ShardLoad", "WantedChange"]
 
 LOOKS = 2
-"""A shard is hot where it was in so many looks, one after another."""
+"""A shard is hot if it was above the rate in this many checks in a row."""
 
 COLD = 10
-"""A shard is cold below this part of the rate at which one is split."""
+"""A shard is cold below the split rate divided by this."""
 
 SMALL = 4
-"""Two shards are small where they have together less than this part of the size of a split."""
+"""Two shards are small if together they are below the split size divided by this."""
 
 REFUSED_S = 10.0
 REFUSED_S_MAX = 3600.0
-"""A split that was refused is wanted no more for so long, each time for twice as long.
+"""A rejected split is not proposed again for this time, which doubles with each rejection.
 
-To find that a shard has one partition key takes reading it; others are to be moved meanwhile.
+It takes a full read to find that a shard has a single partition key. Meanwhile other shards move.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """0 turns each off.
+    """Settings of the balancer; 0 turns each off.
 
-    Too small a ``split_bytes`` makes many logs, too small a ``split_writes_per_s`` splits for every
-    burst; too short a ``merge_after_s`` merges what is split again soon.
+    If ``split_bytes`` is too small, there are many logs. If ``split_writes_per_s`` is too small,
+    each burst causes a split. If ``merge_after_s`` is too short, merged shards are soon split
+    again.
     """
 
     split_bytes: int = 8 * 1024**3
@@ -51,7 +53,7 @@ class BalanceSettings:
 
 
 class ShardLoad(NamedTuple):
-    """An open shard of a table. ``rate`` is None where it was not measured yet."""
+    """The load of a table's open shard. ``rate`` is None if it is not measured yet."""
 
     table_id: int
     shard: ShardRange
@@ -60,37 +62,37 @@ class ShardLoad(NamedTuple):
 
 
 class WantedChange(NamedTuple):
-    """A change to be made: of ``shards``, two to merge; ``slot`` is where one moves to."""
+    """A change to make to ``shards``: one, or two to merge. ``slot`` is the target of a move."""
 
     kind: str
     table_id: int
     shards: tuple[str, ...]
     slot: int = -1
     hot: bool = False
-    """A split is at the middle of what is written rather than of what is stored."""
+    """Split by writes instead of by size: at the middle of what is written."""
 
 
 class Refusal(NamedTuple):
-    """Until when a split is not wanted, and for how long it was not."""
+    """The end of the pause after a rejected split, and its length."""
 
     until_s: float
     pause_s: float
 
 
 class Balance:
-    """What was seen in the looks before."""
+    """Proposes changes, from this and the previous checks."""
 
     def __init__(self, settings: BalanceSettings) -> None:
         self._settings = settings
         self._hot: dict[str, int] = {}
         self._cold_since_s: dict[str, float] = {}
         self._refused: dict[tuple[str, bool], Refusal] = {}
-        """By shard, and whether it was to be split for being hot."""
+        """By shard id, and whether the split was for its write rate."""
 
     def look(
         self, loads: Sequence[ShardLoad], workers: Mapping[int, str], now_s: float
     ) -> list[WantedChange]:
-        """Return what to change, one change of a table at most. ``workers`` are by slot."""
+        """Return the changes to make, at most one per table. ``workers`` are by slot."""
         self._remember(loads, now_s)
         several = len(set(workers.values())) > 1
         splits = (self._split(load, now_s, several=several) for load in loads)
@@ -102,7 +104,7 @@ class Balance:
         return list({change.table_id: change for change in reversed(wanted)}.values())
 
     def refused(self, wanted: WantedChange, now_s: float) -> None:
-        """Note that a split was not done: for a while others are wanted."""
+        """Record that a split was rejected: it is not proposed again for a while."""
         which = wanted.shards[0], wanted.hot
         before = self._refused.get(which)
         pause_s = REFUSED_S if before is None else min(before.pause_s * 2, REFUSED_S_MAX)
@@ -142,7 +144,7 @@ class Balance:
         return None
 
     def _moves(self, loads: Sequence[ShardLoad], workers: Mapping[int, str]) -> list[WantedChange]:
-        """Return a move from the busiest worker to the idlest, where that evens them out."""
+        """Return a move from the busiest worker to the least busy one, if it balances the load."""
         limit = self._settings.split_writes_per_s
         if not limit or any(load.rate is None for load in loads):
             return []
@@ -169,7 +171,7 @@ class Balance:
         return [WantedChange(MOVE, best.table_id, (best.shard.shard_id,), slot)]
 
     def _merges(self, loads: Sequence[ShardLoad], now_s: float) -> list[WantedChange]:
-        """Return neighbours that came of splits and have long been cold and small."""
+        """Return neighbours that came from splits and have been cold and small for long."""
         after_s, size_max = self._settings.merge_after_s, self._settings.split_bytes / SMALL
         if not after_s:
             return []

@@ -1,8 +1,8 @@
 """Instances, access keys, tables and their shards: the fold of the catalog's log.
 
-The catalog is a shard whose rows are documents: key (kind, id), one STRING cell ``document``
-holding JSON, absent when the thing is gone. A change of several documents is one atomic batch of
-records. Every worker folds the same log into the same ``Catalog``.
+The catalog is a shard whose rows are documents. Its key is (kind, id), its one STRING cell
+``document`` has JSON. A removed document has no row. A change of several documents is one atomic
+batch of records. Every worker folds the same log into the same ``Catalog``.
 
 Ids of tables and shards come from counters that only grow, so no id is used twice.
 """
@@ -85,7 +85,7 @@ class AccessKey:
 
 
 class Catalog:
-    """The catalog as of ``applied``, the offset of the last entry folded in."""
+    """The catalog as of ``applied``, the offset of the last folded entry."""
 
     def __init__(self) -> None:
         self.applied = -1
@@ -93,28 +93,29 @@ class Catalog:
         self.instances: dict[str, Instance] = {}
         self.keys: dict[str, AccessKey] = {}
         self.credentials: dict[str, Credential] = {}
-        """What the edge checks requests against, by access key id."""
+        """What requests are authenticated with, by access key id."""
         self.revoked: set[str] = set()
-        """Ids of keys that were taken back: a worker that has one does not bring it again."""
+        """Ids of revoked keys, so that a worker that still has one does not add it again."""
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
-        """Every shard whose log is kept, those that have ended among them."""
+        """Every shard whose log is kept, including those that have ended."""
         self.reshapes: dict[str, Reshape] = {}
-        """What is under way with shards, by the id of the change."""
+        """Planned changes of shards, by their id."""
         self.hop_secret: bytes | None = None
-        """What workers prove to each other that they know."""
+        """The secret with which workers authenticate to each other."""
         self.workers: dict[str, str] = {}
-        """Where each worker that has not said goodbye was last, by its name; some have died."""
+        """Last address of each worker that has not shut down, by name; some have crashed.
+        """
         self.reclaimer_paused = False
         self.next_table_id = 1
         self.next_shard = 1
         self._begins: dict[int, tuple[Sequence[ShardRange], list[bytes]]] = {}
-        """The shards of each table as it is now, and where they begin."""
+        """Each table's current shards, and their first keys."""
         self._group: list[record.Body] = []
-        """What was read of a change whose last record was not."""
+        """The records read so far of a group that is not complete."""
 
-    # Looking things up.
+    # Lookups.
 
     def table(self, instance: str, name: str) -> Table | None:
         """Return a table by its instance (any case) and name."""
@@ -126,9 +127,9 @@ class Catalog:
         return [t for (i, _), t in sorted(self.tables.items()) if i == wanted and not t.main]
 
     def shard_for(self, table: Table, encoded_key: bytes) -> ShardRange:
-        """Return the shard that holds a key, of those that ``table`` has.
+        """Return the shard that has a key, of the shards of ``table``.
 
-        Who took up the table before it was split has the shards of then: they may have ended.
+        A caller that read the table before a split has its old shards, which may have ended.
         """
         shards = table.shards
         if len(shards) == 1:
@@ -139,9 +140,10 @@ class Catalog:
         return shards[bisect_right(begins, encoded_key) - 1]
 
     def precedes(self, shard_id: str) -> bool:
-        """True if an unknown shard may be in the part of the log that was not read yet.
+        """True if an unknown shard may be in a part of the log that was not read yet.
 
-        Any may, also one whose id was given out: that is done before its shard is made.
+        Any may be, also one whose id was assigned already: ids are assigned before the shard is
+        created.
         """
         return shard_id[1:].isdecimal() and shard_id not in self.shards
 
@@ -162,7 +164,7 @@ class Catalog:
         return found
 
     def counters(self, *, tables: int = 0, shards: int = 0) -> Document:
-        """Return the counters' document after taking so many ids."""
+        """Return the counters' document after assigning this many ids."""
         return Document(
             COUNTERS,
             "ids",
@@ -181,7 +183,7 @@ class Catalog:
         if envelope.group & record.FIRST:
             self._group = []
         self._group.append(body)
-        # A log may be read in pieces: nobody decides by a half of what was decided together.
+        # The log may be read in pieces. Apply a group only when it is complete.
         if envelope.group & record.LAST:
             group, self._group = self._group, []
             for one in group:
@@ -245,7 +247,7 @@ class Catalog:
             self.shards[shard.shard_id] = (table, shard)
 
     def _forget_table(self, number: int) -> None:
-        """Forget a table with its indexes, as far as it is known."""
+        """Remove a table with its indexes, if it is known."""
         old = self.tables_by_id.get(number)
         if old is None:
             return
@@ -271,7 +273,7 @@ class Catalog:
 
 
 def revoked_document(access_key_id: str) -> Document:
-    """Return the document that says that a key was taken back."""
+    """Return the document that records that a key is revoked."""
     return Document(REVOKED, access_key_id, {})
 
 
@@ -286,17 +288,17 @@ def reshape_document(reshape: Reshape, *, gone: bool = False) -> Document:
 
 
 def worker_document(name: str, address: str | None) -> Document:
-    """Return the document that says where a worker is; without an address it is forgotten."""
+    """Return the document with a worker's address, or its removal without an address."""
     return Document(WORKER, name, None if address is None else {"address": address})
 
 
 def reclaimer_document(*, paused: bool) -> Document:
-    """Return the document that pauses the reclaimers or lets them go on."""
+    """Return the document that pauses or resumes the reclaimers."""
     return Document(RECLAIMER, "cluster", {"paused": paused})
 
 
 def document_body(document: Document) -> tuple[bytes, record.Body]:
-    """Return the log key and body that make ``document`` so."""
+    """Return the log key and body that store ``document``."""
     values = [variant.encode(document.kind), variant.encode(document.id)]
     log_key = f"{document.kind}/{document.id}".encode()
     if document.content is None:
@@ -307,11 +309,11 @@ def document_body(document: Document) -> tuple[bytes, record.Body]:
 
 
 def snapshot_body(documents: Iterable[Document]) -> record.Snapshot:
-    """Return one record that holds the whole catalog."""
+    """Return one record with the whole catalog."""
     rows = []
     for document in documents:
         _, body = document_body(document)
-        assert isinstance(body, record.PutBody), "a snapshot holds what exists"
+        assert isinstance(body, record.PutBody), "a snapshot has no removed document"
         rows.append(record.SnapshotRow(body.key, body.cells))
     return record.Snapshot(rows)
 
@@ -330,7 +332,7 @@ def table_content(table: Table) -> dict[str, Any]:
     for ranged in (content, *content["indexes"]):
         ranged["shards"] = _ranges(ranged["shards"])
     for index in content["indexes"]:
-        if not index["key_named"]:  # Workers of earlier versions know no such field.
+        if not index["key_named"]:  # Earlier versions do not know this field.
             del index["key_named"]
     content["split_points"] = [point.hex() for point in table.split_points]
     return content
@@ -347,10 +349,10 @@ def key_content(access_key: AccessKey) -> dict[str, Any]:
 
 
 def _known(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``kind`` has a field for.
+    """Return the content for which ``kind`` has a field.
 
-    A worker of a later version may have written more: that must not stop this one, which goes on
-    serving during a rolling upgrade.
+    A worker of a later version may have written more fields. That must not stop this worker, which
+    continues to serve during a rolling upgrade.
     """
     return {field.name: content[field.name] for field in fields(kind) if field.name in content}
 

@@ -1,10 +1,10 @@
-"""How the slots are divided among the workers of a group, and who keeps copies of which.
+"""How the slots are divided among the workers of a group, as owners and as standbys.
 
-Each slot has one owner, and as many standbys as are asked for and there are other workers. What a
-worker has stays with it as far as the balance allows: owners differ by one slot at most. A slot
-without an owner goes to one of its standbys where one has room: it has the rows.
+Each slot has one owner, and as many standbys as configured, if there are enough other workers. A
+worker keeps its slots as far as the balance allows: owners differ by at most one slot. A slot
+without an owner goes to one of its standbys if that has room, because it has the rows.
 
-The same holdings always give the same division. Members are named by any text.
+The same holdings always give the same division. Members have arbitrary names.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ __all__ = ["Holding", "divide"]
 
 @dataclass(slots=True)
 class Holding:
-    """The slots that a member owns, and those that it keeps copies of."""
+    """The slots that a member owns, and those of which it is a standby."""
 
     owned: set[int] = field(default_factory=set)
     standby: set[int] = field(default_factory=set)
 
 
 def divide(now: Mapping[str, Holding], *, slots: int, standbys: int) -> dict[str, Holding]:
-    """Return who holds what from now on; ``now`` names every member there is."""
+    """Return the new holdings; ``now`` has every present member."""
     then = {name: Holding() for name in sorted(now)}
     former: dict[int, str] = {}
     for name, holding in then.items():
@@ -36,13 +36,13 @@ def divide(now: Mapping[str, Holding], *, slots: int, standbys: int) -> dict[str
 
 
 def _divide_owned(then: dict[str, Holding], now: Mapping[str, Holding], slots: int) -> None:
-    """Level what is owned: nobody above a quota, what is left over to who has room."""
+    """Balance the owners: no member above its quota; free slots go to members with room."""
     least, more = divmod(slots, len(then))
     by_most = sorted(then, key=lambda name: -len(then[name].owned))
     quota = {name: least + (place < more) for place, name in enumerate(by_most)}
 
     def room(slot: int, names: Iterable[str]) -> list[str]:
-        """Return who has room for a slot: those who have its rows first, then the emptiest."""
+        """Return members with room for a slot: its standbys first, then those with fewest slots."""
         free = [name for name in names if len(then[name].owned) < quota[name]]
         return sorted(free, key=lambda n: (slot not in now[n].standby, len(then[n].owned), n))
 
@@ -56,7 +56,7 @@ def _divide_owned(then: dict[str, Holding], now: Mapping[str, Holding], slots: i
     owned = set[int]().union(*(holding.owned for holding in then.values()))
     unowned = [slot for slot in range(slots) if slot not in owned]
     kept = set[int]().union(*(holding.standby for holding in now.values()))
-    # First the slots whose rows a worker keeps: the others fit anywhere.
+    # Slots with a standby first: the others can go to any member.
     for slot in sorted(unowned, key=lambda slot: (slot not in kept, slot)):
         then[room(slot, then)[0]].owned.add(slot)
 
@@ -68,7 +68,7 @@ def _divide_standby(
     slots: int,
     count: int,
 ) -> None:
-    """Give every slot its standbys: who is one, then who owned it, then who has fewest."""
+    """Give every slot its standbys: keep present ones, then its former owner, then the emptiest."""
     for name, holding in then.items():
         holding.standby = {s for s in now[name].standby if 0 <= s < slots} - holding.owned
     for slot in range(slots):
@@ -96,7 +96,7 @@ def _levelled(then: dict[str, Holding]) -> bool:
 
 
 def _free(then: Mapping[str, Holding], slot: int) -> list[str]:
-    """Return who has nothing of a slot."""
+    """Return the members that neither own a slot nor are its standby."""
     return [n for n, held in then.items() if slot not in held.owned and slot not in held.standby]
 
 

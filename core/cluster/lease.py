@@ -1,10 +1,10 @@
-"""Who owns a slot: the records of its lease partition, and what they add up to.
+"""Who owns a slot: the records of its lease partition, and their fold.
 
-An ownership is named by the offset of its claim. A later claim ends every earlier one. Lease
-records obey the append rule, so a record that does not stand at the offset it names is void.
+The offset of its claim names an ownership. A later claim ends every earlier one. Lease records obey
+the append rule: a record at another offset than it names is void.
 
-This module knows no clock: the reader says when it read a record, in seconds on a clock of its own
-that runs during suspend. Broker timestamps decide nothing.
+This module has no clock. The reader passes the time at which it read a record, in seconds of its
+own clock, which includes suspend. Broker timestamps are never used.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ __all__ = [
 ]
 
 CLAIM, RENEW, RELEASE = _KINDS = "CLAIM", "RENEW", "RELEASE"
-"""In the order of the schema: a record has their number."""
+"""In the order of the schema: a record has the index."""
 
 OWNER_BYTES = 8
 
 DRIFT = 0.05
-"""How much faster another worker's clock may run than ours, as a fraction. Chosen generously."""
+"""How much faster another worker's clock may run than ours, as a fraction. Generous."""
 
 
 FINGERPRINT = bytes.fromhex("932c7d3f92c10dfc")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
 
 FINGERPRINT_V1 = bytes.fromhex("881be864ab5352ef")
-"""That of the first schema, whose records are still read: it has no length of the lease."""
+"""Fingerprint of the first schema, without the lease's length. Its records can still be read."""
 
 _MARKER, _MARKER_1 = b"\xc3\x01" + FINGERPRINT, b"\xc3\x01" + FINGERPRINT_V1
 
 
 class CorruptLease(Exception):
-    """Bytes in a lease partition that no worker of ours wrote."""
+    """Bytes in a lease partition that no worker wrote."""
 
 
 class Lease(NamedTuple):
-    """One record of a lease partition. ``lease_ms`` 0 is as long as the reader's own leases."""
+    """One record of a lease partition. ``lease_ms`` 0 means the length of the reader's leases."""
 
     at: int
     kind: str
@@ -62,7 +62,7 @@ class Lease(NamedTuple):
 
 
 def encode_lease(lease: Lease) -> bytes:
-    """Return the record's bytes, as Avro has them; written out, for every worker reads them all."""
+    """Return the record's Avro bytes. Written by hand, because every worker reads all of them."""
     at, kind, claim, owner, address, lease_ms = lease
     assert len(owner) == OWNER_BYTES, f"an owner of {len(owner)} bytes"
     head = (_MARKER, write_long(at), write_long(_KINDS.index(kind)), write_long(claim))
@@ -70,7 +70,7 @@ def encode_lease(lease: Lease) -> bytes:
 
 
 def decode_lease(value: bytes) -> Lease:
-    """Take a record's bytes apart. Raises ``CorruptLease``."""
+    """Return the record of ``value``. Raises ``CorruptLease``."""
     marker = value[: len(_MARKER)]
     if marker not in (_MARKER, _MARKER_1):
         raise CorruptLease(f"lease record begins {marker.hex()}, expected {_MARKER.hex()}")
@@ -85,7 +85,7 @@ def decode_lease(value: bytes) -> Lease:
         if marker == _MARKER:
             lease_ms, end = read_long(value, end)
         if end != len(value) or not 0 <= kind < len(_KINDS) or size < 0 or lease_ms < 0:
-            raise CorruptLease(f"lease record of {len(value)} bytes, {end} are told")
+            raise CorruptLease(f"lease record of {len(value)} bytes, but its fields take {end}")
         return Lease(at, _KINDS[kind], claim, owner, address.decode(), lease_ms)
     except (IndexError, ValueError) as error:
         raise CorruptLease(f"lease record cannot be read: {error}") from error
@@ -93,23 +93,23 @@ def decode_lease(value: bytes) -> Lease:
 
 @dataclass(slots=True)
 class Ownership:
-    """One claim and when we last saw it renewed, in seconds of the reader's clock."""
+    """One claim, and when its last renewal was read, in seconds of the reader's clock."""
 
     claim: int
     owner: bytes
     address: str
     seen_s: float
     lease_s: float = 0.0
-    """For how long its owner reads after a renewal, as it says itself."""
+    """How long its owner may read after a renewal, as the owner states."""
     released: bool = False
 
     def end_s(self, lease_s: float) -> float:
-        """Return from when on its owner surely reads no more; its lease is ``lease_s`` at least."""
+        """Return when its owner surely stops reading; its lease is at least ``lease_s``."""
         return self.seen_s + max(lease_s, self.lease_s) * (1 + DRIFT)
 
 
 class LeaseView:
-    """The fold of one lease partition as one reader has read it."""
+    """The fold of one lease partition, as far as one reader has read it."""
 
     def __init__(self, end: int = 0) -> None:
         self.end = end
@@ -123,7 +123,7 @@ class LeaseView:
             return
         known = self._ownerships.get(lease.claim)
         if known is None:
-            # The claim itself may be trimmed away: every later record names it whole.
+            # The claim itself may be trimmed. Every later record repeats its data.
             known = Ownership(lease.claim, lease.owner, lease.address, read_s)
             self._ownerships[lease.claim] = known
         known.seen_s = read_s
@@ -133,16 +133,16 @@ class LeaseView:
 
     @property
     def last(self) -> Ownership | None:
-        """Return the latest claim's ownership: the only one that may write and renew."""
+        """Return the latest claim's ownership, the only one that may write and renew."""
         return self._ownerships[max(self._ownerships)] if self._ownerships else None
 
     def safe_at(self, claim: int, lease_s: float, *, dead: Collection[bytes] = ()) -> float:
         """Return the earliest time at which ``claim`` may serve.
 
-        Every earlier ownership that is not released may serve reads until a lease after its last
-        renewal was sent, hence at the latest its lease times (1 + drift) after we read it. A lease
-        is as long as its owner says, and ``lease_s`` at least. Owners in ``dead`` are known to have
-        ended.
+        An earlier ownership that is not released may serve reads until one lease after it sent its
+        last renewal. That is at the latest its lease times (1 + drift) after we read the renewal. A
+        lease has the length that its owner states, but at least ``lease_s``. Owners in ``dead`` are
+        known to have ended.
         """
         waits = [
             known.end_s(lease_s)
@@ -152,22 +152,22 @@ class LeaseView:
         return max(waits, default=0.0)
 
     def free_since(self, lease_s: float) -> float | None:
-        """Return from when on no ownership seen here can serve any more, None where none was seen.
+        """Return when the last ownership seen here can no longer serve; None if none was seen.
 
-        It may lie ahead. A released one counts too: whoever it is handed to needs a moment.
+        It may be in the future. Released ownerships count too, because a handover takes a moment.
         """
         ends = [known.end_s(lease_s) for known in self._ownerships.values()]
         return max(ends, default=None)
 
     def copy(self) -> LeaseView:
-        """Return another view that has read the same."""
+        """Return another view with the same state."""
         twin = LeaseView()
         twin.end = self.end
         twin._ownerships = {claim: replace(known) for claim, known in self._ownerships.items()}
         return twin
 
     def forget_ended(self, now_s: float, lease_s: float) -> None:
-        """Drop ownerships that nobody need wait for any more, but for the last."""
+        """Drop ownerships that no claim must wait for any more, except the last."""
         last = max(self._ownerships, default=0)
         self._ownerships = {
             claim: known
@@ -176,5 +176,5 @@ class LeaseView:
         }
 
     def forget_before(self, claim: int) -> None:
-        """Drop ownerships older than ``claim``, once it has waited for them."""
+        """Drop ownerships older than ``claim``, after it has waited for them."""
         self._ownerships = {c: known for c, known in self._ownerships.items() if c >= claim}

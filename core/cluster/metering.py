@@ -1,9 +1,9 @@
-"""What tables consume: capacity units by the second, summed by the hour.
+"""What tables consume: capacity units per second, summed by hour.
 
-Within a second a table's reservation covers what it can, and what exceeds it is on demand. Within
-an hour the reservation is averaged and what was on demand is summed. Times are Unix seconds; an
-hour is named by its first second. Nothing here reads a clock, and nothing here is durable: whoever
-keeps the sums takes them out.
+Within a second a table's reservation covers what it can; the excess is on demand. Within an hour
+the reservation is averaged and the on-demand use is summed. Times are Unix seconds; the first
+second of an hour names it. Nothing here reads a clock, and nothing is durable: the caller takes the
+sums and stores them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["HOUR_S", "NO_TABLE", "HourOf", "Metering", "PartitionUnits", "Taken"
 
 HOUR_S = 3600
 NO_TABLE = ""
-"""Stands for the tables that requests named and that were not there."""
+"""In place of a table name: requests for tables that do not exist."""
 
 
 class HourOf(NamedTuple):
-    """One table's hour."""
+    """One hour of one table."""
 
     hour_s: int
     instance: str
@@ -32,7 +32,7 @@ class HourOf(NamedTuple):
 
 @dataclass(slots=True)
 class Use:
-    """Units in an hour. What is reserved is in units times seconds."""
+    """Units in an hour. Reserved use is in units times seconds."""
 
     read: int = 0
     write: int = 0
@@ -53,26 +53,26 @@ class Use:
 
 @dataclass(slots=True)
 class Taken:
-    """What was counted since the last time: by table and hour, and for how long it was counted."""
+    """The counts since the last ``take``: by table and hour, and the seconds counted per hour."""
 
     uses: dict[HourOf, Use] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
 
     def add(self, other: Taken) -> None:
-        """Add what was counted at another time."""
+        """Add the counts of another time."""
         for hour_of, use in other.uses.items():
             self.use(hour_of).add(use)
         for hour_s, seconds in other.seconds.items():
             self.seconds[hour_s] = self.seconds.get(hour_s, 0.0) + seconds
 
     def use(self, hour_of: HourOf) -> Use:
-        """Return what a table used in an hour, to add to."""
+        """Return a table's use in an hour, to add to."""
         return self.uses.setdefault(hour_of, Use())
 
 
 @dataclass(slots=True)
 class Second:
-    """What one table used in the present second, and the reservation it had then."""
+    """One table's use in the present second, and its reservation at that time."""
 
     instance: str
     table: str
@@ -83,7 +83,7 @@ class Second:
 
 
 class Metering:
-    """Counts. A second is closed by whatever comes first in another one."""
+    """Counts units. The first count in another second closes the present one."""
 
     def __init__(self, now_s: float) -> None:
         self._begin_s = int(now_s)
@@ -95,7 +95,7 @@ class Metering:
         self._seen_s = now_s
 
     def count(self, table: Table, read: int, write: int, now_s: float) -> None:
-        """Count an operation. It is on every request's way: it must stay this short."""
+        """Count an operation. Every request calls this, so it must stay short."""
         if not self._begin_s <= now_s < self._end_s:
             self._turn(now_s)
         used = self._tables.get(table.table_id)
@@ -105,7 +105,7 @@ class Metering:
         used.write += write
 
     def count_missing(self, instance: str, read: int, write: int, now_s: float) -> None:
-        """Count an operation on a table that is not there."""
+        """Count an operation on a table that does not exist."""
         if not self._begin_s <= now_s < self._end_s:
             self._turn(now_s)
         used = self._missing.setdefault(instance, Second(instance, NO_TABLE))
@@ -113,29 +113,29 @@ class Metering:
         used.write += write
 
     def take(self, now_s: float, tables: Iterable[Table]) -> Taken:
-        """Return what was counted since the last time; ``tables`` have reservations."""
+        """Return the counts since the last call; ``tables`` have reservations."""
         self._turn(now_s)
         self._reserve(now_s, tables)
         taken, self._taken = self._taken, Taken()
         return taken
 
     def totals(self, now_s: float) -> dict[tuple[str, str], tuple[int, int]]:
-        """Return (read, written) units by (instance, table) since the beginning."""
+        """Return (read, written) units by (instance, table) since the start."""
         self._turn(now_s)
         return self._totals
 
     def put_back(self, taken: Taken) -> None:
-        """Keep what could not be stored, for the next time."""
+        """Add counts that could not be stored to the next ``take``."""
         self._taken.add(taken)
 
     def _second(self, table: Table) -> Second:
-        # Anew in each second: a reservation counts as it is when a second begins.
+        # Made in each second, so that it has the reservation at the second's start.
         second = Second(table.instance, table.name, 0, 0, table.reserved_read, table.reserved_write)
         self._tables[table.table_id] = second
         return second
 
     def _turn(self, now_s: float) -> None:
-        """Close the present second. Where the clock went back, another one begins there."""
+        """Close the present second. If the clock went back, the next one begins there."""
         hour_s = self._begin_s - self._begin_s % HOUR_S
         for used in (*self._tables.values(), *self._missing.values()):
             use = self._taken.use(HourOf(hour_s, used.instance, used.table))
@@ -152,9 +152,9 @@ class Metering:
         self._end_s = self._begin_s + 1
 
     def _reserve(self, now_s: float, tables: Iterable[Table]) -> None:
-        """Count the time since the last time, and what was reserved in it.
+        """Count the time since the last call, and the units reserved in it.
 
-        A gap of more than an hour is time in which nothing ran.
+        If more than an hour has passed, nothing was running, and the time is not counted.
         """
         reserved = [table for table in tables if table.reserved_read or table.reserved_write]
         at_s, self._seen_s = self._seen_s, now_s
@@ -172,7 +172,7 @@ class Metering:
 
 
 class PartitionUnits:
-    """Bounds the units of one partition key in a second: what comes after them is refused."""
+    """Bounds the units of one partition key per second; later requests are rejected."""
 
     def __init__(self, units_max: int) -> None:
         self._units_max = units_max
@@ -180,7 +180,7 @@ class PartitionUnits:
         self._used: dict[tuple[int, bytes], int] = {}
 
     def require(self, table: Table, partition_key: bytes, now_s: float) -> None:
-        """Raise OTSCapacityUnitExhausted where the second's units are used up."""
+        """Raise OTSCapacityUnitExhausted if the second's units are used up."""
         if int(now_s) != self._second:
             self._second = int(now_s)
             self._used.clear()
@@ -192,6 +192,6 @@ class PartitionUnits:
             )
 
     def add(self, table: Table, partition_key: bytes, units: int) -> None:
-        """Count units of the present second."""
+        """Count units in the present second."""
         place = table.table_id, partition_key
         self._used[place] = self._used.get(place, 0) + units

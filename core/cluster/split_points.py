@@ -1,8 +1,8 @@
 """Where to cut a table into parts of about equal size.
 
-A table is first measured as pieces, in key order: runs of rows with their bytes. The cuts stand
-between pieces, so pieces far smaller than a part give parts of nearly the size asked for. What is
-measured exactly and what from the store's files is the caller's choice; here are the sums.
+A table is first measured as pieces in key order: runs of rows with their bytes. Cuts are between
+pieces. So if pieces are far smaller than a part, parts have nearly the requested size. The caller
+chooses which pieces it measures exactly and which it estimates from the store's files.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ __all__ = ["RowRun", "StoredFile", "bytes_between", "choose", "estimate"]
 
 
 class RowRun(NamedTuple):
-    """A run of rows: the key of its first row, in whatever form sorts as keys do, and its bytes."""
+    """A run of rows: its first key, in any form that sorts like keys, and its bytes."""
 
     key: bytes
     size: int
 
 
 class StoredFile(NamedTuple):
-    """A sorted file of the store: its first and last key, its level, its entries, its bytes.
+    """A sorted file of the store: first and last key, level, entries, bytes.
 
-    Files of one level above 0 do not overlap; those of different levels do.
+    Files of one level above 0 do not overlap. Files of different levels do.
     """
 
     start: bytes
@@ -35,9 +35,9 @@ class StoredFile(NamedTuple):
 
 
 def choose(pieces: Sequence[RowRun], split_bytes: int, points_max: int) -> list[bytes]:
-    """Return the first keys of all parts but the first, each part ``split_bytes`` or a bit more.
+    """Return the first keys of all parts but the first, each ``split_bytes`` or slightly more.
 
-    Where that would give more than ``points_max`` cuts, the parts are made larger.
+    If that would give more than ``points_max`` cuts, the parts are made larger.
     """
     total = sum(piece.size for piece in pieces)
     wanted = max(split_bytes, -(-total // (points_max + 1)))
@@ -52,23 +52,23 @@ def choose(pieces: Sequence[RowRun], split_bytes: int, points_max: int) -> list[
 
 
 def bytes_between(files: Sequence[StoredFile], low: bytes, high: bytes) -> int:
-    """Return about how many bytes of files hold low <= key < high."""
+    """Return about how many bytes of files have low <= key < high."""
     size = 0
     for file in files:
         if file.end >= low and file.start < high:
             inside = file.start >= low and file.end < high
-            size += file.size if inside else file.size // 2  # Half of one at a border, say.
+            size += file.size if inside else file.size // 2  # Assume half of a file at a border.
     return size
 
 
 def estimate(
     files: Sequence[StoredFile], measured: Sequence[RowRun], behind: bytes, entry_bytes: float
 ) -> list[RowRun]:
-    """Return pieces, one per file, for the rows from ``behind`` on, which nobody measured.
+    """Return pieces, one per file, for the rows from ``behind`` on, which were not measured.
 
-    The level with the most entries tells how rows lie; entries of the others are spread over it in
-    proportion. A file that was ``measured`` in part counts with its rest, from ``behind`` on. The
-    keys are those of files: no row need stand there.
+    The level with the most entries gives the distribution of rows. Entries of other levels are
+    spread over it in proportion. A file that was ``measured`` in part counts with its rest, from
+    ``behind`` on. The keys are those of files; there may be no row with that key.
     """
     by_level: Counter[int] = Counter()
     for file in files:
@@ -84,7 +84,7 @@ def estimate(
         size = int(file.entries * entry_bytes)
         if file.start < behind:
             size -= sum(piece.size for piece in measured if piece.key >= file.start)
-        # While files are being merged the first rows may be in another level's.
+        # During a merge of files the first rows may be in a file of another level.
         start = max(file.start, behind) if pieces else behind
         pieces.append(RowRun(start, max(size, 0)))
     return pieces

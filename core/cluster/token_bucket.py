@@ -1,7 +1,7 @@
-"""How often something may happen: a steady rate, and a burst above it.
+"""A rate limit: a steady rate, and a burst above it.
 
-A bucket holds up to ``burst`` tokens and gains ``rate_per_s`` a second; what happens takes one.
-Seconds are those of a clock that never goes back; nothing here reads it.
+A bucket has up to ``burst`` tokens and gains ``rate_per_s`` per second. Each event takes one.
+Seconds are those of a monotonic clock, which the caller reads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Kernels in C for the hottest steps, and the stand-ins where there are none.
+"""Kernels in C for the hottest functions, and replacements if there are none.
 
-A kernel takes bytes and plain values, and returns bytes and plain values. It does no I/O and keeps
-nothing. It returns None for whatever is unusual: the Python function that calls it is the reference
-and does the rest, refusals included. So what is accepted, stored and answered does not depend on
-kernels, and tests hold both ways to the same bytes.
+A kernel takes and returns bytes and plain values. It does no I/O and keeps no state. It returns
+None for any unusual input: then the calling Python function, which is the reference, does the work
+and rejects what is invalid. So what is accepted, stored and answered does not depend on kernels.
+Tests check that both ways give the same bytes.
 
-Which are used is decided once, before anything is served (``choose``).
+``choose`` selects the kernels once, before the first request.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from rowtide.core.values.cell import Cell
 __all__ = ["Kernels", "PlainRow", "choose", "compiled", "kernels", "kind"]
 
 INTERFACE = 4
-"""What the compiled module must say of itself. One of other sources is not used."""
+"""The interface number of the compiled module. A module with another number is not used."""
 
 Columns = list[tuple[bytes, bytes]]
 
 PlainRow = tuple[int, int, bytes, bytes, bytes, int, bytes, int, int]
-"""A row of a batch that is a plain write: the kind of change, what is expected of the row, the key
-of its first chunk, its encoded key, its key's piece and that one's state, its cells as they were
-sent in the order of their names, how many they are, and the bytes of piece and cells that capacity
-units count."""
+"""A row of a batch that is a plain write: kind of change, row expectation, key of its first chunk,
+encoded key, key piece and its checksum state, cells as sent in the order of their names, number of
+cells, and the bytes of piece and cells for capacity units.
+"""
 
 
 class Kernels(Protocol):
     """The kernels; each is described where it is called."""
 
     def key_row(self, buffer: bytes, /) -> tuple[Columns, bytes, int] | None:
-        """Return the columns, the piece and the checksum's state of a row that is a key alone."""
+        """Return the columns, the piece and the checksum state of a row that is only a key."""
 
     def read_cells(
         self, buffer: bytes, at: int, end: int, state: int, most: int, cell: type[Cell], /
     ) -> tuple[list[Cell], int, int] | None:
-        """Return the cells at ``at``, where they end, and the row's checksum after them."""
+        """Return the cells at ``at``, their end, and the row's checksum after them."""
 
     def parse_cells(self, piece: bytes, cell: type[Cell], /) -> list[Cell] | None:
         """Return the cells of a piece that this project wrote."""
 
     def cells_piece(self, cells: object, /) -> bytes | None:
-        """Return the bytes of a list of cells, or a tuple, back to back."""
+        """Return the bytes of a list or tuple of cells, one after another."""
 
     def read_plain(
         self, buffer: bytes, bytes_max: int, value_bytes_max: int, /
     ) -> tuple[Columns, bytes, int, bytes, int, int] | None:
-        """Return columns, piece and state of a plain write's key; its cells; their number and size.
+        """Return a plain write's key (columns, piece, state), its cells, their number and size.
 
-        The cells are as they were sent, in the order of their names. The size is what capacity
-        units count.
+        The cells are as sent, in the order of their names. The size is their size for capacity
+        units.
         """
 
     def row_keys(self, table_id: int, key_piece: bytes, /) -> tuple[bytes, bytes] | None:
@@ -73,9 +73,9 @@ class Kernels(Protocol):
         chunk_bytes_max: int,
         /,
     ) -> tuple[bytes, bytes] | None:
-        """Return the chunk of a row whose cells ``wire`` are merged into ``first``, and the body.
+        """Return the chunk ``first`` with the cells ``wire`` merged into it, and the body.
 
-        The body is that of a put of a ``whole`` row or of an update.
+        The body is that of a put (``whole``) or of an update.
         """
 
     def stored_chunk(
@@ -89,25 +89,25 @@ class Kernels(Protocol):
         begin_bytes: int,
         /,
     ) -> bytes | None:
-        """Return a chunk of a list of cells, or a tuple, in order."""
+        """Return a chunk of a list or tuple of cells, in order."""
 
     def logged_cells(self, cells: object, /) -> bytes | None:
-        """Return a list of cells, or a tuple, as the log has them."""
+        """Return a list or tuple of cells in the log's encoding."""
 
     def read_envelope(
         self, record: bytes, /
     ) -> tuple[tuple[int, int, bytes, int, int], int] | None:
-        """Return the parts of a record's envelope, and where the body begins."""
+        """Return the parts of a record's envelope, and the offset of the body."""
 
     def read_change(
         self, record: bytes, at: int, indexed: bool, cell: type[Cell], /
     ) -> tuple[list[bytes], list[Cell]] | None:
-        """Return key and cells of a put or an update, with nothing else in it, to the end."""
+        """Return key and cells of a put or an update that has no other fields."""
 
     def stream_row(
         self, record: bytes, at: int, indexed: bool, stamp: int, names: Sequence[bytes], /
     ) -> bytes | None:
-        """Return the stream's row of a put, an update or a delete with nothing else in it."""
+        """Return the stream's row of a put, an update or a delete that has no other fields."""
 
     def whole_rows(
         self,
@@ -119,10 +119,10 @@ class Kernels(Protocol):
         rows_left: int,
         /,
     ) -> tuple[list[bytes], int, int] | None:
-        """Return the rows from ``at`` on that answer as stored, their bytes, and what they count.
+        """Return the rows from ``at`` on that answer as stored, their bytes and their size.
 
-        Rows are keys and first chunks. It ends before the first one that has to be looked into, or
-        does not fit into what is left.
+        Rows are keys and first chunks. The result ends before the first row that must be decoded,
+        or that does not fit into the remaining bytes or rows.
         """
 
     def row_fields(self, message: bytes, /) -> list[list[bytes]] | None:
@@ -140,9 +140,9 @@ class Kernels(Protocol):
         cells_max: int,
         /,
     ) -> list[PlainRow | None] | None:
-        """Return the rows that came as these fields of a BatchWriteRow; None for one that is odd.
+        """Return the rows of these fields of a BatchWriteRow; None for an unusual row.
 
-        Rows have a key of these names and types; where ``updates`` says so they may be updates.
+        Rows have a key of these names and types. They may be updates if ``updates`` is set.
         """
 
     def stored_writes(
@@ -154,16 +154,16 @@ class Kernels(Protocol):
         chunk_bytes_max: int,
         /,
     ) -> list[tuple[bytes, bytes] | None] | None:
-        """Return each row's chunk, over its first one, and its body; the stamps count up."""
+        """Return each row's chunk, merged over its first chunk, and its body; stamps count up."""
 
     def write_record(
         self, head: bytes, at: int, claim: int, owner: bytes, stamp: int, group: int, body: bytes, /
     ) -> bytes | None:
-        """Return a whole record of the log: head, envelope, body."""
+        """Return a whole log record: head, envelope, body."""
 
 
 class _Absent:
-    """Stands in for the compiled module: all is unusual, so Python does it."""
+    """Replaces the compiled module: returns None, so that Python does the work."""
 
     @staticmethod
     def key_row(*_: object) -> None:
@@ -176,7 +176,7 @@ class _Absent:
 
 
 def compiled() -> Kernels | None:
-    """Return the compiled module, or None where there is none that fits."""
+    """Return the compiled module, or None if there is none with our interface."""
     try:
         found = importlib.import_module("rowtide.core.native._kernels")
     except ImportError:
@@ -185,13 +185,13 @@ def compiled() -> Kernels | None:
 
 
 def choose(*, pure: bool) -> None:
-    """Use the compiled kernels from now on if there are any, or Python alone."""
+    """Use the compiled kernels if there are any; with ``pure`` use Python only."""
     global kernels
     kernels = (None if pure else compiled()) or _Absent()
 
 
 def kind() -> str:
-    """Return what is used: "native" or "Python"."""
+    """Return what is in use: "native" or "Python"."""
     return "Python" if isinstance(kernels, _Absent) else "native"
 
 

@@ -1,13 +1,13 @@
-"""Who sent a request, and whether it arrived as it was sent.
+"""Authenticates requests and checks that they arrived unchanged.
 
-The checks run in the order the service documents, and the first failure is the answer:
-mandatory headers, API version, date, key, instance, clock skew, signature; then, once the body
-is there, its MD5. The method and the operation's name are the HTTP layer's and come before.
+The checks run in the documented order of the service, and the first failure is the answer:
+mandatory headers, API version, date, key, instance, clock skew, signature; then, once the body has
+arrived, its MD5. The HTTP layer checks method and operation name before.
 
-Headers are bytes, names in lower case, values trimmed. Instance names compare without case.
-Time is an argument, seconds since the Unix epoch. The signed day of version 4 is not compared
-with the date: a key derived for a day stays good until its secret is revoked, as SDKs that never
-renew it expect.
+Headers are bytes, names in lower case, values trimmed. Instance names compare without case. Time is
+an argument, in seconds since the Unix epoch. The signed day of version 4 is not compared with the
+date. A key derived for a day stays valid until its secret is revoked, because some SDKs never renew
+it.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ Headers = Mapping[bytes, bytes]
 SKEW_MAX_S: Final = 15 * 60
 
 KNOWN_S_MAX: Final = 30.0
-"""Keys and instances that were known longer ago let nobody in: they may be revoked by now."""
+"""Keys and instances that were read longer ago grant no access: they may be revoked by now."""
 
 ABSENT_S_MAX: Final = 3.0
-"""What was not there longer ago may be there by now. Above what a follower is behind, 2 s."""
+"""What was absent longer ago may exist by now. Above the lag of a follower, 2 s."""
 
-TOLD_ALWAYS: Final = frozenset(
+STALE_KEY_PATHS: Final = frozenset(
     b"/" + name.encode() for name, spec in OPERATIONS.items() if not spec.needs_fresh_keys
 )
-"""Paths that operators call while Kafka is away: a key counts as it was known, however long ago."""
+"""Paths that operators call while Kafka is down: keys read at any time before are accepted."""
 
 API_VERSIONS: Final = frozenset({b"2015-12-31", b"2018-04-01"})
-"""The second is what the Go tunnel client sends."""
+"""The Go tunnel client sends the second."""
 
 MANDATORY: Final = (
     b"x-ots-apiversion",
@@ -75,9 +75,9 @@ _FIRST_19 = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """An access key: its secret, and the instances it may use (``None``: all of them).
+    """An access key: its secret, and the instances that it may use (``None``: all of them).
 
-    Instance names are kept in lower case, whatever case they are given in.
+    Instance names are stored in lower case.
     """
 
     access_key_id: str
@@ -91,13 +91,13 @@ class Credential:
             object.__setattr__(self, "instances", lowered)
 
     def may_use(self, instance: str) -> bool:
-        """Tell whether the key may use ``instance``, a name in lower case."""
+        """True if the key may use ``instance``, a name in lower case."""
         return self.instances is None or instance in self.instances
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who is asking. ``instance`` is in lower case; ``response_key`` signs the answer."""
+    """The sender of a request. ``instance`` is in lower case; ``response_key`` signs the answer."""
 
     access_key_id: str
     instance: str
@@ -108,9 +108,9 @@ class Identity:
 class Authenticator:
     """Checks requests against the keys and instances that the caller knows now.
 
-    ``credential`` finds a key by its id and ``instance_exists`` an instance by its lower-cased
-    name; both are asked on every request, so that a revoked key stops at once. ``age_s`` tells how
-    old what the caller knows may be: where that is too old, nobody is let in or refused by it.
+    ``credential`` finds a key by its id, ``instance_exists`` an instance by its lower-cased name.
+    Both are called for every request, so that a revoked key stops at once. ``age_s`` returns the
+    age of the caller's keys and instances. If they are too old, they neither grant nor deny access.
     """
 
     credential: Callable[[str], Credential | None]
@@ -120,10 +120,10 @@ class Authenticator:
     def check_head(
         self, path: bytes, headers: Headers, *, now_s: float, query: bytes = b""
     ) -> Identity:
-        """Check everything that needs no body; a request refused here need not be read."""
+        """Check everything that needs no body. A rejected request's body need not be read."""
         _require_headers(headers)
         sent_s = parse_date(headers[b"x-ots-date"])
-        if path not in TOLD_ALWAYS:
+        if path not in STALE_KEY_PATHS:
             self._require_known_within(KNOWN_S_MAX)
         credential = self._known_key(headers)
         instance = headers[b"x-ots-instancename"].decode("utf-8", "replace").lower()
@@ -154,7 +154,7 @@ class Authenticator:
         return inflated(body, declared_size=size, bytes_max=body_bytes_max)
 
     def answer_key(self, headers: Headers) -> tuple[str, bytes] | None:
-        """Return key id and key to sign an error with, or None if no known key was named."""
+        """Return key id and key to sign an error with; None if the request has no known key."""
         key_id = headers.get(b"x-ots-accesskeyid")
         credential = self.credential(key_id.decode("utf-8", "replace")) if key_id else None
         if credential is None:
@@ -171,7 +171,7 @@ class Authenticator:
         return credential
 
     def _require_known_within(self, seconds: float) -> None:
-        """Raise ``Unavailable`` unless keys and instances were known to be all so long ago."""
+        """Raise ``Unavailable`` unless the keys and instances were read within ``seconds``."""
         age_s = self.age_s()
         if age_s > seconds:
             raise Unavailable(
@@ -183,7 +183,7 @@ class Authenticator:
 def parse_date(date: bytes) -> int:
     """Return the whole second of an ``x-ots-date``: ISO 8601, UTC, with a trailing Z.
 
-    The fraction must be digits but means nothing: Go prints month, day and hour there.
+    The fraction must be digits and is ignored: Go prints month, day and hour there.
     """
     second, rest = _epoch_second(date[:19]), date[19:]
     if second is None or (rest != b"Z" and _FRACTION.fullmatch(rest) is None):
@@ -193,7 +193,7 @@ def parse_date(date: bytes) -> int:
 
 @lru_cache(1024)
 def _epoch_second(text: bytes) -> int | None:
-    """Return the second since the epoch. Requests of one moment share it, so it is remembered."""
+    """Return the second since the epoch. Cached, because requests of one moment share it."""
     if _FIRST_19.fullmatch(text) is None:
         return None
     try:

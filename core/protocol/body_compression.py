@@ -1,7 +1,7 @@
-"""Compressed bodies: zlib streams (RFC 1950) in either direction, never inflated beyond a bound.
+"""Compressed bodies: zlib streams (RFC 1950) in both directions, inflated only up to a bound.
 
-A request says ``x-ots-request-compress-type: deflate`` and the length of the body before
-compression; an answer may be compressed when the request asks for it. Only the Java SDK does.
+A request has ``x-ots-request-compress-type: deflate`` and the length of the body before
+compression. An answer may be compressed if the request allows it. Only the Java SDK does.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["DEFLATE", "body_too_large", "compressed", "inflated"]
 
 DEFLATE: Final = b"deflate"
 LEVEL = 1
-"""Fastest: level 6 takes 1.7 times the CPU for 14 % less (docs/internals/hot-path.md)."""
+"""The fastest: level 6 takes 1.7 times the CPU for 14 % less (docs/internals/hot-path.md)."""
 
 
 def compressed(body: bytes) -> bytes:
-    """Return ``body`` as one zlib stream. The protocol cannot say an empty one: do not ask."""
+    """Return ``body`` as one zlib stream. It must not be empty, as the protocol cannot say so."""
     assert body, "an empty body must not be compressed"
     return zlib.compress(body, LEVEL)
 
 
 def inflated(body: bytes, *, declared_size: bytes, bytes_max: int) -> bytes:
-    """Return the content of a compressed request body, which must have the size it declares."""
+    """Return the content of a compressed request body, which must have its declared size."""
     if not declared_size.isdigit() or len(declared_size) > 19:
         raise invalid(f"Invalid compress size: {declared_size.decode('utf-8', 'replace')}.")
     size = int(declared_size)
@@ -33,7 +33,7 @@ def inflated(body: bytes, *, declared_size: bytes, bytes_max: int) -> bytes:
         raise body_too_large()
     stream = zlib.decompressobj()
     try:
-        # One byte more than declared shows a stream that is longer; 0 would mean "no bound".
+        # One byte more than declared detects a longer stream; 0 would mean "no bound".
         content = stream.decompress(body, size + 1)
     except zlib.error:
         raise invalid("The request body is not a zlib stream.") from None

@@ -1,10 +1,9 @@
-"""Every operation that a worker answers: one row each, read by all that treat operations apart.
+"""Every operation that a worker answers: one row each, for all code that distinguishes them.
 
-A row says who may call an operation, where it is answered and how it is counted. It is in ``core``
-because clients read it too: whether a call changes something, and which message it carries. The
-handler is joined to its row where a worker is assembled, see ``stream/http/handlers.py``.
-
-To add an operation, add a row here and a method that ``@answers`` it.
+A row defines who may call an operation, where it is answered and how it is counted. It is in
+``core`` because clients use it too: for whether a call changes something, and for its messages. A
+worker's assembly joins the handler to its row, see ``stream/http/handlers.py``. To add an
+operation, add a row here and a method that ``@answers`` it.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ __all__ = [
 ]
 
 READ_ROWS = "RowtideReadRows"
-"""Rows of encoded keys as of a commit stamp; change readers send it."""
+"""Reads rows by encoded keys as of a commit stamp. Change readers send it."""
 READ_ROWS_KEYS_MAX = 5000
-"""Keys in one such request."""
+"""Maximal number of keys in one such request."""
 
 
 class Route(Enum):
@@ -62,7 +61,7 @@ class StateAccess(Enum):
 
 
 class Latency(Enum):
-    """The classes by which the metrics count latency; the value is the label."""
+    """The classes of latency in the metrics; the value is the label."""
 
     READ = "read"
     RANGE = "range"
@@ -87,8 +86,8 @@ class Right(Enum):
 class OperationSpec:
     """One operation.
 
-    ``request`` and ``response`` are classes: protobuf messages, or, of calls between workers,
-    those of ``worker_messages``. None stands for a JSON object.
+    ``request`` and ``response`` are classes: protobuf messages, or for calls between workers those
+    of ``worker_messages``. None means a JSON object.
     """
 
     name: str
@@ -99,14 +98,14 @@ class OperationSpec:
     latency: Latency
     right: Right = Right.INSTANCE
     key_field: str = ""
-    """The field with the row, of an operation with ``Route.KEY``."""
+    """The field with the row, for an operation with ``Route.KEY``."""
     division: RequestDivision = RequestDivision.NONE
     allows_stale: bool = False
     """True if a copy of the rows may answer a request that accepts stale data."""
     needs_fresh_keys: bool = True
-    """False: answered also while the worker cannot learn which access keys are revoked."""
+    """False: answered also while the worker cannot read which access keys are revoked."""
     is_built: bool = True
-    """False: an operation of the protocol that this server refuses by name."""
+    """False: an operation of the protocol that this server rejects by name."""
 
 
 def _call(
@@ -124,12 +123,12 @@ def _call(
 
 
 def _own(name: str, route: Route, access: StateAccess, **more: Any) -> OperationSpec:
-    """Return a row of rowtide's own, with JSON bodies."""
+    """Return a row of rowtide's own operations, with JSON bodies."""
     return _call(name, route, access, Latency.ADMIN, **{"right": Right.ADMIN, **more})
 
 
 def _between(request: Any, response: Any, route: Route, access: StateAccess) -> OperationSpec:
-    """Return a row of what one worker asks of another."""
+    """Return a row of a call from one worker to another."""
     return OperationSpec(
         name=request.operation,
         request=request,
@@ -198,8 +197,8 @@ _ROWS = (
     _call("DropIndex", Route.CATALOG, _WRITE, Latency.TABLE),
     _call("AddDefinedColumn", Route.CATALOG, _WRITE, Latency.TABLE),
     _call("DeleteDefinedColumn", Route.CATALOG, _WRITE, Latency.TABLE),
-    # What this server does not have. The clean-up code of SDKs calls the last two: nothing is
-    # listed.
+    # What this server does not have. SDKs call the last two in their clean-up code; the lists are
+    # empty.
     *(_call(name, Route.ANY, _READ, Latency.OTHER, is_built=False) for name in _REFUSED),
     _call("ListSearchIndex", Route.ANY, _READ, Latency.OTHER),
     _call("ListTimeseriesTable", Route.ANY, _READ, Latency.OTHER),
@@ -254,6 +253,6 @@ OPERATIONS: dict[str, OperationSpec] = {spec.name: spec for spec in _ROWS}
 
 
 def is_read_only(name: str) -> bool:
-    """True if an operation changes nothing; False also of one that is not in the table."""
+    """True if an operation changes nothing; False also if it is not in the table."""
     spec = OPERATIONS.get(name)
     return spec is not None and spec.access is StateAccess.READ

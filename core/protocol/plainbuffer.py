@@ -1,17 +1,17 @@
-"""PlainBuffer: the bytes of a row on the wire, and of a row's cells as they are kept.
+"""PlainBuffer: the bytes of a row on the wire, and of a row's cells as they are stored.
 
     buffer = 75 00 00 00  row*
     row    = [01 cell*]  [02 cell*]  [08]  [0B len32 ext]  09 crc
     cell   = 03 [04 len32 name] [05 len32 variant] [06 op] [07 int64 version] 0A crc
     ext    = 0C len32 (0D uint32 epoch  0E int64 timestamp  0F uint32 row-index)
 
-Integers are little-endian; docs/internals/formats/plainbuffer.md has every byte. A stored row keeps
+Integers are little-endian; docs/internals/formats/plainbuffer.md has every byte. A stored row has
 its attributes in exactly this cell encoding, so an answer is made by joining slices.
 
-``decode_row`` and ``decode_rows`` take bytes from anyone: what they return was checked to the
-last byte, and whatever they refuse they refuse with ``Rejected``, after work bounded by the
-buffer's own length. ``parse_cells`` takes only what this module wrote. Which names, values
-and versions a table allows is not known here.
+``decode_row`` and ``decode_rows`` accept bytes from anyone. Their result was fully checked. Bad
+bytes raise ``Rejected``, after work bounded by the buffer's length. ``parse_cells`` accepts only
+bytes that this module wrote. This module does not know which names, values and versions a table
+allows.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ _EXTENSION_START = b"\x0b" + _LENGTH.pack(_SEQUENCE_INFO.size)
 
 _Reader = Callable[[bytes, int], tuple[Any, ...]]
 
-# A reader takes a text of its length and, in the same step, the few bytes that tell what
-# follows it. Building a slice and unpacking separately takes a sixth longer per cell.
+# A reader takes a text of its length and, in the same step, the next few bytes, which show what
+# follows. Slicing and unpacking separately takes a sixth longer per cell.
 
 
 def _after_name(length: int) -> _Reader:
-    """Read: name, value tag, value size, type, a STRING's or BLOB's own length."""
+    """Return a reader of: name, value tag, value size, type, a STRING's or BLOB's own length."""
     return struct.Struct(f"<{length}sBIBI").unpack_from
 
 
 def _after_value(size: int) -> _Reader:
-    """Read: value, checksum tag, checksum, the next cell's tags and name length."""
+    """Return a reader of: value, checksum tag, checksum, the next cell's tags and name length."""
     return struct.Struct(f"<{size}sBBHI").unpack_from
 
 
 def _after_kept_value(size: int) -> _Reader:
-    """Read: value, version tag, version, checksum tag, checksum, the next cell's head."""
+    """Return a reader of: value, version tag, version, checksum tag, checksum, the next head."""
     return struct.Struct(f"<{size}sBqBBHI").unpack_from
 
 
@@ -111,11 +111,12 @@ _VALUE_HEADS = [_TAG_LENGTH.pack(_VALUE, size) for size in range(_READERS)]
 _BYTES = tuple(bytes((byte,)) for byte in range(256))
 
 _PADDING = bytes(20)
-"""Zeros behind every buffer that is read, so that one ``unpack`` may span a cell's end and the
-next cell's head. Zero is no tag: whatever runs into the padding is refused."""
+"""Zeros after every buffer that is read, so that one ``unpack`` may span a cell's end and the
+next cell's head. Zero is no tag: a read into the padding is rejected.
+"""
 
 _AROUND_CELLS = 3 + len(_PADDING)
-"""Bytes of a padded row beside its cells: their tag, the row's checksum and its tag."""
+"""Bytes of a padded row besides its cells: their tag, the row's checksum and its tag."""
 
 _VALUES = frozenset(
     (variant.INTEGER, variant.DOUBLE, variant.BOOLEAN, variant.STRING, variant.BLOB)
@@ -124,14 +125,14 @@ _TEXTS = (variant.STRING, variant.BLOB)
 _KEY_VALUES = _VALUES | {variant.INF_MIN, variant.INF_MAX, variant.AUTO_INCREMENT}
 
 _FIXED_SIZES = tuple(9 if kind in (variant.INTEGER, variant.DOUBLE) else -1 for kind in range(256))
-"""Size of a variant where it is all there is to check; -1 calls for ``_check_value``."""
+"""Size of a variant if nothing else must be checked; -1 means: call ``_check_value``."""
 
 _new = tuple.__new__
 KEY_COLUMNS_MAX = 32  # An index's key has eight at most.
 
 
 class SequenceInfo(NamedTuple):
-    """Place of a stream record within its shard; increases strictly. Time in microseconds."""
+    """Position of a stream record in its shard; strictly increases. Time in microseconds."""
 
     epoch: int
     timestamp_us: int
@@ -139,7 +140,7 @@ class SequenceInfo(NamedTuple):
 
 
 class KeyColumns(list[tuple[bytes, bytes]]):
-    """A key as it was sent, and what ``key_piece`` would return for it. Never changed."""
+    """A key as it was sent, with the result of ``key_piece`` for it. Never changed."""
 
     __slots__ = ("piece", "state")
 
@@ -157,7 +158,7 @@ class RowChange(NamedTuple):
 
 
 def decode_row(buffer: bytes, *, cells_max: int = sys.maxsize) -> RowChange:
-    """Return the one row of ``buffer``, of so many cells; zeros may follow it (Node.js does)."""
+    """Return the row of ``buffer``, of at most ``cells_max`` cells. Zeros may follow (Node.js)."""
     padded = _opened(buffer)
     try:
         row, end = _read_row(padded, len(HEADER), cells_max)
@@ -169,7 +170,7 @@ def decode_row(buffer: bytes, *, cells_max: int = sys.maxsize) -> RowChange:
 
 
 def decode_key_row(buffer: bytes, *, cells_max: int) -> RowChange:
-    """Return what ``decode_row`` does, in less time where the row is a key alone."""
+    """Return what ``decode_row`` does; faster if the row is only a key."""
     found = native.kernels.key_row(buffer)
     if found is None:
         return decode_row(buffer, cells_max=cells_max)
@@ -180,9 +181,9 @@ def decode_key_row(buffer: bytes, *, cells_max: int) -> RowChange:
 
 
 def first_key_value(buffer: bytes) -> bytes | None:
-    """Return the first key column's variant of a row, unchecked; None where it can't be told.
+    """Return the first key column's variant of a row, unchecked; None if it cannot be read.
 
-    It says where a row goes, cheaply. Whoever takes the row holds it to the format.
+    It is a cheap way to route a row. The receiver checks the row.
     """
     try:
         tag, tags, length = _KEY_START.unpack_from(buffer, len(HEADER))
@@ -200,7 +201,7 @@ def first_key_value(buffer: bytes) -> bytes | None:
 
 
 def decode_rows(buffer: bytes) -> list[RowChange]:
-    """Return every row of ``buffer``; no bytes at all are no rows."""
+    """Return every row of ``buffer``; an empty buffer has no rows."""
     if not buffer:
         return []
     padded = _opened(buffer)
@@ -231,7 +232,7 @@ def _check_rest(buffer: bytes, end: int) -> None:
 
 
 def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
-    """Return the row at ``at`` and where it ends."""
+    """Return the row at ``at``, and its end."""
     key: list[tuple[bytes, bytes]] = []
     cells: Sequence[Cell] = []
     sequence = None
@@ -269,7 +270,7 @@ def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
 
 
 def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
-    """Return the key's columns at ``at``, where they end, and the row's checksum after them."""
+    """Return the key's columns at ``at``, their end, and the row's checksum after them."""
     key = KeyColumns()
     begin = at - 1
     state = 0
@@ -311,9 +312,9 @@ def _value_reader(size: int) -> _Reader:
 
 
 def _read_cells(padded: bytes, at: int, state: int, most: int) -> tuple[list[Cell], int, int]:
-    """Return the cells at ``at``, where they end, and the row's checksum after them.
+    """Return the cells at ``at``, their end, and the row's checksum after them.
 
-    A length beyond the buffer is harmless: its reader compares it with what is there.
+    A length beyond the buffer is harmless: its reader checks the remaining size.
     """
     end = len(padded) - len(_PADDING)
     found = native.kernels.read_cells(padded, at, end, state, most, Cell)
@@ -322,7 +323,7 @@ def _read_cells(padded: bytes, at: int, state: int, most: int) -> tuple[list[Cel
     cells: list[Cell] = []
     tags, length = _CELL_HEAD.unpack_from(padded, at)
     while tags == _CELL_NAME:
-        # As in _name_reader and _value_reader, whose calls would cost a tenth of the loop.
+        # Inlined _name_reader and _value_reader: calls would cost a tenth of the loop.
         reader = _AFTER_NAME[length] if length < _READERS else _after_name(length)
         name, tag, size, kind, inner = reader(padded, at + 6)
         at += 6 + length
@@ -372,7 +373,7 @@ def _read_change(
         crc = crc8(version_bytes, crc)
         at += 9
     if has_op:
-        # The op stands before the version, but is summed after it.
+        # The op comes before the version, but the checksum has it after.
         crc = STEP[crc ^ op]
     if padded[at] != _CELL_CHECKSUM:
         raise malformed(at, f"tag {padded[at]:02X} instead of a cell's checksum")
@@ -395,7 +396,7 @@ def _read_extension(padded: bytes, at: int) -> tuple[SequenceInfo | None, int]:
             raise malformed(at, "a part of an extension is longer than the extension")
         if tag == _SEQUENCE:
             sequence = _read_sequence(padded, at)
-        # Others are left for the future: each says its own length.
+        # Other parts are skipped for future versions: each has its own length.
         at += 5 + size
     return sequence, end
 
@@ -418,7 +419,7 @@ def put_cell(name: bytes, value: bytes, version_ms: int | None) -> Cell:
 
 
 def delete_cell(name: bytes, version_ms: int | None) -> Cell:
-    """Return a delete of one version, or of all where ``version_ms`` is None."""
+    """Return a delete of one version, or of all if ``version_ms`` is None."""
     if version_ms is None:
         return Cell(name, DELETE_ALL, b"", None, STEP[crc8(name) ^ DELETE_ALL])
     crc = crc8(_INT64.pack(version_ms), crc8(name))
@@ -431,15 +432,15 @@ def increment_cell(name: bytes, by: bytes) -> Cell:
 
 
 def stamped(cell: Cell, version_ms: int) -> Cell:
-    """Give a version to a put that has none, in time that does not depend on its size."""
+    """Return a put with a version instead of none, in time that does not depend on its size."""
     name, op, value, _, crc = cell
     return _new(Cell, (name, op, value, version_ms, SHIFT8[crc] ^ crc8(_INT64.pack(version_ms))))
 
 
 def stamped_cells(cells: Iterable[Cell], version_ms: int) -> Sequence[Cell]:
-    """Give one version to every cell that is a put without one; the others stay as they are.
+    """Return the cells with one version for every put that has none; others stay as they are.
 
-    Cells of one form come back in the order of their names, others as they came.
+    Cells of one form are returned in the order of their names, others in the given order.
     """
     if type(cells) is PackedCells and cells.version_ms is None:
         return cells.stamped(version_ms)
@@ -453,7 +454,7 @@ def stamped_cells(cells: Iterable[Cell], version_ms: int) -> Sequence[Cell]:
 
 
 def cell_piece(cell: Cell) -> bytes:
-    """Return a cell's bytes, from its tag to its checksum. For many cells, see ``cells_piece``."""
+    """Return a cell's bytes, from its tag to its checksum. For many cells, use ``cells_piece``."""
     name, op, value, version, crc = cell
     head = _CELL_HEAD.pack(_CELL_NAME, len(name)) + name
     if value:
@@ -467,12 +468,12 @@ def cell_piece(cell: Cell) -> bytes:
 
 
 def version_tail(version_ms: int) -> bytes:
-    """Return what stands between a cell's value and the byte of its checksum."""
+    """Return the bytes between a cell's value and its checksum."""
     return _VERSION_TAIL.pack(_VERSION, version_ms, _CELL_CHECKSUM)
 
 
 def cells_piece(cells: Iterable[Cell]) -> bytes:
-    """Return the bytes of cells back to back."""
+    """Return the bytes of cells, one after another."""
     if type(cells) is PackedCells and cells.version_ms is not None:
         tail = version_tail(cells.version_ms)
         return b"".join(cells.filled(cells.form.stored, cells.payloads, tail))
@@ -488,7 +489,7 @@ def cells_piece(cells: Iterable[Cell]) -> bytes:
             parts.append(cell_piece(cell))
             continue
         if version != last_version:
-            # Cells of one row mostly share their version.
+            # Most cells of one row have the same version.
             last_version = version
             tail = version_tail(version)
         parts += (_NAME_HEADS[len(name)], name, _VALUE_HEADS[len(value)], value, tail, _BYTES[crc])
@@ -515,7 +516,7 @@ def key_piece(key: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, int]:
 
 
 def checksums(cells: Sequence[Cell]) -> bytes:
-    """Return the cells' checksums, a byte each."""
+    """Return the cells' checksums, one byte each."""
     if type(cells) is PackedCells:
         return cells.checksums
     return bytes([cell[4] for cell in cells])
@@ -533,7 +534,7 @@ def encode_row(
     deleted: bool = False,
     sequence: SequenceInfo | None = None,
 ) -> bytes:
-    """Return one row without the buffer's header; a part that is empty leaves no byte."""
+    """Return one row without the buffer's header; an empty part has no bytes."""
     piece, state = key_piece(key) if key else (b"", 0)
     parts = [piece]
     if cells:
@@ -548,7 +549,7 @@ def encode_row(
 
 
 def extension(sequence: SequenceInfo) -> bytes:
-    """Return the part of a stream record that says where it stands in its shard."""
+    """Return the part of a stream record with its position in its shard."""
     epoch, stamp, index = sequence
     return _EXTENSION_START + _SEQUENCE_INFO.pack(
         _SEQUENCE, 19, _EPOCH, epoch, _STAMP, stamp, _INDEX, index
@@ -556,7 +557,7 @@ def extension(sequence: SequenceInfo) -> bytes:
 
 
 def parse_cells(piece: bytes) -> list[Cell]:
-    """Return the cells of a piece that ``cells_piece`` made, without checking anything again."""
+    """Return the cells of a piece that ``cells_piece`` made, without checks."""
     found = native.kernels.parse_cells(piece, Cell)
     if found is not None:
         return found

@@ -1,6 +1,6 @@
-"""What refuses a row that is not PlainBuffer as it must be: the faults, and their texts.
+"""The errors of a row that is not valid PlainBuffer, and their texts.
 
-``plainbuffer.py`` reads rows, and asks here where something is not as most rows have it.
+``plainbuffer.py`` reads rows, and calls these functions for anything unusual.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ __all__ = ["check_name", "check_value", "cut_off", "fault", "malformed", "wrong_
 
 
 def cut_off(buffer: bytes) -> errors.Rejected:
-    """Return the refusal of a row that its buffer does not hold whole."""
+    """Return the failure of a row that its buffer does not contain completely."""
     return errors.invalid(f"Invalid row: it breaks off at its end, byte {len(buffer)}.")
 
 
 def malformed(at: int, what: str) -> errors.Rejected:
-    """Return the refusal of a row for what stands at a byte of it."""
+    """Return the failure of a row for a bad byte."""
     return errors.invalid(f"Invalid row: byte {at}: {what}.")
 
 
 def wrong_checksum(at: int, checksum: int, crc: int) -> errors.Rejected:
-    """Return the refusal of a cell for its checksum."""
+    """Return the failure of a cell for its checksum."""
     return malformed(at, f"a cell's checksum is {checksum:02X}, not {crc:02X}")
 
 
@@ -44,7 +44,7 @@ def fault(op: int, value: bytes, version: int | None, *, has_op: bool) -> str | 
 
 
 def check_name(name: bytes, at: int) -> None:
-    """Refuse a column name that is not UTF-8."""
+    """Reject a column name that is not UTF-8."""
     try:
         name.decode()
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def check_name(name: bytes, at: int) -> None:
 
 
 def check_value(value: bytes, at: int, allowed: frozenset[int]) -> None:
-    """Refuse what is not one variant of a type that is allowed."""
+    """Reject bytes that are not one variant of an allowed type."""
     try:
         variant.check(value)
     except errors.Rejected as refusal:

@@ -1,12 +1,12 @@
-"""Rows of one form: the same columns in the same order, their values of the same types and sizes.
+"""Rows of one form: the same columns in the same order, with values of the same types and sizes.
 
-Rows of measurements mostly have one form, and then nothing about a row has to be found out again:
-one unpack takes it apart, one comparison proves that it has the form, and its cells stay apart as
-values and checksums. Whoever wants cells as such gets them from ``PackedCells`` as from a list.
+Rows of measurements mostly have one form. Then one unpack splits a row, one comparison proves that
+it has the form, and its cells are kept as values and checksums. ``PackedCells`` gives them as cells
+like a list.
 
-A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``);
-rows without a known form go on being read cell by cell. Nothing here changes what is accepted or
-stored: tests hold both ways to the same bytes.
+A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``).
+Rows without a known form are read cell by cell. Forms do not change what is accepted or stored:
+tests check that both ways give the same bytes.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = [
 
 CELLS_MAX = 128
 PAYLOAD_BYTES_MAX = 512
-"""Wider rows and longer values are read cell by cell: there the bytes cost, not the steps."""
+"""Wider rows and longer values are read cell by cell: their bytes dominate the cost."""
 
 HEADS_KNOWN = 8192
-"""Of columns with values of a size, what stands before these, and its checksum."""
+"""Cached columns with a value size: the bytes before their values, and the checksum of these."""
 
 SIZES = {variant.INTEGER: 8, variant.DOUBLE: 8, variant.STRING: -1, variant.BLOB: -1}
-"""Types that forms have, with the size of their data; -1 where the value says it itself.
+"""Types that forms can have, with the size of their data; -1 if the value has its own length.
 
-A BOOLEAN is left out: half of its values are refused.
+BOOLEAN is left out, because only two of its values are valid.
 """
 
 _LENGTH = Struct("<I")
 _INT64 = Struct("<q")
 _END = 2
-"""Bytes behind a cell's value as it is sent: a tag and the checksum."""
+"""Bytes after a cell's value as it is sent: a tag and the checksum."""
 
 _ENDS = bytearray(b"\x0a\x00" * CELLS_MAX)
 _new = tuple.__new__
@@ -67,11 +67,11 @@ _Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
 class FormLearner(Generic[F]):
-    """What is known of rows that are found by the same thing: their form, where that helps.
+    """The form of rows that are found by the same key, if a form helps for them.
 
-    Learning costs some ten times what a form saves once. So it takes ``PAUSE_MIN`` rows to learn a
-    form, it is dropped when most rows do not have it, and it takes longer and longer to learn the
-    next: rows whose texts have any length cost hardly more than without forms.
+    Learning costs about ten times what a form saves once. So a form is learnt after ``PAUSE_MIN``
+    rows and dropped if most rows do not have it. Each time the pause before the next one grows. So
+    rows with texts of varying length cost hardly more than without forms.
     """
 
     __slots__ = ("_pause", "form", "hits", "left")
@@ -84,7 +84,7 @@ class FormLearner(Generic[F]):
         self.hits = 0
         """Rows that had the form since it was last judged."""
         self._pause = self.left = self.PAUSE_MIN
-        """``left`` counts down the rows without the form, until the next is to be judged."""
+        """``left`` counts down the rows without the form until the next judgement."""
 
     def judge(self) -> bool:
         """Keep the form or drop it. True if a new one should be learnt."""
@@ -98,7 +98,7 @@ class FormLearner(Generic[F]):
         return False
 
     def learn(self, form: F | None) -> None:
-        """Try a form from now on, or none for a while."""
+        """Use a form from now on, or with None no form for a while."""
         self.form = form
         self.left = self.PAUSE_MIN
         if form is None:
@@ -106,7 +106,7 @@ class FormLearner(Generic[F]):
 
 
 class Forms(Generic[F]):
-    """Known forms by whatever finds them; bounded."""
+    """Known forms by the key that finds them; bounded."""
 
     PLACES_MAX = 2048
 
@@ -115,7 +115,7 @@ class Forms(Generic[F]):
         self.find: Callable[[Any], FormLearner[F] | None] = self._places.get
 
     def place(self, found_by: Any) -> FormLearner[F]:
-        """Return where a form found by this is kept, made where it is missing."""
+        """Return the place of forms for this key; create it if it is missing."""
         place = self._places.get(found_by)
         if place is None:
             if len(self._places) >= self.PLACES_MAX:
@@ -128,7 +128,7 @@ class Forms(Generic[F]):
         return list(self._places.values())
 
     def forget(self) -> None:
-        """Forget every form."""
+        """Drop every form."""
         self._places.clear()
 
 
@@ -171,16 +171,17 @@ class RowForm:
         self.texts = picker([i for i, kind in enumerate(kinds) if kind == variant.STRING])
         doubles = [i for i, kind in enumerate(kinds) if kind == variant.DOUBLE]
         self.doubles = picker(doubles) if doubles else None
-        """Takes the doubles out of a row's payloads; None where there are none to check."""
+        """Returns the doubles among a row's payloads; None if there are none to check."""
         self.integers = [i for i, kind in enumerate(kinds) if kind == variant.INTEGER]
         self.stored: list[bytes] = [b""] * (4 * len(names))
         """The cells as they are stored, with gaps for data, version and checksum."""
         self.stored[0::4] = self.heads
         self.stored_bytes = self.wire_bytes + 9 * len(names)
         self.logged: list[bytes] | None = None
-        """The cells as the log has them, with the same gaps; made by the codec of the log."""
+        """The cells in the log's encoding, with the same gaps; made by the log's codec."""
         self.like: tuple[RowForm, Sequence[int]] | None = None
-        """A form that differs in the sizes of the texts at these places, if it was made of one."""
+        """A form that differs in the sizes of the texts at these places, if this was made from it.
+        """
         self.ordered = self
         self.pick: Callable[[Any], Any] = _everything
         if list(names) != sorted(names):
@@ -191,7 +192,7 @@ class RowForm:
     def resized(self, places: Sequence[int], sizes: Sequence[int]) -> RowForm:
         """Return the form of rows that differ in the sizes of their texts at ``places``.
 
-        Both have the columns in the order of their names. It costs a fourth of a new form.
+        Both have the columns in the order of their names. This costs a fourth of a new form.
         """
         form = RowForm.__new__(RowForm)
         form.names, form.kinds, form.integers = self.names, self.kinds, self.integers
@@ -214,10 +215,10 @@ class RowForm:
 
     @property
     def split(self) -> _Unpack:
-        """Take a row's cells apart: of each its head, data and end, which is 0A and checksum."""
+        """Split a row's cells into head, data and end (0A and checksum) of each."""
         if self._split is None:
-            # Made when first asked for: rows whose texts have any length have many forms, and most
-            # of these are never read by.
+            # Made at first use: rows with texts of varying length have many forms, and most are
+            # never used to read.
             columns = zip(self.heads, self.sizes, strict=True)
             layout = "".join([f"{len(head)}s{size}s2s" for head, size in columns])
             self._split = Struct("<" + layout).unpack_from
@@ -225,7 +226,7 @@ class RowForm:
 
     @property
     def versions(self) -> _Unpack:
-        """Take each cell's head and version out of a row's cells as they are stored."""
+        """Return each cell's head and version from a row's stored cells."""
         if self._versions is None:
             columns = zip(self.heads, self.sizes, strict=True)
             layout = "".join([f"{len(head)}s{size}xxq2x" for head, size in columns])
@@ -234,9 +235,9 @@ class RowForm:
 
     @classmethod
     def of(cls, cells: Sequence[Cell], wire_bytes: int | None = None) -> RowForm | None:
-        """Return the form of cells as they were sent, or None where they can have none.
+        """Return the form of cells as they were sent, or None if they have none.
 
-        With ``wire_bytes`` only where the cells take so much.
+        With ``wire_bytes``, return it only if the cells take that many bytes.
         """
         if not 0 < len(cells) <= CELLS_MAX:
             return None
@@ -252,14 +253,14 @@ class RowForm:
         return form if wire_bytes in (None, form.wire_bytes) else None
 
     def newest(self, buffer: bytes, at: int) -> int | None:
-        """Return the newest version in the stored cells at ``at``; None: they have another form."""
+        """Return the newest version in the stored cells at ``at``; None for another form."""
         parts = self.versions(buffer, at)
         return max(parts[1::2]) if parts[0::2] == self.heads else None
 
     def read(self, buffer: bytes, at: int) -> PackedCells | None:
-        """Return the cells at ``at``, checked to the last byte, or None where they differ.
+        """Return the cells at ``at``, fully checked, or None if they have another form.
 
-        Cells with a double that is NaN or infinite are read one by one, which refuses a write.
+        Cells with a double that is NaN or infinite are read one by one, which rejects a write.
         """
         parts = self.split(buffer, at)
         if parts[0::3] != self.heads:
@@ -276,12 +277,10 @@ class RowForm:
 
 
 class PackedCells(LazyCells):
-    """Puts of one form, apart as data and checksums; otherwise like a list of cells.
+    """Puts of one form, kept as data and checksums; otherwise like a list of cells.
 
-    Texts are UTF-8, doubles are finite.
-
-    ``version_ms`` is that of every cell. Order and number of ``payloads`` and ``checksums`` are
-    those of the form's columns. Never changed once made.
+    Texts are UTF-8, doubles are finite. ``version_ms`` is the version of every cell. ``payloads``
+    and ``checksums`` have the order and number of the form's columns. Never changed.
     """
 
     __slots__ = ("checksums", "form", "payloads", "version_ms")
@@ -301,7 +300,7 @@ class PackedCells(LazyCells):
 
     def stamped(self, version_ms: int) -> PackedCells:
         """Return the cells in the order of their names, each with a version."""
-        assert self.version_ms is None, "a version is given once"
+        assert self.version_ms is None, "a version is assigned once"
         form = self.form
         checksums = self.checksums.translate(_stamping(version_ms))
         if form.ordered is form:
@@ -332,12 +331,12 @@ class PackedCells(LazyCells):
 
 
 FORMS: Forms[RowForm] = Forms()
-"""The forms of rows as they are sent, by the bytes from their cells' tag to the buffer's end."""
+"""The forms of rows as sent, by the bytes from their cells' tag to the buffer's end."""
 
 
 @lru_cache(HEADS_KNOWN)
 def wire_head(name: bytes, kind: int, size: int) -> bytes:
-    """Return what stands before a value's data: tags, name, sizes and type."""
+    """Return the bytes before a value's data: tags, name, sizes and type."""
     value_head = _value_head(kind, size)
     value_size = _LENGTH.pack(len(value_head) + size)
     return b"\x03\x04" + _LENGTH.pack(len(name)) + name + b"\x05" + value_size + value_head
@@ -362,23 +361,23 @@ def is_text(texts: Sequence[bytes]) -> bool:
 
 
 def are_finite(doubles: Sequence[bytes]) -> bool:
-    """Return True if no double is NaN or infinite."""
+    """True if no double is NaN or infinite."""
     joined = b"".join(doubles)
     highest = joined[7::8]
     if 0x7F not in highest and 0xFF not in highest:
-        return True  # The sign and seven bits of the exponent: all are set in NaN and Infinity.
+        return True  # The top seven bits of the exponent are all set in NaN and Infinity.
     return all(map(isfinite, Struct(f"<{len(doubles)}d").unpack(joined)))
 
 
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Return what takes the items at ``places`` out of a sequence, as a tuple."""
+    """Return a function that returns the items at ``places`` of a sequence, as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda items: tuple([items[place] for place in places])
 
 
 def singles(text: bytes) -> tuple[bytes, ...]:
-    """Return each byte of ``text`` by itself."""
+    """Return each byte of ``text`` separately."""
     return _singles(len(text))(text)
 
 
@@ -389,23 +388,23 @@ def _singles(count: int) -> Callable[[bytes], tuple[bytes, ...]]:
 
 @lru_cache(256)
 def _stamping(version_ms: int) -> bytes:
-    """Return the table for one version. Rows written in one millisecond share it."""
+    """Return the table for one version. Cached: rows of one millisecond share it."""
     return _shifts(crc8(_INT64.pack(version_ms)))
 
 
 @lru_cache(256)
 def _shifts(crc_version: int) -> bytes:
-    """Return the table by which a version's eight bytes change a cell's checksum."""
+    """Return the table of how a version's eight bytes change a cell's checksum."""
     return bytes(shifted ^ crc_version for shifted in SHIFT8)
 
 
 def _value_head(kind: int, size: int) -> bytes:
-    """Return a value's type, with its own length where it has one."""
+    """Return a value's type, with its own length if it has one."""
     return bytes((kind,)) + (_LENGTH.pack(size) if SIZES[kind] < 0 else b"")
 
 
 def _fits(name: bytes) -> bool:
-    """True if a column may have this name. Called once for each form."""
+    """True if a column may have this name. Called once per form."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 
 

@@ -4,11 +4,11 @@
     head   = "SRM0"  int32 data  int32 options  int32 keys  int32 attributes
     name   = int16 length, UTF-8                    key columns first, then attributes
     options = 0A entire  03 int32 rows
-    row    = 02 variant*                            one per name, NULL where a row lacks it
+    row    = 02 variant*                            one per name, NULL if a row lacks it
 
 Integers are little-endian, offsets count from the first byte. A variant is as in ``variant.py``.
-``docs/internals/formats/row_matrix.md`` has the bytes. Which rows and columns a matrix holds is not
-known here.
+``docs/internals/formats/row_matrix.md`` has the bytes. This module does not know which rows and
+columns a matrix has.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIZES = {variant.INTEGER: 9, variant.DOUBLE: 9, variant.BOOLEAN: 2, variant.NUL
 
 
 class RowMatrix(NamedTuple):
-    """A matrix taken apart. ``entire_key`` is True if it has every key column."""
+    """A decoded matrix. ``entire_key`` is True if it has every key column."""
 
     key_names: tuple[bytes, ...]
     names: tuple[bytes, ...]
@@ -46,11 +46,11 @@ class RowMatrix(NamedTuple):
 
 
 class CorruptMatrix(ValueError):
-    """Bytes that are no matrix."""
+    """Bytes that are not a matrix."""
 
 
 class MatrixWriter:
-    """Builds one matrix, row by row. ``size`` is that of the whole if it ended now."""
+    """Builds one matrix, row by row. ``size`` is its size if it ended now."""
 
     def __init__(
         self, key_names: Sequence[bytes], names: Sequence[bytes], *, entire_key: bool
@@ -92,9 +92,9 @@ class MatrixWriter:
 
 
 def fields_of(row: RowChange, key_names: Sequence[bytes], names: Sequence[bytes]) -> list[bytes]:
-    """Return a row's variants for the columns of a matrix: of each column the newest version.
+    """Return a row's variants for a matrix's columns: of each column the newest version.
 
-    Cells stand in stored order, a column's newest version first.
+    Cells are in stored order, a column's newest version first.
     """
     key = dict(row.key)
     values: dict[bytes, bytes] = {}
@@ -104,7 +104,7 @@ def fields_of(row: RowChange, key_names: Sequence[bytes], names: Sequence[bytes]
 
 
 def decode(matrix: bytes) -> RowMatrix:
-    """Take a matrix apart. Raises ``CorruptMatrix``."""
+    """Return the content of a matrix. Raises ``CorruptMatrix``."""
     if len(matrix) < _HEAD.size + _FOOTER_BYTES or matrix[:4] != _MAGIC:
         raise CorruptMatrix(f"{len(matrix)} bytes that begin with {matrix[:4].hex()}")
     if matrix[-2] != _CHECKSUM or crc8(matrix[:-1]) != matrix[-1]:

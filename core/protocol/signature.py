@@ -1,13 +1,14 @@
 """How requests and answers are signed, for both versions of the protocol's signature.
 
-A request is signed over its path, its query and all its ``x-ots-`` headers; an answer over its
-``x-ots-`` headers and the path. Version 2 uses the secret itself as the key. Version 4 uses a key
-derived from secret, day and region, of which the Base64 *text* is what signs. Answers are signed
-with the same key as the request, by HMAC-SHA1 in both versions.
+A request's signature covers its path, its query and all its ``x-ots-`` headers. An answer's covers
+its ``x-ots-`` headers and the path. The key of version 2 is the secret. The key of version 4 is
+derived from secret, day and region, and the *text* of its Base64 form signs. Answers are signed
+with the key of the request, by HMAC-SHA1 in both versions.
 
-Everything here is bytes, as headers stand on the wire: names in lower case, values trimmed.
-HMAC is computed from saved hash states: 0.9 us against 1.5 us for ``hmac.digest``, and a request
-needs it twice (docs/internals/hot-path.md). The caches are bounded; they hold keys, names of
+Everything here is bytes, like headers on the wire: names in lower case, values trimmed.
+
+HMAC is computed from saved hash states: 0.9 us instead of 1.5 us for ``hmac.digest``, and a request
+needs it twice (docs/internals/hot-path.md). The caches are bounded. They have keys, names of
 headers and MD5s of short bodies, never whole requests.
 """
 
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 HEADER_PREFIX: Final = b"x-ots-"
-"""Headers whose lower-cased names start with this are part of the signed text."""
+"""Headers whose lower-case names start with this are part of the signed text."""
 
 UNSIGNED: Final = frozenset({b"x-ots-signature", b"x-ots-signaturev4"})
 V4_PREFIX: Final = b"aliyun_v4"
@@ -46,11 +47,11 @@ V4_TERMINATOR: Final = b"aliyun_v4_request"
 _Values = Callable[[Mapping[bytes, bytes]], tuple[bytes, ...]]
 
 KEYS_REMEMBERED = 512
-"""Keys whose hash state is kept. Dropping one costs 0.6 us when it comes again, not safety."""
+"""Keys whose hash state is cached. A dropped one costs 0.6 us at its next use."""
 
 HEADER_SETS_REMEMBERED = 64
 SMALL_BODY_BYTES = 64
-"""Bodies up to this long are mostly equal (a write's answer), so their MD5 is remembered."""
+"""Bodies up to this length are mostly equal (a write's answer), so their MD5 is cached."""
 
 _INNER = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER = bytes(byte ^ 0x5C for byte in range(256))
@@ -58,7 +59,7 @@ _BLOCK_BYTES = 64  # The block of both SHA-1 and SHA-256.
 
 
 def string_to_sign(path: bytes, headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
-    """Return the text a request's signature covers; it ends with one newline."""
+    """Return the text that a request's signature covers; it ends with one newline."""
     values, template = _signed_headers(tuple(headers))
     lines = template % values(headers)
     return path + b"\nPOST\n" + (canonical_query(query) if query else b"") + b"\n" + lines
@@ -66,7 +67,7 @@ def string_to_sign(path: bytes, headers: Mapping[bytes, bytes], query: bytes = b
 
 @lru_cache(HEADER_SETS_REMEMBERED)
 def _signed_headers(names: tuple[bytes, ...]) -> tuple[_Values, bytes]:
-    """Return what takes the values of the signed ones of ``names``, sorted, and their lines.
+    """Return a function for the values of the signed ``names``, sorted, and their lines.
 
     The lines have a gap for each value. A client sends the same names in the same order every time.
     """
@@ -75,12 +76,12 @@ def _signed_headers(names: tuple[bytes, ...]) -> tuple[_Values, bytes]:
     )
     template = b"".join(name.replace(b"%", b"%%") + b":%b\n" for name in signed)
     if len(signed) > 1:
-        return itemgetter(*signed), template  # Gives no tuple for fewer.
+        return itemgetter(*signed), template  # Returns no tuple for fewer.
     return lambda headers: tuple(headers[name] for name in signed), template
 
 
 def canonical_query(query: bytes) -> bytes:
-    """Return a query's pairs sorted, encoded as they were sent. No SDK sends any."""
+    """Return a query's pairs sorted, encoded as they were sent. No SDK sends a query."""
     return b"&".join(sorted(query.split(b"&")))
 
 
@@ -90,7 +91,7 @@ def request_signature_v2(secret: bytes, text: bytes) -> bytes:
 
 
 def request_signature_v4(signing_key: bytes, text: bytes) -> bytes:
-    """Return the value of ``x-ots-signaturev4``; ``signing_key`` is that of `signing_key_v4`."""
+    """Return the value of ``x-ots-signaturev4``; ``signing_key`` is from `signing_key_v4`."""
     return _hmac_base64(_sha256_states(signing_key), text + V4_PRODUCT)
 
 
@@ -104,15 +105,16 @@ def signing_key_v4(secret: bytes, sign_date: bytes, region: bytes) -> bytes:
 
 
 def response_signature(key: bytes, path: bytes, lines: Iterable[bytes]) -> bytes:
-    """Return an answer's signature; ``lines`` are its ``x-ots-`` headers as ``name:value``, sorted.
+    """Return an answer's signature; ``lines`` are its sorted ``name:value`` headers.
 
-    ``key`` is the secret after a version 2 request, the signing key's text after version 4.
+    They are its ``x-ots-`` headers. ``key`` is the secret after a version 2 request, the signing
+    key's text after version 4.
     """
     return _hmac_base64(_sha1_states(key), b"\n".join([*lines, path]))
 
 
 def content_md5(body: bytes) -> bytes:
-    """Return the value of ``x-ots-contentmd5``: a check against accidents, not against attacks."""
+    """Return the value of ``x-ots-contentmd5``. It detects accidents, not attacks."""
     return _small_md5(body) if len(body) <= SMALL_BODY_BYTES else _md5(body)
 
 
@@ -142,7 +144,7 @@ def _sha256_states(key: bytes) -> tuple[_Hash, _Hash]:
 
 
 def _states(key: bytes, new: Callable[[bytes], _Hash]) -> tuple[_Hash, _Hash]:
-    """Return the hash states after HMAC's inner and outer pad; they are only ever copied."""
+    """Return the hash states after HMAC's inner and outer pad. Callers only copy them."""
     if len(key) > _BLOCK_BYTES:
         key = new(key).digest()
     block = key.ljust(_BLOCK_BYTES, b"\0")

@@ -1,6 +1,6 @@
-"""The headers that sign one request for a key pair, as every client of ours sends them.
+"""The headers that sign one request for a key pair; all of our clients send them.
 
-Version 2 of the protocol's signature; what is signed is in ``signature.py``.
+They are of version 2 of the protocol's signature; ``signature.py`` has what is signed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Access", "signed_headers"]
 
 
 class Access(NamedTuple):
-    """Whom a request is from, and to which instance it goes."""
+    """The sender of a request, and the instance that it addresses."""
 
     instance: str
     key_id: str
@@ -29,7 +29,7 @@ def signed_headers(
     now: datetime,
     more: Mapping[bytes, bytes] | None = None,
 ) -> dict[str, str]:
-    """Return the headers of one request; the server takes them for 15 minutes around ``now``.
+    """Return the headers of one request. The server accepts them within 15 minutes of ``now``.
 
     ``more`` are further ``x-ots-`` headers, names in lower case.
     """

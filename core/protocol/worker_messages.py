@@ -1,8 +1,8 @@
 """The bodies of calls between workers, as typed messages.
 
-Workers of two versions run side by side during an upgrade, so the bytes stay as they are. A message
-is JSON: an object of its fields, or where its class says so a list of them. A reader passes over
-fields that it does not know. Two messages are bytes, see ``PartRequest`` and ``KeyAnswer``.
+Workers of two versions run side by side during an upgrade, so the bytes must not change. A message
+is JSON: an object of its fields, or a list of them for some classes. A reader ignores fields that
+it does not know. Two messages are bytes, see ``PartRequest`` and ``KeyAnswer``.
 
 A class with ``operation`` is the request of that operation, see ``operations.py``.
 """
@@ -61,7 +61,7 @@ class _Fields:
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Read a body; of a field that is missing a ``KeyError`` tells."""
+        """Read a body. Raises ``KeyError`` for a missing field."""
         found = json.loads(body)
         names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: found[name] for name in names})
@@ -85,12 +85,12 @@ class _Listed:
 
 @dataclass(slots=True)
 class NoFields(_Fields):
-    """An empty object: it says that it is done."""
+    """An empty object: the call is done."""
 
 
 @dataclass(slots=True)
 class ObjectAnswer:
-    """A JSON object whose names are no fields: a status, or counts by shard."""
+    """A JSON object with arbitrary names: a status, or counts by shard."""
 
     content: dict[str, Any]
 
@@ -117,14 +117,14 @@ class HandOverRequest(_Fields):
 
 @dataclass(slots=True)
 class LeavingAnswer(_Fields):
-    """Whether the worker that answers leaves."""
+    """Whether the answering worker is leaving."""
 
     leaving: bool
 
 
 @dataclass(slots=True)
 class LeavingRequest:
-    """Whether the worker at the address ``sender`` leaves."""
+    """Whether the worker at the address ``sender`` is leaving."""
 
     operation: ClassVar[str] = "RowtideLeaving"
     sender: str
@@ -155,7 +155,7 @@ class SettleRequest(_Fields):
 
 @dataclass(slots=True)
 class WelcomeRequest(_Fields):
-    """Make a worker known, and its key and instance where they are new."""
+    """Register a worker, and its key and instance if they are new."""
 
     operation: ClassVar[str] = "RowtideWelcome"
     name: str
@@ -167,7 +167,7 @@ class WelcomeRequest(_Fields):
 
 @dataclass(slots=True)
 class FarewellRequest(_Fields):
-    """Forget a worker that stops."""
+    """Remove a worker that shuts down."""
 
     operation: ClassVar[str] = "RowtideFarewell"
     name: str
@@ -176,14 +176,14 @@ class FarewellRequest(_Fields):
 
 @dataclass(slots=True)
 class StatusRequest(NoFields):
-    """Report the status of the worker that is called."""
+    """Report the status of the called worker."""
 
     operation: ClassVar[str] = "RowtideWorkerStatus"
 
 
 @dataclass(slots=True)
 class ConsumptionRequest(_Listed):
-    """Report what one worker counted, of all tables or one; the bounds are Unix seconds."""
+    """Report what one worker counted, for all tables or one; the bounds are Unix seconds."""
 
     operation: ClassVar[str] = "RowtideWorkerConsumption"
     instance: str
@@ -196,7 +196,7 @@ class ConsumptionRequest(_Listed):
 class ConsumptionAnswer(_Fields):
     """``uses`` are lists of an hour, its instance and table, and the units; see ``Taken``.
 
-    The keys of ``seconds`` are hours, as text where they were read from a body.
+    The keys of ``seconds`` are hours. They are text if they were read from a body.
     """
 
     uses: Sequence[Sequence[Any]]
@@ -213,14 +213,14 @@ class _TableNumber(_Fields):
 
 @dataclass(slots=True)
 class IndexStateRequest(_TableNumber):
-    """Report how far the shards of a table and of its indexes are."""
+    """Report the progress of the shards of a table and its indexes."""
 
     operation: ClassVar[str] = "RowtideIndexState"
 
 
 @dataclass(slots=True)
 class IndexStateAnswer(_Listed):
-    """By shard: the end of its log and its stamp, its built indexes, what an index has followed."""
+    """By shard: its log's end and stamp, its built indexes, and an index's progress."""
 
     ends: Mapping[str, Sequence[int]]
     built: Mapping[str, Sequence[int]]
@@ -229,7 +229,7 @@ class IndexStateAnswer(_Listed):
 
 @dataclass(slots=True)
 class FinishIndexRequest(_TableNumber):
-    """Note which indexes of a table have all rows by now."""
+    """Record which indexes of a table have all rows by now."""
 
     operation: ClassVar[str] = "RowtideIndexFinish"
 
@@ -245,14 +245,14 @@ class _ShardPlace(_Listed):
 
 @dataclass(slots=True)
 class ReceivedRequest(_ShardPlace):
-    """Report how far a shard on its way to a slot is."""
+    """Report the progress of a shard that moves to a slot."""
 
     operation: ClassVar[str] = "RowtideShardReceived"
 
 
 @dataclass(slots=True)
 class OffsetAnswer:
-    """An offset; -1: none."""
+    """An offset; -1 for none."""
 
     offset: int
 
@@ -275,7 +275,7 @@ class WrittenMiddleRequest(_ShardPlace):
 
 @dataclass(slots=True)
 class KeyAnswer:
-    """An encoded partition key, as it is; empty: there is none."""
+    """An encoded partition key as bytes; empty for none."""
 
     key: bytes
 
@@ -291,7 +291,7 @@ class KeyAnswer:
 
 @dataclass(slots=True)
 class BeginCopyRequest(_Fields):
-    """The owner with a claim begins to copy a shard; the answer is the reshape from now on."""
+    """Record that the owner with a claim starts to copy a shard; the answer is the new reshape."""
 
     operation: ClassVar[str] = "RowtideCopyBegun"
     id: str
@@ -300,7 +300,7 @@ class BeginCopyRequest(_Fields):
 
 @dataclass(slots=True)
 class FinishReshapeRequest(_Fields):
-    """Let the children take the place of the parents, by whose ids the seals are given."""
+    """Replace the parents by the children; ``seals`` are by the parents' ids."""
 
     operation: ClassVar[str] = "RowtideReshaped"
     id: str
@@ -310,7 +310,7 @@ class FinishReshapeRequest(_Fields):
 
 @dataclass(slots=True)
 class ForgetShardRequest(_Fields):
-    """Remove an ended shard that nobody needs any more."""
+    """Remove an ended shard that is no longer needed."""
 
     operation: ClassVar[str] = "RowtideShardForgotten"
     shard: str
@@ -318,7 +318,7 @@ class ForgetShardRequest(_Fields):
 
 @dataclass(slots=True)
 class LoadsRequest(NoFields):
-    """Report (end of the log, bytes on disk) by shard, of the shards that are open here."""
+    """Report (end of the log, bytes on disk) of each shard that is open here."""
 
     operation: ClassVar[str] = "RowtideShardLoads"
 
@@ -333,7 +333,7 @@ class ReclaimRequest(_Fields):
 
 @dataclass(slots=True)
 class PiecesRequest(_Listed):
-    """Measure a shard in pieces, and read at most ``bytes_max`` for it."""
+    """Measure a shard in pieces, reading at most ``bytes_max``."""
 
     operation: ClassVar[str] = "RowtidePieces"
     table: str
@@ -344,7 +344,7 @@ class PiecesRequest(_Listed):
 
 @dataclass(slots=True)
 class PiecesAnswer(_Fields):
-    """Each piece is the key that begins it, as hex digits, and its bytes; ``read`` are bytes."""
+    """Each piece is its first key, as hex digits, and its bytes; ``read`` are bytes."""
 
     pieces: Sequence[Sequence[Any]]
     read: int
@@ -355,10 +355,10 @@ class PiecesAnswer(_Fields):
 
 @dataclass(slots=True)
 class PartRequest:
-    """A client's request on a range, to be answered from some shards alone.
+    """A client's request for a range, to be answered from some shards only.
 
-    On the wire: the size of the shards' names (2 bytes, big-endian), the names with commas between
-    them, the request as the client sent it.
+    On the wire: the size of the shards' names (2 bytes, big-endian), the names separated by commas,
+    the request as the client sent it.
     """
 
     operation: ClassVar[str]

@@ -1,15 +1,15 @@
-"""Avro's binary encoding of what fills log records: numbers, texts, keys and cells.
+"""Avro's binary encoding for the content of log records: numbers, texts, keys and cells.
 
-Written by hand, and only for the types of schemas/record-v1.avsc: the data of a STRING, BLOB,
-DOUBLE or BOOLEAN variant is the same bytes in Avro, so most of a cell is copied. The general
-library needs a dictionary for each cell instead; docs/internals/hot-path.md has the figures. Tests
-compare every byte with fastavro and with Apache's library.
+Written by hand, for the types of schemas/record-v1.avsc only. The data of a STRING, BLOB, DOUBLE or
+BOOLEAN variant has the same bytes in Avro, so most of a cell is copied. The general library needs a
+dictionary for each cell; docs/internals/hot-path.md has the figures. Tests compare every byte with
+fastavro and with Apache's library.
 
-Writers return bytes. Readers take the record and a position, and return what stands there and
-the position behind it. They raise ``ValueError`` (UTF-8 errors are among these), ``KeyError``
-for a cell operation that is unknown, and ``IndexError`` or ``struct.error`` where the record
-ends too early. A length beyond the end makes a short slice, and then an error at the next
-byte: nothing read here is the last thing in a record that is whole.
+Writers return bytes. Readers take the record and a position, and return the value and the position
+after it. They raise ``ValueError`` (which includes UTF-8 errors), ``KeyError`` for an unknown cell
+operation, and ``IndexError`` or ``struct.error`` if the record ends too early. A length beyond the
+end gives a short slice, and then an error at the next byte: nothing read here is the last part of a
+complete record.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ __all__ = [
 
 _BITS = 16383
 
-# Avro writes a number seven bits at a time, lowest first, the top bit set on all but the last
-# byte. Two bytes at once halve the steps: _LAST ends a number, _MORE goes on.
+# Avro writes a number seven bits at a time, lowest first, with the top bit set on all but the last
+# byte. Two bytes at once halve the steps: _LAST ends a number, _MORE continues it.
 _LAST = [bytes((low,)) for low in range(128)] + [
     bytes((pair & 127 | 128, pair >> 7)) for pair in range(128, 16384)
 ]
 _MORE = [bytes((pair & 127 | 128, pair >> 7 | 128)) for pair in range(16384)]
 
 _SHORT = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
-"""A length that fits in one byte, by that byte; -1 calls for ``_read_length``."""
+"""A length that fits in one byte, by that byte; -1 means: call ``_read_length``."""
 
 _BYTE = tuple(bytes((byte,)) for byte in range(256))
 _OPS = {op << 1: op for op in (PUT, DELETE_ALL, DELETE_ONE, INCREMENT)}
 
-# Branches of the value union, doubled as Avro's zigzag has them.
+# Branches of the value union, doubled by Avro's zigzag encoding.
 _NULL, _LONG, _DOUBLE, _BOOLEAN, _STRING, _BYTES = range(0, 12, 2)
-# Branches of the union of a key's column.
+# Branches of the union of a key column.
 _KEY_LONG, _KEY_STRING, _KEY_BYTES = range(0, 6, 2)
 _KEY_BRANCHES = {
     variant.INTEGER: _KEY_LONG,
@@ -77,7 +77,7 @@ _BRANCHES = {
 
 
 def _after_name(size: int) -> Callable[[bytes, int], tuple[Any, ...]]:
-    """Return a reader of a cell's name, op, branch of the value and the byte behind it."""
+    """Return a reader of a cell's name, op, branch of the value and the next byte."""
     return struct.Struct(f"{size}sBBB").unpack_from
 
 
@@ -96,7 +96,7 @@ _new = tuple.__new__
 
 
 def write_long(number: int) -> bytes:
-    """Return an ``int`` or ``long``: zigzag, then seven bits to the byte."""
+    """Return an ``int`` or ``long``: zigzag, then seven bits per byte."""
     bits = number << 1 if number >= 0 else ~(number << 1)
     if bits < 1 << 14:
         return _LAST[bits]
@@ -111,7 +111,7 @@ def write_long(number: int) -> bytes:
 
 
 _SHORT_NUMBERS = {_INT64.pack(number): write_long(number) for number in range(-64, 1 << 13)}
-"""Numbers that take two bytes at most, by their data. Most are, and it saves two calls each."""
+"""Numbers that take at most two bytes, by their data. Most do, and it saves two calls each."""
 
 
 def write_bytes(text: bytes) -> bytes:
@@ -150,7 +150,7 @@ def _long_text(size: int) -> bytes:
 
 
 def write_optional_cells(cells: Sequence[Cell] | None) -> bytes:
-    """Return cells that may be absent."""
+    """Return optional cells."""
     return b"\x00" if cells is None else b"\x02" + write_cells(cells)
 
 
@@ -167,7 +167,7 @@ def write_cells(cells: Sequence[Cell]) -> bytes:
     last_version = -1
     version_bytes = b"\x02\x01"
     for name, op, value, version, check in cells:
-        # Cells of one row mostly share their version.
+        # Most cells of one row have the same version.
         if version != last_version:
             last_version = version if version is not None else -1
             version_bytes = b"\x00" if version is None else b"\x02" + write_long(version)
@@ -209,7 +209,7 @@ def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
 
 @lru_cache(256)
 def _logged_version(version_ms: int) -> bytes:
-    """Return a version as the log has it. Rows written in one millisecond share it."""
+    """Return a version in the log's encoding. Cached: rows of one millisecond share it."""
     return b"\x02" + write_long(version_ms)
 
 
@@ -231,12 +231,12 @@ def _packed_template(form: RowForm) -> list[bytes]:
 
 @lru_cache(HEADS_KNOWN)
 def cell_head(name: bytes, kind: int, size: int) -> bytes:
-    """Return what stands before the data of a put: name, operation, type, and length if any."""
+    """Return the bytes before the data of a put: name, operation, type, and length if any."""
     return write_bytes(name) + _BYTE[PUT << 1] + _BYTE[_BRANCHES[kind]] + _length(kind, size)
 
 
 def key_head(kind: int, size: int) -> bytes:
-    """Return what stands before the data of a key's column."""
+    """Return the bytes before the data of a key column."""
     return _BYTE[_KEY_BRANCHES[kind]] + _length(kind, size)
 
 
@@ -245,7 +245,7 @@ def _length(kind: int, size: int) -> bytes:
 
 
 def logged_bytes(value: bytes) -> int:
-    """Return how many bytes a value's data takes in the log."""
+    """Return the bytes that a value's data takes in the log."""
     if value[0] == variant.INTEGER:
         return len(write_long(_INTEGER.unpack(value)[1]))
     return variant.payload_size(value)
@@ -269,7 +269,7 @@ def _write_value(value: bytes) -> bytes:
 
 
 def read_long(record: bytes, at: int) -> tuple[int, int]:
-    """Return an ``int`` or ``long``, and where it ends."""
+    """Return an ``int`` or ``long``, and its end."""
     bits = record[at]
     if bits < 128:
         return (bits >> 1) ^ -(bits & 1), at + 1
@@ -292,7 +292,7 @@ def read_long(record: bytes, at: int) -> tuple[int, int]:
 def _folded(bits: int, end: int, at: int) -> tuple[int, int]:
     """Return the number in the eight bytes ``bits`` whose last byte's top bit is ``end``.
 
-    Neighbours are pushed together, twice as wide each time: three steps for eight bytes, not eight.
+    Neighbours are joined, twice as wide each time: three steps for eight bytes.
     """
     bits &= end - 1
     bits = bits & 0x007F007F007F007F | bits >> 1 & 0x3F803F803F803F80
@@ -323,7 +323,7 @@ def _read_length(record: bytes, at: int) -> tuple[int, int]:
 
 
 def read_bytes(record: bytes, at: int) -> tuple[bytes, int]:
-    """Return ``bytes``, and where they end."""
+    """Return ``bytes``, and their end."""
     size, at = _read_length(record, at)
     end = at + size
     if end > len(record):
@@ -332,15 +332,15 @@ def read_bytes(record: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_text(record: bytes, at: int) -> tuple[str, int]:
-    """Return a ``string``, and where it ends."""
+    """Return a ``string``, and its end."""
     text, at = read_bytes(record, at)
     return text.decode(), at
 
 
 def read_count(record: bytes, at: int) -> tuple[int, int]:
-    """Return how many items the array's next block has; 0 ends the array.
+    """Return the number of items in the array's next block; 0 ends the array.
 
-    Avro lets a writer give a block's size in bytes too, by a negative count. Ours never does.
+    Avro also allows a block with its size in bytes, marked by a negative count. We never write one.
     """
     count, at = read_long(record, at)
     if count < 0:
@@ -350,7 +350,7 @@ def read_count(record: bytes, at: int) -> tuple[int, int]:
 
 
 def read_texts(record: bytes, at: int) -> tuple[list[str], int]:
-    """Return an array of ``string``, and where it ends."""
+    """Return an array of ``string``, and its end."""
     texts: list[str] = []
     count, at = read_count(record, at)
     while count:
@@ -362,7 +362,7 @@ def read_texts(record: bytes, at: int) -> tuple[list[str], int]:
 
 
 def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:
-    """Return a key as variants, and where it ends."""
+    """Return a key as variants, and its end."""
     key: list[bytes] = []
     count, at = read_count(record, at)
     while count:
@@ -395,7 +395,7 @@ def _checked(text: bytes) -> bytes:
 
 
 def read_optional_cells(record: bytes, at: int) -> tuple[list[Cell] | None, int]:
-    """Return cells that may be absent, and where they end."""
+    """Return optional cells, and their end."""
     branch = record[at]
     if branch == 0:
         return None, at + 1
@@ -405,7 +405,7 @@ def read_optional_cells(record: bytes, at: int) -> tuple[list[Cell] | None, int]
 
 
 def read_cells(record: bytes, at: int) -> tuple[list[Cell], int]:
-    """Return an array of cells, and where it ends."""
+    """Return an array of cells, and its end."""
     cells: list[Cell] = []
     count, at = read_count(record, at)
     while count:
@@ -415,7 +415,7 @@ def read_cells(record: bytes, at: int) -> tuple[list[Cell], int]:
 
 
 def _read_block(record: bytes, at: int, count: int, cells: list[Cell]) -> int:
-    """Append ``count`` cells to ``cells``; return where they end."""
+    """Append ``count`` cells to ``cells``; return their end."""
     version: int | None = None
     version_bytes = b"\x00"
     for _ in range(count):
@@ -441,7 +441,7 @@ def _read_block(record: bytes, at: int, count: int, cells: list[Cell]) -> int:
         else:
             value, at = _read_value(record, at + 1)
         if record.startswith(version_bytes, at):
-            # Cells of one row mostly share their version.
+            # Most cells of one row have the same version.
             at += len(version_bytes)
         else:
             start = at

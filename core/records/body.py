@@ -1,6 +1,6 @@
-"""What the records of a shard's log say: one class for each body.
+"""The contents of a shard's log records: one class for each kind of body.
 
-Their bytes, and the envelope around them, are in ``record.py``.
+``record.py`` has their bytes, and the envelope around them.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class NoOp:
 
 
 class IndexWrite(NamedTuple):
-    """A secondary index's row becomes exactly ``cells``, or is gone: None.
+    """Sets the row of a secondary index to exactly ``cells``, or deletes it if they are None.
 
-    ``table`` numbers the index's rows. They are the shard's own where it is ``local``.
+    ``table`` numbers the index's rows. If ``local``, they are in this shard.
     """
 
     table: int
@@ -56,7 +56,7 @@ NO_INDEXES: Sequence[IndexWrite] = ()
 
 @dataclass(slots=True)
 class PutBody:
-    """The row becomes exactly ``cells``. ``before`` is the former row where a stream wants it."""
+    """Sets the row to exactly ``cells``. ``before`` is the old row if the stream includes it."""
 
     key: list[bytes]
     cells: Sequence[Cell]
@@ -66,7 +66,7 @@ class PutBody:
 
 @dataclass(slots=True)
 class UpdateBody:
-    """``cells`` are merged into the row."""
+    """Merges ``cells`` into the row."""
 
     key: list[bytes]
     cells: Sequence[Cell]
@@ -76,7 +76,7 @@ class UpdateBody:
 
 @dataclass(slots=True)
 class DeleteBody:
-    """The row is gone."""
+    """Deletes the row."""
 
     key: list[bytes]
     before: Sequence[Cell] | None = None
@@ -85,7 +85,7 @@ class DeleteBody:
 
 @dataclass(slots=True)
 class StreamOptions:
-    """A table's stream while it is on. ``columns`` are those whose former values are kept."""
+    """A table's enabled stream. ``columns`` are those whose old values it includes."""
 
     id: str
     enabled_at_us: int
@@ -95,7 +95,7 @@ class StreamOptions:
 
 @dataclass(slots=True)
 class Options:
-    """The table's options from here on; ``time_to_live`` in seconds, -1 for ever."""
+    """The table's options from here on; ``time_to_live`` in seconds, -1 for no expiry."""
 
     time_to_live: int
     max_versions: int
@@ -104,7 +104,7 @@ class Options:
 
 @dataclass(slots=True)
 class Reclaim:
-    """Versions that no reader saw any more were removed from ``first`` to ``last``, inclusive."""
+    """Removes versions that no reader can see, from ``first`` to ``last``, inclusive."""
 
     first: bytes
     last: bytes
@@ -114,7 +114,7 @@ class Reclaim:
 
 @dataclass(slots=True)
 class Seal:
-    """The shard ends here; ``plan`` says what follows it."""
+    """Ends the shard; ``plan`` is the change of shards that follows."""
 
     plan: str
 
@@ -129,21 +129,21 @@ class SnapshotRow:
 
 @dataclass(slots=True)
 class Snapshot:
-    """Every row as of here."""
+    """All rows as of this record."""
 
     rows: list[SnapshotRow]
 
 
 @dataclass(slots=True)
 class Commit:
-    """The records of this group are the transaction ``id``, as its client knows it."""
+    """Marks this group's records as the transaction ``id``, which its client knows."""
 
     id: str
 
 
 @dataclass(slots=True)
 class IndexBuild:
-    """An index learns of rows that were there before it.
+    """Changes of an index for rows that existed before it.
 
     ``following`` is the encoded key at which the next slice begins, None at the shard's end.
     """
@@ -155,10 +155,10 @@ class IndexBuild:
 
 @dataclass(slots=True)
 class IndexFeed:
-    """In an index's own log: what it learned from the log of the shard ``source``.
+    """In an index's own log: changes from the log of the shard ``source``.
 
-    ``following`` is the offset there at which the next slice begins, ``stamp`` the commit stamp of
-    the last entry learned from, 0 for none.
+    ``following`` is the offset there at which the next slice begins. ``stamp`` is the commit stamp
+    of the last entry that changed the index, 0 for none.
     """
 
     source: str
@@ -176,10 +176,10 @@ class CopyEntry(NamedTuple):
 
 @dataclass(slots=True)
 class CopyBody:
-    """Rows of ``source``, which this shard takes the place of, as they are stored there.
+    """Rows of ``source``, which this shard replaces, as they are stored there.
 
-    ``offset`` is that of the source's log up to which they have all that was written. With
-    ``complete`` the source has ended there, and nothing is missing.
+    They include everything up to ``offset`` of the source's log. With ``complete`` the source has
+    ended there, and nothing is missing.
     """
 
     source: str
@@ -190,10 +190,10 @@ class CopyBody:
 
 @dataclass(slots=True)
 class SourcePosition:
-    """The rows of this group are a source's, and the log now has all that it gave so far.
+    """Marks this group's rows as a source's, and records how far the log has that source.
 
-    That is every row up to ``position`` whose encoded key is in begin <= key < end; an empty end is
-    unbounded.
+    The log has every row up to ``position`` whose encoded key is in begin <= key < end; an empty
+    end is unbounded.
     """
 
     source: str

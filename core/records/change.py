@@ -1,9 +1,9 @@
 """One change of a table as its readers get it, from the log or from the Stream API.
 
-A change is decoded only when it is read. A caller that counts changes or passes them on does not
-pay for that. ``stamp`` is the commit stamp in microseconds. It rises along a key through splits,
-merges and moves of shards, so (key, stamp) names a change for good: a reader that meets one again
-drops it by that. ``sequence`` is the place in the shard's log, and compares within one shard only.
+A change is decoded only when it is read, so callers that only count or forward changes save that.
+``stamp`` is the commit stamp in microseconds. It rises along a key through splits, merges and moves
+of shards, so (key, stamp) identifies a change for good. A reader drops a repeated change by it.
+``sequence`` is the position in the shard's log, and can only be compared within one shard.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 Kind = Literal["row", "put", "update", "delete"]
 ROW: Kind = "row"
-"""A snapshot's: the row as of ``stamp``, whole."""
+"""From a snapshot: the whole row as of ``stamp``."""
 PUT_ROW: Kind = "put"
 """The row becomes exactly the cells."""
 UPDATE: Kind = "update"
@@ -42,14 +42,14 @@ DELETE: Kind = "delete"
 
 
 class ChangeTable(NamedTuple):
-    """The table a change is of, and its key columns' names."""
+    """The table of a change, and its key columns' names."""
 
     name: str
     key_names: tuple[bytes, ...]
 
 
 class ChangeParts(NamedTuple):
-    """A change taken apart: values as variants. ``before`` are the original columns asked for."""
+    """A decoded change with values as variants. ``before``: the original columns, if included."""
 
     key: Sequence[bytes]
     cells: Sequence[Cell]
@@ -75,7 +75,7 @@ class Change:
     def of(
         cls, kind: Kind, table: ChangeTable, shard: str, stamp: int, parts: ChangeParts
     ) -> Change:
-        """Return a change that was taken apart already and stands at no place of a log."""
+        """Return a change that is already decoded and has no position in a log."""
         change = Change(kind, table, shard, -1, stamp)
         change._parts = parts
         return change
@@ -99,17 +99,17 @@ class Change:
 
     @property
     def key_bytes(self) -> bytes:
-        """Return the key as bytes in the keys' order: what a reader may file the row under."""
+        """Return the key as bytes that sort in key order; they can identify the row."""
         return key_order.encode(self.parts.key)
 
     @property
     def cells(self) -> Sequence[Cell]:
-        """Return the cells put or deleted, by name, as they are stored."""
+        """Return the cells that are put or deleted, by name, as they are stored."""
         return self.parts.cells
 
     @property
     def columns(self) -> dict[str, Scalar]:
-        """Return each column that is put with its newest value."""
+        """Return each column that is put, with its newest value."""
         newest: dict[bytes, Cell] = {}
         for cell in self.parts.cells:
             held = newest.get(cell.name)
@@ -129,14 +129,14 @@ class Change:
 
     @property
     def before(self) -> dict[str, Scalar] | None:
-        """Return the original columns, where the table's stream keeps them."""
+        """Return the original columns, if the table's stream includes them."""
         before = self.parts.before
         if before is None:
             return None
         return {cell.name.decode(): variant.decode(cell.variant) for cell in before}
 
     def narrowed(self, cells: Sequence[Cell]) -> None:
-        """Keep of the cells only these."""
+        """Keep only these cells."""
         self._parts = self.parts._replace(cells=cells)
 
     def _taken_apart(self) -> ChangeParts:
@@ -144,7 +144,7 @@ class Change:
 
 
 class LoggedChange(Change):
-    """A change out of a shard's log; ``value`` is the record, whose body begins at ``at``."""
+    """A change from a shard's log; ``value`` is the record, whose body begins at ``at``."""
 
     __slots__ = ("_at", "_value")
 
@@ -159,7 +159,7 @@ class LoggedChange(Change):
         value: bytes,
         at: int,
     ) -> None:
-        # Written out, as all is here that runs per record.
+        # Assigned one by one, not by super(), because this runs per record.
         self.kind = kind
         self.table = table
         self.shard = shard
@@ -172,7 +172,7 @@ class LoggedChange(Change):
     def _taken_apart(self) -> ChangeParts:
         body = record.decode_body(self._value, self._at)
         assert isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody), (
-            "its kind was seen"
+            "only changes of rows are made from records"
         )
         cells = () if isinstance(body, record.DeleteBody) else body.cells
         return ChangeParts(body.key, cells, body.before)

@@ -1,9 +1,9 @@
-"""What of a table's changes a reader wants: which columns, and of which rows.
+"""Which of a table's changes a reader wants: which columns, and of which rows.
 
-A filter sees what the change itself says: its key and the cells that it puts. An update that does
-not touch a column, and a delete, lack it; the filter's ``filter_if_missing`` decides then. With
-columns chosen, an update that touches none of them is no change for this reader, while a put and a
-delete always are one: they end what the row had before.
+A filter is applied to the change: its key and the cells that it puts. An update that does not touch
+a column, and a delete, lack that column; the filter's ``filter_if_missing`` decides then. With
+selected columns, a reader does not get an update that touches none of them. It always gets puts and
+deletes, because they end the old row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["ChangeSelection"]
 
 
 class ChangeSelection(NamedTuple):
-    """``columns`` None are all; ``filter`` None passes every change."""
+    """``columns`` None means all; ``filter`` None passes every change."""
 
     columns: frozenset[bytes] | None = None
     filter: RowFilter | None = None
@@ -27,9 +27,9 @@ class ChangeSelection(NamedTuple):
     def choose(
         self, key: Sequence[tuple[bytes, bytes]], cells: Sequence[Cell], *, merges: bool
     ) -> Sequence[Cell] | None:
-        """Return what is left of a change's cells, or None where nothing of it is wanted.
+        """Return the wanted cells of a change, or None if the reader does not want the change.
 
-        ``merges``: the cells are merged into the row, so that none of them is no change.
+        ``merges``: the cells are merged into the row, so without any cell there is no change.
         """
         if self.filter is not None:
             puts = [cell for cell in cells if cell.op == PUT]

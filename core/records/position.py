@@ -1,8 +1,8 @@
 """Shard iterators: positions in a table's stream, as text that clients keep for days.
 
-An iterator names the shard, the life of the stream (the time of its enabling, microseconds) and
-an offset of the shard's log. It is a pure position: reusable, readable with any limit, good after a
-restart. It grants nothing: whoever presents it must own the shard's instance.
+An iterator has the shard, the time at which the stream was enabled (microseconds), and an offset of
+the shard's log. It is only a position: it can be used again, with any limit, and after a restart.
+It grants no access: the caller must have access to the shard's instance.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FORM = re.compile(r"rt1:([A-Za-z0-9-]{1,64}):([0-9a-f]{1,16}):([0-9a-f]{1,16})\
 
 
 class Position(NamedTuple):
-    """Where a reader stands: the next offset to read."""
+    """A reader's position: the next offset to read."""
 
     shard_id: str
     enabled_at_us: int
@@ -31,7 +31,7 @@ def encode_position(position: Position) -> str:
 
 
 def decode_position(text: str) -> Position:
-    """Take an iterator apart. Raises OTSParameterInvalid."""
+    """Return the position of an iterator's text. Raises OTSParameterInvalid."""
     found = _FORM.match(text)
     if found is None:
         raise invalid(f"Invalid shard iterator: '{text[:100]}'.")

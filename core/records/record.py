@@ -1,11 +1,11 @@
-"""The records of a shard's log: what they say, and their bytes.
+"""The records of a shard's log: envelope, body, and their bytes.
 
-A record is an envelope (where it is valid, who wrote it, when, its place in an atomic batch)
-and one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
-schemas/record-v4.avsc, the envelope, the body. The body's bytes do not depend on the
-envelope, so a record refused at one offset is offered at another without encoding it again.
+A record is an envelope (where it is valid, its writer, its time, its place in an atomic batch) and
+one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
+schemas/record-v4.avsc, the envelope, the body. The body's bytes do not depend on the envelope. So a
+record that was void at one offset is sent for another without encoding its body again.
 
-Whether a record is void, and what a body does to rows, is not known here.
+This module does not know if a record is void, or what a body does to rows.
 """
 
 from __future__ import annotations
@@ -94,25 +94,25 @@ __all__ = [
     "read_envelope",
 ]
 
-# Bits of ``Envelope.group``: place of a record in its atomic batch. 0 is in the middle.
+# Bits of ``Envelope.group``: the place of a record in its atomic batch. 0 is in the middle.
 FIRST = 1
 LAST = 2
 SINGLE = FIRST | LAST
 
 SCHEMAS = ("record-v1.avsc", "record-v2.avsc", "record-v3.avsc", "record-v4.avsc")
-"""Every schema that records were ever written with, in ``rowtide.core/schemas``, newest last."""
+"""Every schema of records so far, in ``rowtide.core/schemas``, newest last."""
 
 FINGERPRINT = bytes.fromhex("afab1687423e7f96")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
 
 FINGERPRINT_V3 = bytes.fromhex("ba4f0f07d8403259")
-"""That of the third schema, whose records are still read: it has no sources."""
+"""Fingerprint of the third schema, without sources. Its records can still be read."""
 
 FINGERPRINT_V2 = bytes.fromhex("f794eea38f11e6ce")
-"""That of the second schema, whose records are still read: it has no copies."""
+"""Fingerprint of the second schema, without copies. Its records can still be read."""
 
 FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
-"""That of the first schema, whose records are still read: mutations of it know no index."""
+"""Fingerprint of the first schema, without indexes. Its records can still be read."""
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
 _HEAD_V3 = b"\xc3\x01" + FINGERPRINT_V3
@@ -121,19 +121,19 @@ _HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
 
 
 _GROUPS = {group << 1: group for group in range(SINGLE + 1)}
-"""A record's place in its group by the one byte that it takes."""
+"""A record's place in its group, by the byte that encodes it."""
 
 _new = tuple.__new__
 
 
 class CorruptRecord(Exception):
-    """Bytes that are no record of this log: damaged, or written by a version unknown here."""
+    """Bytes that are not a record of this log: damaged, or written by an unknown version."""
 
 
 class Envelope(NamedTuple):
-    """What every record carries besides its body.
+    """The part of every record besides its body.
 
-    ``at`` is the offset where the record is valid, ``claim`` the offset of its writer's claim,
+    ``at`` is the offset at which the record is valid, ``claim`` the offset of its writer's claim,
     ``owner`` the writer's eight random bytes, ``stamp`` the commit stamp in microseconds.
     """
 
@@ -155,7 +155,7 @@ def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> b
 
 
 def encode_body(body: Body) -> bytes:
-    """Return the bytes of a body, its place in the schema's union included."""
+    """Return the bytes of a body, including its branch of the schema's union."""
     if isinstance(body, _CELLS):
         return b"".join(
             (
@@ -294,12 +294,12 @@ def _encode_snapshot(body: Snapshot) -> bytes:
 
 
 def knows_indexes(value: bytes) -> bool:
-    """Return True if a record is of a schema whose changes say what indexes learn."""
+    """True if a record's schema has the changes of indexes."""
     return not value.startswith(_HEAD_V1)
 
 
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
-    """Return a whole record; ``body`` is what ``encode_body`` gave."""
+    """Return a whole record; ``body`` is a result of ``encode_body``."""
     at, claim, owner, stamp, group = envelope
     made = native.kernels.write_record(_HEAD, at, claim, owner, stamp, group, body)
     if made is not None:
@@ -310,7 +310,7 @@ def encode_record(envelope: Envelope, body: bytes) -> bytes:
 
 @lru_cache(64)
 def _writer(claim: int, owner: bytes) -> bytes:
-    """Return the bytes that are the same in all of a writer's records."""
+    """Return the bytes that all of a writer's records share."""
     if len(owner) != 8:
         raise ValueError(f"an owner of {len(owner)} bytes, not 8")
     return write_long(claim) + owner
@@ -344,12 +344,12 @@ def decode_body(value: bytes, position: int) -> Body:
 
 
 def decode_envelope(value: bytes) -> Envelope:
-    """Return the envelope of a record, without looking at its body."""
+    """Return the envelope of a record without reading its body."""
     return read_envelope(value)[0]
 
 
 def read_envelope(value: bytes) -> tuple[Envelope, int]:
-    """Return the envelope of a record, and where its body begins."""
+    """Return the envelope of a record, and the position of its body."""
     try:
         return _read_envelope(value)
     except (ValueError, IndexError) as error:
@@ -357,7 +357,7 @@ def read_envelope(value: bytes) -> tuple[Envelope, int]:
 
 
 def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
-    """Return the failure that names what is wrong with a record's bytes."""
+    """Return the failure for damaged bytes of a record."""
     if isinstance(error, KeyError):
         return CorruptRecord(f"record of {len(value)} bytes: an unknown cell operation")
     cause = str(error) if isinstance(error, ValueError) else "it breaks off"
@@ -365,7 +365,7 @@ def _corrupt(value: bytes, error: Exception) -> CorruptRecord:
 
 
 def _read_envelope(value: bytes) -> tuple[Envelope, int]:
-    """Return the envelope and where the body begins. Raises ``ValueError``, ``IndexError``."""
+    """Return the envelope and the body's position. Raises ``ValueError``, ``IndexError``."""
     if not value.startswith(_HEADS):
         raise ValueError(f"it begins with {value[:10].hex()}, no schema known here")
     found = native.kernels.read_envelope(value)
@@ -556,7 +556,7 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     22: _read_copy,
     24: _read_source_position,
 }
-"""A body's reader by its branch of the schema's union, doubled as Avro's zigzag has it."""
+"""A body's reader by its branch of the schema's union, doubled by Avro's zigzag encoding."""
 
 _READERS_V3 = {branch: reader for branch, reader in _READERS.items() if branch < 24}
 _READERS_V2 = {branch: reader for branch, reader in _READERS.items() if branch < 22}

@@ -1,12 +1,12 @@
-"""Log records of one form, turned into wire rows without taking their cells apart one by one.
+"""Log records of one form, turned into wire rows without decoding their cells one by one.
 
-Records have one form when they agree in everything but the data of key and cells, the version and
-the checksums, and those take the same bytes. One unpack takes such a record's body apart, one
-comparison of what must not vary proves its form, and the wire row is joined from the rest: texts
-are the same bytes in log and wire, numbers are written anew.
+Records have one form if they differ only in the data of key and cells, the version and the
+checksums, and those have equal sizes. One unpack splits such a record's body, and one comparison of
+the constant parts proves its form. The wire row is joined from the rest: texts have the same bytes
+in log and wire, numbers are encoded again.
 
-A form is learnt from a record that ``record.py`` has decoded. Whatever it does not read, that
-module reads, and refuses where it is damaged.
+A form is learnt from a record that ``record.py`` has decoded. That module also decodes every record
+without a known form, and rejects damaged ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["FORMS", "RecordForm"]
 
 DATA_BYTES_MAX = 512
 _LONGEST = 10
-"""Bytes of a number in the log, at most."""
+"""Maximal bytes of a number in the log."""
 
 _INT64 = Struct("<q")
 
 
 class FormColumn(NamedTuple):
-    """A column of the key, or a cell: what stands before its data in log and wire."""
+    """A column of the key, or a cell: the bytes before its data in log and wire."""
 
     logged: bytes
     logged_bytes: int
@@ -68,7 +68,7 @@ class RecordForm:
         version_bytes: int,
         last: bytes,
     ) -> None:
-        """Take the form of a body that ends with ``last``."""
+        """Derive the form of a body that ends with ``last``."""
         self._key_heads = tuple(column.logged for column in key)
         self._heads = (*(cell.logged for cell in cells), last)
         layout = [f"{len(c.logged)}s{c.logged_bytes}s" for c in key]
@@ -92,7 +92,7 @@ class RecordForm:
     def of(
         cls, names: Sequence[bytes], body: PutBody | UpdateBody, encoded: bytes
     ) -> RecordForm | None:
-        """Return the form of a record with this body, or None where it can have none."""
+        """Return the form of a record with this body, or None if it has none."""
         cells = body.cells
         if not 0 < len(cells) <= CELLS_MAX or body.before is not None:
             return None
@@ -102,7 +102,7 @@ class RecordForm:
         if any(value[0] not in SIZES for value in body.key):
             return None
         columns = [_column(name, value) for name, value in zip(names, body.key, strict=True)]
-        # What stands between two columns belongs to the head of the second.
+        # The bytes between two columns belong to the head of the second one.
         counted = write_long(len(columns))
         columns[0] = columns[0]._replace(logged=encoded[:1] + counted + columns[0].logged)
         found = [_cell(cell) for cell in cells]
@@ -115,7 +115,7 @@ class RecordForm:
         return cls(columns, found, version_bytes, last)
 
     def wire_row(self, record: bytes, at: int, stamp: int) -> bytes | None:
-        """Return the stream's row of the body at ``at``, or None where it is of another form."""
+        """Return the stream's row of the body at ``at``, or None if it has another form."""
         parts = self._split(record, at)
         key_end, cells = self._key_end, self._cells
         if parts[0:key_end:2] != self._key_heads or parts[key_end::4] != self._heads:
@@ -152,7 +152,7 @@ _SMALL = {write_long(number): _INT64.pack(number) for number in range(-64, 64)}
 """The numbers that take one byte in the log."""
 
 FORMS: Forms[RecordForm] = Forms()
-"""Forms by the names of the key's columns, the schema's fingerprint and the bytes of the body."""
+"""Forms by the key's column names, the schema's fingerprint and the size of the body."""
 
 
 def _plain(cell: Cell, version: int) -> bool:
@@ -191,7 +191,7 @@ def _integers(columns: Sequence[FormColumn]) -> list[int]:
 
 
 def _wire_integer(logged: bytes) -> bytes:
-    """Return the eight bytes of a number as the log has it. Raises ``ValueError``."""
+    """Return the eight bytes of a number in the log's encoding. Raises ``ValueError``."""
     number, end = read_long(logged + bytes(_LONGEST), 0)
     if end != len(logged):
         raise ValueError("not one number")
@@ -200,9 +200,9 @@ def _wire_integer(logged: bytes) -> bytes:
 
 @lru_cache(256)
 def _wire_version(logged: bytes) -> bytes:
-    """Return a version as it stands behind a value, with the checksum's tag.
+    """Return a version as it follows a value, with the checksum's tag.
 
-    Rows written together share it.
+    Cached: rows written together share it.
     """
     if logged[0] != 2:
         raise ValueError("no version")

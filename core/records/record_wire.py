@@ -1,6 +1,6 @@
-"""A log record as the stream shows it: one wire row with its place in the shard.
+"""A log record as a stream record: one wire row with its position in the shard.
 
-Most are joined from the log's bytes, by a kernel (``native``) or where they are of a known form
+Most are joined from the log's bytes, by a kernel (``native``), or by a known form
 (``record_form.py``). Others are decoded and encoded.
 """
 
@@ -23,16 +23,16 @@ PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
 """Numbers of the protocol's ActionType."""
 
 _ACTIONS = {2: PUT_ROW, 4: UPDATE_ROW, 6: DELETE_ROW}
-"""By the body's branch of the schema's union."""
+"""Action by the body's branch of the schema's union."""
 
 FINGERPRINT_END = 10
-"""A record begins with its schema's fingerprint, so a form is one schema's."""
+"""A record begins with its schema's fingerprint, so a form belongs to one schema."""
 
 _new = tuple.__new__
 
 
 class StreamRow(NamedTuple):
-    """One stream record. ``before`` holds the original columns where the stream asks for them."""
+    """One stream record. ``before`` has the original columns if the stream includes them."""
 
     action: int
     stamp: int
@@ -43,7 +43,7 @@ class StreamRow(NamedTuple):
 def selected_row(
     value: bytes, offset: int, names: tuple[bytes, ...], selection: ChangeSelection
 ) -> StreamRow | None:
-    """Return what a reader wants of the stream record in a log entry; None where it is nothing."""
+    """Return the part of a log entry's stream record that a reader wants; None for nothing."""
     envelope, at = record.read_envelope(value)
     if envelope.at != offset:
         return None
@@ -63,7 +63,7 @@ def selected_row(
 def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow | None:
     """Return the stream record in a log entry; None for a void or a hidden one.
 
-    ``names`` are the key columns'. Raises ``record.CorruptRecord``.
+    ``names`` are those of the key columns. Raises ``record.CorruptRecord``.
     """
     envelope, at = record.read_envelope(value)
     if envelope.at != offset:

@@ -1,8 +1,8 @@
-"""What an operation costs in capacity units.
+"""The cost of an operation in capacity units.
 
-One unit is a started 4096 bytes, at least one per operation. A row's size is the sum over its key
-columns and its returned or written cells of name and value bytes (INTEGER and DOUBLE 8, BOOLEAN 1;
-a delete counts its name).
+One unit is 4096 bytes, rounded up, and at least one per operation. A row's size is the sum of name
+and value bytes of its key columns and of its returned or written cells (INTEGER and DOUBLE 8,
+BOOLEAN 1; a delete counts its name).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNIT_BYTES = 4096
 
 
 def units(size_bytes: int) -> int:
-    """Return the capacity units of ``size_bytes``; an empty answer still costs one."""
+    """Return the capacity units of ``size_bytes``. An empty answer costs one."""
     return max(1, -(-size_bytes // UNIT_BYTES))
 
 
@@ -29,7 +29,7 @@ def key_bytes(key: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def cells_bytes(cells: Sequence[Cell]) -> int:
-    """Return the bytes of cells: names and values; a delete has no value."""
+    """Return the bytes of cells: names and values. A delete has no value."""
     if type(cells) is PackedCells:
         return cells.form.data_bytes
     return sum(

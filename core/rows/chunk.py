@@ -1,17 +1,17 @@
 """A piece of a row as it is stored, in RocksDB and in the changelog.
 
-A narrow row is one chunk. A wide row is cut at cell borders into several, ordered by column and,
-within a column, newest version first; their ranges tile the row. A chunk says up to which commit
-stamp it is complete; of two chunks that cover a place the one with the higher stamp tells what is
-there (``chunk_merge.py``).
+A narrow row is one chunk. A wide row is cut at cell borders into several chunks, ordered by column
+and, within a column, newest version first. Their ranges cover the row without gaps. A chunk has the
+commit stamp up to which it is complete. If two chunks cover a place, the one with the higher stamp
+is valid there (``chunk_merge.py``).
 
-Value: a header of 32 bytes (little-endian), the border where the chunk ends, then the cells as
-PlainBuffer bytes. In a row's first chunk they are a whole wire row (key, cells, checksum), so that
-reading a narrow row is a slice. ``docs/internals/formats/chunk.md`` has the bytes.
+Value: a header of 32 bytes (little-endian), the border at which the chunk ends, then the cells as
+PlainBuffer bytes. In a row's first chunk they are a whole wire row (key, cells, checksum), so a
+narrow row is read by slicing. ``docs/internals/formats/chunk.md`` has the bytes.
 
-Key: ``r``, the table's id (4 bytes, big-endian), the encoded primary key, and for a later chunk
-the border where it begins. No encoded key is a prefix of another, so a row's chunks stand
-together, in order, before the next row's.
+Key: ``r``, the table's id (4 bytes, big-endian), the encoded primary key, and for a later chunk its
+first border. No encoded key is a prefix of another, so a row's chunks are together, in order,
+before the next row's.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 32 * 1024
-"""A row larger than this is cut into pieces. One cell is never cut, however large."""
+"""A row that is larger is cut into pieces. A single cell is never cut."""
 
 FORMAT = 1
 DELETED = 1
-"""Flag: the row was deleted at the stamp; kept until the changelog's mark has passed it."""
+"""Flag: the row was deleted at the stamp. Kept until the changelog's mark has passed it."""
 
 _HEADER = Struct("<BBHHqqIIH")
 HEADER_BYTES = _HEADER.size
 _VERSION = Struct(">Q")
 _TABLE_ID = Struct(">I")
 VARIANT_OVERHEAD = {0: 1, 1: 1, 2: 1, 3: 5, 7: 5}
-"""Bytes of a variant that are not the value's: its type and, for STRING and BLOB, its length."""
+"""Bytes of a variant besides its value: its type and, for STRING and BLOB, its length."""
 
 
 class Header(NamedTuple):
     """The fixed part of a chunk. ``version_min`` is INT64_MAX and ``versions_max`` 0 when empty.
 
-    ``versions_max`` is the most versions any one column has here; together with ``version_min``
-    it tells whether every cell is visible without looking at one. ``data_bytes`` is what capacity
-    units count: names and values of the cells, the key's not included. ``begin_bytes`` is the
-    length of the border at the end of the chunk's own key, so the rest of that key names the row.
+    ``versions_max`` is the highest number of versions of a column here. With ``version_min`` it
+    shows if every cell is visible, without decoding any. ``data_bytes`` is the size for capacity
+    units: names and values of the cells, without the key. ``begin_bytes`` is the length of the
+    border at the end of the chunk's own key; the rest of that key is the row's.
     """
 
     format: int
@@ -84,11 +84,11 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """A chunk taken apart. It covers the borders from ``begin`` up to, not including, ``end``.
+    """A decoded chunk. It covers the borders from ``begin`` up to, but not including, ``end``.
 
-    ``begin`` is empty in a row's first chunk, ``end`` where the chunk reaches the row's end.
-    ``key_piece`` and ``key_state`` (the row checksum after the key's cells) are set in a row's
-    first chunk only.
+    ``begin`` is empty in a row's first chunk, ``end`` in the chunk that reaches the row's end.
+    ``key_piece`` and ``key_state`` (the row checksum after the key's cells) are set only in a row's
+    first chunk.
     """
 
     stamp: int
@@ -101,7 +101,7 @@ class Chunk:
 
 
 header = _HEADER.unpack_from
-"""Unpack a chunk's header; ``Header._make(header(value))`` where names help."""
+"""Unpack a chunk's header; use ``Header._make(header(value))`` if names help."""
 
 pack_header = _HEADER.pack
 
@@ -119,7 +119,7 @@ def row_key(table_id: int, encoded_key: bytes) -> bytes:
 def row_end(first_key: bytes) -> bytes:
     """Return a key above every chunk of the row and below every other row's.
 
-    A border starts with a name byte or the escape 00, both below FF; 0xFF begins none.
+    A border starts with a name byte or the escape 00, both below FF. So no border begins with 0xFF.
     """
     return first_key + b"\xff"
 
@@ -130,7 +130,7 @@ def border(name: bytes, version_ms: int = INT64_MAX) -> bytes:
 
 
 def decode_border(edge: bytes) -> tuple[bytes, int]:
-    """Return the (column name, version) at which a border stands."""
+    """Return the (column name, version) of a border."""
     (inverted,) = _VERSION.unpack(edge[-8:])
     return edge[:-10].replace(b"\0\xff", b"\0"), INT64_MAX - inverted
 
@@ -172,7 +172,7 @@ def encode(chunk: Chunk) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Chunk:
-    """Take a stored chunk apart. Its bytes are our own, so they are trusted."""
+    """Return the chunk of stored bytes. They are our own, so they are not checked."""
     _, flags, end_bytes, key_bytes, stamp, _, _, _, begin_bytes = header(value)
     start = HEADER_BYTES + end_bytes
     key_piece = value[start : start + key_bytes]
@@ -211,7 +211,7 @@ def cells_of(value: bytes) -> list[Cell]:
 
 
 def newest_version(value: bytes, form: RowForm) -> int | None:
-    """Return the newest version in a row that is this chunk, if its cells have that form."""
+    """Return the newest version of a row in one chunk, or None if its cells have another form."""
     _, flags, end_bytes, key_bytes, _, _, _, _, _ = header(value)
     start = HEADER_BYTES + key_bytes + 1
     if flags or end_bytes or len(value) != start + form.stored_bytes + 2:

@@ -1,15 +1,14 @@
-"""What a changelog entry changes in the chunks stored here: at every place the newer one stands.
+"""How a changelog entry changes the stored chunks: at every place the newer one wins.
 
-An entry tells what a range of a row held as of its stamp, and so does a stored chunk. Where both
-cover a place, the higher stamp is right: stored chunks below the entry's stamp are cut to what lies
-outside its range, the entry is cut around the others. So entries may come in any order and more
-than once, and a store that has folded beyond an entry is not thrown back.
+An entry has the content of a range of a row as of its stamp, and so has a stored chunk. Where both
+cover a place, the higher stamp is right. Stored chunks below the entry's stamp are cut to the part
+outside its range, and the entry is cut around the others. So entries may arrive in any order and
+repeatedly, and a store that has folded beyond an entry does not go back.
 
 While entries arrive, a row's chunks are disjoint but may have gaps, and the row's first chunk may
-come last. A *stand-in* holds its place, a deleted first chunk of stamp 0, below every real one: it
-keeps the row absent for readers, and makes "no first chunk" mean "no chunk" for the fast case.
-
-Invariant: the chunks stored of one row never overlap.
+come last. Until then a *stand-in* takes its place: a deleted first chunk of stamp 0, below every
+real one. It keeps the row absent for readers. With it, "no first chunk" means "no chunk", which the
+fast case relies on. Invariant: the stored chunks of one row never overlap.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _STAND_IN = 0
 """The stand-in's stamp. Real stamps are times, and never 0."""
 
 _NO_KEY = b"\x01"
-"""The key of a row that only the changelog's reader sees: the tag alone, without a cell."""
+"""The key of a row that only the changelog's reader sees: the tag, without a cell."""
 
 _ROW_END = b"\xff"
 """Above every border, for a chunk that reaches the row's end."""
@@ -38,9 +37,10 @@ Range = tuple[bytes, bytes]
 
 
 def merge(rows: ChunkReader, chunk_key: bytes, value: bytes) -> Writes:
-    """Return what to write so that the entry stands wherever nothing newer does.
+    """Return the writes that make the entry valid wherever nothing newer is.
 
-    A narrow row against a narrow row, or against nothing, is one look-up and one comparison.
+    For a narrow row against a narrow row, or against nothing, this is one lookup and one
+    comparison.
     """
     _, _, end_bytes, _, stamp, _, _, _, begin_bytes = header(value)
     if not begin_bytes:
@@ -54,9 +54,9 @@ def merge(rows: ChunkReader, chunk_key: bytes, value: bytes) -> Writes:
 
 
 def bury(rows: ChunkReader, chunk_key: bytes) -> Writes:
-    """Return what to write for a tombstone: a deleted row goes, a living one stays.
+    """Return the writes for a tombstone: remove a deleted row, keep an existing one.
 
-    The tombstone was written for a deleted row. A row that lives here was put again since, and is
+    The tombstone was written for a deleted row. A row that exists here was put again since, and is
     newer than the tombstone.
     """
     stored = rows.get(chunk_key)
@@ -69,16 +69,16 @@ def bury(rows: ChunkReader, chunk_key: bytes) -> Writes:
 
 
 def deleted_row(stamp: int) -> bytes:
-    """Return a chunk that says of a row: it was deleted at ``stamp``, all that was before is gone.
+    """Return a chunk that records that a row was deleted at ``stamp``.
 
-    Merged before its tombstone is buried, it takes along what is older here: compaction keeps no
-    other trace of the delete.
+    Merged before its tombstone is buried, it removes older chunks here. After compaction nothing
+    else shows the delete.
     """
     return chunks.encode(Chunk(stamp, [], deleted=True, key_piece=_NO_KEY))
 
 
 def _merge_ranges(rows: ChunkReader, chunk_key: bytes, value: bytes) -> Writes:
-    """Merge where ranges matter: the row is wide, there or here."""
+    """Merge by ranges, for a row that is wide in the entry or in the store."""
     row_key, whole = _place(chunk_key, value)
     stamp = header(value)[4]
     writes: dict[bytes, bytes | None] = {}
@@ -111,7 +111,7 @@ def _place(chunk_key: bytes, value: bytes) -> tuple[bytes, Range]:
 def _overlapping(
     rows: ChunkReader, row_key: bytes, whole: Range, nearest: tuple[bytes, bytes] | None
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the stored chunks that share a place with ``whole``, in order.
+    """Yield the stored chunks that overlap ``whole``, in order.
 
     ``nearest`` is the last chunk that begins at or before it.
     """
@@ -122,7 +122,7 @@ def _overlapping(
 
 
 def _without(ranges: list[Range], taken: Range) -> list[Range]:
-    """Return what is left of ``ranges`` outside ``taken``."""
+    """Return the parts of ``ranges`` outside ``taken``."""
     low, high = taken
     left: list[Range] = []
     for begin, end in ranges:
@@ -134,10 +134,10 @@ def _without(ranges: list[Range], taken: Range) -> list[Range]:
 
 
 def _cut(chunk_key: bytes, value: bytes, part: Range) -> bytes:
-    """Return a chunk's bytes cut down to ``part`` of its range; its stamp stays.
+    """Return a chunk's bytes cut down to ``part`` of its range, with the same stamp.
 
-    The part with the row's beginning stays the first chunk. What is cut off a deleted one is a
-    range without cells.
+    The part with the row's start stays the first chunk. Other parts of a deleted chunk become
+    ranges without cells.
     """
     if _place(chunk_key, value)[1] == part:
         return value

@@ -1,12 +1,12 @@
-"""Filters of reads and column conditions of writes: one form, compiled once per request.
+"""Filters of reads and column conditions of writes, compiled once per request.
 
 The bytes are a ``Filter`` message: a comparison of one column, a combination (AND, OR, NOT) of
-filters, or, for reads alone, a page of a row's columns. What comes in is checked as a whole before
-a row is looked at; whatever is refused is refused with OTSParameterInvalid. The count of the nodes
-is checked first, without recursion: a chain may be nested a thousand deep.
+filters, or, for reads only, a page of a row's columns. The whole message is checked before any row
+is read; errors are OTSParameterInvalid. The number of nodes is checked first, without recursion,
+because a chain may be nested a thousand deep.
 
-A filter sees the cells it is given: which of a row's cells are visible, and which columns were
-read, was decided before. A primary-key column can be compared like any other.
+A filter receives the visible cells of the columns that were read. A primary-key column can be
+compared like any other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Test(Protocol):
 
 @dataclass(slots=True)
 class _Rows:
-    """Keeps a row whole or drops it."""
+    """Keeps a whole row or drops it."""
 
     test: _Test
     columns: frozenset[bytes]
@@ -70,7 +70,7 @@ class _Rows:
 class _Page:
     """Skips ``offset`` columns, then keeps ``limit``, each with all its versions.
 
-    A row stays a row where no column is left on its page.
+    A row without a column on the page is still returned.
     """
 
     offset: int
@@ -94,7 +94,7 @@ class _Page:
 
 @dataclass(slots=True)
 class _Condition:
-    """A row that is absent meets it only where every comparison passes without its column."""
+    """A condition. An absent row meets it only if every comparison passes without its column."""
 
     test: _Test
     leaves: tuple[Comparison, ...]
@@ -116,7 +116,7 @@ class _All:
     tests: list[_Test]
 
     def holds(self, key: bytes, cells: Sequence[Cell]) -> bool:
-        for test in self.tests:  # noqa: SIM110 - a generator costs half again per row.
+        for test in self.tests:  # noqa: SIM110 - a generator costs 50 % more per row.
             if not test.holds(key, cells):
                 return False
         return True
@@ -129,7 +129,7 @@ class _Any:
     tests: list[_Test]
 
     def holds(self, key: bytes, cells: Sequence[Cell]) -> bool:
-        for test in self.tests:  # noqa: SIM110 - a generator costs half again per row.
+        for test in self.tests:  # noqa: SIM110 - a generator costs 50 % more per row.
             if test.holds(key, cells):
                 return True
         return False
@@ -148,7 +148,7 @@ class _Not:
 
 @dataclass(slots=True)
 class _Node:
-    """A filter message, taken apart as far as counting needs. ``composite`` is None for a leaf."""
+    """A filter message, decoded only as far as counting needs. ``composite`` is None for a leaf."""
 
     message: wire.Filter
     composite: wire.CompositeColumnValueFilter | None = None
@@ -157,9 +157,9 @@ class _Node:
 
 
 def _counted(filter_bytes: bytes, limits: Limits) -> _Node:
-    """Return the tree of nodes. Only their number, and bytes that are no filter, are refused here.
+    """Return the tree of nodes. Rejects too many nodes, and bytes that are not a filter.
 
-    A fault within a node waits until all are counted.
+    An error within a node is raised only after all nodes are counted.
     """
     root = _Node(_parsed(wire.Filter, filter_bytes))
     waiting = [root]
@@ -182,7 +182,7 @@ def _counted(filter_bytes: bytes, limits: Limits) -> _Node:
 
 
 def _compiled(node: _Node, limits: Limits) -> _Test:
-    """Return the test of a node. Recursion is as deep as there are nodes: they were counted."""
+    """Return the test of a node. Recursion is safe, because the nodes were counted."""
     if node.fault is not None:
         raise node.fault
     message = node.message
@@ -228,7 +228,7 @@ def _page(page_bytes: bytes) -> _Page:
 
 
 def _columns(test: _Test) -> frozenset[bytes]:
-    """Return the columns that a test looks at."""
+    """Return the columns that a test uses."""
     return frozenset(leaf.name for leaf in _leaves(test))
 
 

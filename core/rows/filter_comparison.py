@@ -1,9 +1,10 @@
 """One comparison of a filter: a column against a value.
 
-Values of one type compare as numbers, as UTF-8 or raw bytes, or as false < true. Values of two
-types are not equal, and no order holds between them. A value rule first cuts a text out of a STRING
-and casts it; a cell that gives the rule nothing (another type, no match, a text that is no number)
-counts as missing. ``latest_only`` looks at a column's newest cell, otherwise any cell may satisfy.
+Values of one type compare as numbers, as UTF-8 or raw bytes, or as false < true. Values of
+different types are not equal and have no order. A value rule first extracts a text from a STRING
+and casts it. A cell from which it gets nothing (another type, no match, a text that is no number)
+counts as missing. With ``latest_only`` a column's newest cell is compared, otherwise any cell may
+pass.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ _NOTHING: Operand = b""
 
 @dataclass(slots=True)
 class Comparison:
-    """A leaf. ``compare`` is None for EXIST and NOT_EXIST, whose answer is ``without_column``.
+    """A leaf. ``compare`` is None for EXIST and NOT_EXIST, whose result is ``without_column``.
 
-    ``without_column`` is what a row answers where the column is missing. ``needle`` is how the
-    column would begin within a key's wire bytes.
+    ``without_column`` is the result for a row that lacks the column. ``needle`` is the start of the
+    column within a key's wire bytes.
     """
 
     name: bytes
@@ -109,13 +110,13 @@ class Comparison:
 
 @dataclass(slots=True)
 class Rule:
-    """Cuts a value out of a STRING and casts it to ``cast_type``."""
+    """Extracts a value from a STRING and casts it to ``cast_type``."""
 
     extractor: Extractor
     cast_type: int
 
     def cut(self, value: bytes) -> Operand | None:
-        """Return the value, or None where there is none of this type."""
+        """Return the value, or None if there is none of this type."""
         if value[0] != variant.STRING:
             return None
         text = self.extractor.extract(value[5:])
@@ -129,7 +130,7 @@ class Rule:
 
 
 def compile_comparison(message: wire.SingleColumnValueFilter, limits: Limits) -> Comparison:
-    """Return the comparison a message asks for. Raises OTSParameterInvalid."""
+    """Return the comparison of a message. Raises OTSParameterInvalid."""
     for required in _REQUIRED:
         if not message.HasField(required):
             raise invalid(f"Invalid filter: its {required} is missing or unknown.")
@@ -150,7 +151,7 @@ def compile_comparison(message: wire.SingleColumnValueFilter, limits: Limits) ->
 
 
 def _checked_name(name: str | bytes, limits: Limits) -> bytes:
-    # The protobuf runtime gives bytes for a string that is not UTF-8.
+    # The protobuf runtime returns bytes for a string that is not UTF-8.
     if isinstance(name, bytes):
         raise invalid(f"Invalid column name: '{name.decode('utf-8', 'replace')}'.")
     check_column_name(name, limits)
@@ -183,7 +184,7 @@ def _rule(message: wire.ValueTransferRule) -> Rule:
 
 
 def _operand(value: bytes) -> Operand:
-    """Return what a checked variant compares by."""
+    """Return the comparable value of a checked variant."""
     kind = value[0]
     if kind in (variant.STRING, variant.BLOB):
         return value[5:]
@@ -204,7 +205,7 @@ def _integer(text: bytes) -> int | None:
 
 
 def _key_value(key: bytes, name: bytes) -> bytes | None:
-    """Return a key column's value from the key's wire bytes, or None where it has no such column.
+    """Return a key column's value from the key's wire bytes, or None if it is no key column.
 
     The key is our own: tag 01, then per column 03 04 len32 name 05 len32 value 0A checksum.
     """

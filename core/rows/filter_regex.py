@@ -1,17 +1,17 @@
-"""The regular expressions of a filter's value rule, with a bound on what one match may cost.
+"""The regular expressions of a filter's value rule, with a bound on the cost of one match.
 
-A rule cuts a value out of a column's text: the first group of the first match, or the whole match
-where the expression has no group. Expressions are single-byte: ``.`` is one byte, and a letter
+A rule extracts a value from a column's text: the first group of the first match, or the whole match
+if the expression has no group. Expressions are single-byte: ``.`` is one byte, and a letter
 outside ASCII is its UTF-8 bytes.
 
-Python's ``re`` backtracks, so a short expression can take longer than the server lives. Three rules
-keep the worst case of one match below ``STEPS_MAX`` steps (about 0.3 s):
+Python's ``re`` backtracks, so a short expression can run practically forever. Three rules keep the
+worst case of one match below ``STEPS_MAX`` steps (about 0.3 s):
 
 - an expression has at most ``REGEX_BYTES_MAX`` bytes;
-- a group that is repeated holds neither a repeat nor a ``|``; look-around, back-references, inline
-  flags and possessive repeats are refused. What is left cannot take exponential time;
-- the rest is a polynomial whose degree is read off the expression (``_Cost``), and from it the
-  longest text that is tried. A longer one is refused, never passed over in silence.
+- a repeated group contains neither a repeat nor a ``|``; look-around, back-references, inline
+  flags and possessive repeats are rejected. The rest cannot take exponential time;
+- the rest is polynomial. Its degree is derived from the expression (``_Cost``), and from that the
+  longest text to match. A longer text is rejected with an error, never skipped silently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EVERY_BYTE = bytes(range(256))
 
 
 class Extractor:
-    """A compiled expression. ``text_bytes_max`` is the longest text it is tried on."""
+    """A compiled expression. ``text_bytes_max`` is the longest text that it accepts."""
 
     __slots__ = ("_search", "regex", "text_bytes_max")
 
@@ -47,7 +47,7 @@ class Extractor:
         self._search = pattern.search
 
     def extract(self, text: bytes) -> bytes | None:
-        """Return what the expression cuts out of ``text``; None where it does not match."""
+        """Return what the expression extracts from ``text``; None if it does not match."""
         if len(text) > self.text_bytes_max:
             raise invalid(
                 f"The value of {len(text)} bytes is too long for the regex '{self.regex}', "
@@ -60,7 +60,7 @@ class Extractor:
 
 
 def compile_regex(regex: str) -> Extractor:
-    """Return the expression ready to use. Raises OTSParameterInvalid where it is refused."""
+    """Return the compiled expression. Raises OTSParameterInvalid if it is rejected."""
     encoded = regex.encode()
     if not 0 < len(encoded) <= REGEX_BYTES_MAX:
         raise invalid(
@@ -103,7 +103,7 @@ class _Cost:
 
 @dataclass(slots=True)
 class _Group:
-    """What an open group holds so far."""
+    """The content of an open group so far."""
 
     branches: int = 1
     repeats: bool = False
@@ -120,11 +120,11 @@ class _Scan:
     atoms: int = 0
 
     def cost(self) -> _Cost:
-        """Return what a match may cost.
+        """Return the cost of a match.
 
-        Every place of the text may begin a match, and every repeat may try every count. A repeat
-        that only one count can continue from is tried once, and the beginnings count together as
-        one pass where no repeat can run across one.
+        Every position of the text may begin a match, and every repeat may try every count. A repeat
+        whose count is determined by what follows is tried once. All starting positions count as one
+        pass if no repeat can run across one.
         """
         self._scan()
         factor = max(1, self.atoms) * self.branches
@@ -191,7 +191,7 @@ class _Scan:
         return mark
 
     def _quantified(self, at: int, atom: str, closed: _Group | None, around: _Group) -> int:
-        """Take in the quantifier at ``at``, if there is one; return what follows it."""
+        """Add the quantifier at ``at``, if there is one; return the position after it."""
         found = _QUANTIFIER.match(self.text, at)
         if found is None or found[0] == "{}":
             return at
@@ -214,7 +214,7 @@ class _Scan:
             return False
         rest = self.text[repeat.end :].lstrip(")")
         if not rest or rest == "$":
-            # At the end of the expression whatever was taken first is a match.
+            # At the end of the expression the first count that matches is used.
             return True
         follows = _first_bytes(rest)
         return follows is not None and follows.isdisjoint(_bytes_of(repeat.atom))
@@ -237,7 +237,7 @@ class _Scan:
 
 
 def _bounds(quantifier: re.Match[str]) -> tuple[int, int]:
-    """Return the least and the greatest count; UNBOUNDED for none."""
+    """Return the lowest and the highest count; UNBOUNDED without a limit."""
     mark = quantifier[1]
     if mark in "*+?":
         return {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}[mark]
@@ -248,7 +248,7 @@ def _bounds(quantifier: re.Match[str]) -> tuple[int, int]:
 
 
 def _first_bytes(text: str) -> frozenset[bytes] | None:
-    """Return the bytes that ``text`` must begin with one of, or None where that is not said."""
+    """Return the possible first bytes of ``text``, or None if any byte is possible."""
     if text[0] in "(^$|*+?":
         return None
     found = (_ESCAPE if text[0] == "\\" else _CLASS).match(text)

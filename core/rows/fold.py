@@ -1,12 +1,12 @@
 """How a mutation changes a row: rows are this fold over the log.
 
-The owner of a shard folds when it evaluates, a rebuild folds the same records again; both call
-the functions here, so both store the same bytes. Nothing here reads a clock: what depends on time
-(versions, what is already expired) was decided before the mutation was logged.
+The owner of a shard folds when it evaluates, and a rebuild folds the same records again. Both call
+the functions here, so both store the same bytes. Nothing here reads a clock: everything that
+depends on time (versions, expiry) was decided before the mutation was logged.
 
-A column that a mutation touches keeps its newest ``max_versions`` versions, by the options in
-force at that record; surplus versions of untouched columns are hidden on read and left to the
-reclaimer. Only chunks that a mutation touches are read and written.
+A column that a mutation touches keeps its newest ``max_versions`` versions, by the options in force
+at that record. Surplus versions of other columns are hidden on read and left to the reclaimer. Only
+chunks that a mutation touches are read and written.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Writes = list[tuple[bytes, bytes | None]]
 _name = itemgetter(0)
 _MIN_VERSION = 0
 PIECES = 4
-"""A row larger than CHUNK_BYTES is cut into pieces of a quarter of that, at most."""
+"""A row larger than CHUNK_BYTES is cut into pieces of at most that size divided by this."""
 
 CELL_OVERHEAD = 22
-"""Bytes of a stored cell that are neither its name nor its variant."""
+"""Bytes of a stored cell besides its name and its variant."""
 
 
 class ChunkReader(Protocol):
-    """What the fold sees of the rows so far."""
+    """The present rows, as the fold reads them."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return a chunk's bytes, or None."""
@@ -65,7 +65,7 @@ class ChunkReader(Protocol):
 
 
 class RowAddress(NamedTuple):
-    """Where a row is stored, and its key as wire bytes with the row checksum after them."""
+    """Where a row is stored, and its key as wire bytes with the row checksum after it."""
 
     row_key: bytes
     key_piece: bytes
@@ -81,7 +81,7 @@ def put_row(
 
 
 def delete_row(rows: ChunkReader, at: RowAddress, stamp: int) -> Writes:
-    """Leave a stamped delete in place of the row."""
+    """Replace the row by a stamped delete."""
     gone = Chunk(stamp, [], b"", True, at.key_piece, at.key_state)
     return [*_replace_all(rows, at), (at.row_key, chunks.encode(gone))]
 
@@ -91,7 +91,7 @@ def update_row(
 ) -> Writes:
     """Merge ``changes`` (puts and deletes of versions, in order) into the row.
 
-    An absent row is created unless every change only deletes.
+    An absent row is created, unless all changes are deletes.
     """
     first = rows.get(at.row_key)
     if first is None or chunks.header(first)[1] & DELETED:
@@ -107,7 +107,7 @@ def update_row(
 
 
 def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: int) -> Writes:
-    """Update a narrow row whose columns keep one version, if possible without taking it apart."""
+    """Update a narrow row whose columns keep one version; without decoding it if possible."""
     made = row_patch.patched(first, at.key_state, changes, stamp)
     if made is not None:
         return [(at.row_key, made)]
@@ -115,9 +115,9 @@ def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: in
 
 
 def written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -> int:
-    """Return the bytes of names and values written; the single chunk of a whole row has them.
+    """Return the bytes of names and values written. A whole row's single chunk has that number.
 
-    Unless a column came twice: not all that was written need be kept then.
+    It is not used if a column came twice, because then not all that was written is kept.
     """
     if type(cells) is PackedCells:
         return cells.form.data_bytes
@@ -137,7 +137,7 @@ def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
 def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time_ms: int) -> int:
     """Return the version of cells that were written elsewhere at ``time_ms``.
 
-    It is above that of each cell there is of their columns, also where that other clock went back.
+    It is above that of each present cell of their columns, even if the other clock went back.
     """
     first = rows.get(at.row_key)
     if first is None:
@@ -157,12 +157,12 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
 
 @lru_cache(1)
 def _cells_of(first: bytes) -> Sequence[Cell]:
-    """Return a narrow row's cells. A source's change asks twice: for the version, and to merge."""
+    """Return a narrow row's cells. Cached: a source's change needs them twice."""
     return chunks.cells_of(first)
 
 
 def _is_narrow(first: bytes) -> bool:
-    """True if this is all of a row that exists."""
+    """True if the row exists and is only this chunk."""
     _, flags, end_bytes, _, _, _, _, _, _ = chunks.header(first)
     return not flags & DELETED and not end_bytes
 
@@ -170,10 +170,10 @@ def _is_narrow(first: bytes) -> bool:
 def stored_cells(
     rows: ChunkReader, row_key: bytes, names: Collection[bytes] | None = None
 ) -> list[Cell] | None:
-    """Return the cells of a row in order, visible or not; None when the row is absent.
+    """Return the cells of a row in order, visible or not; None if the row is absent.
 
-    With ``names`` those of other columns may be missing: of a wide row only the chunks that hold a
-    named column are read.
+    With ``names`` other columns may be missing: of a wide row only the chunks with a named column
+    are read.
     """
     first = rows.get(row_key)
     if first is None or chunks.header(first)[1] & DELETED:
@@ -189,7 +189,7 @@ def stored_cells(
 
 
 def _replace_all(rows: ChunkReader, at: RowAddress) -> Writes:
-    """Return the removals of every later chunk of the row; its first chunk is written anew."""
+    """Return the removals of the row's later chunks. The caller writes its first chunk again."""
     first = rows.get(at.row_key)
     if first is None or not chunks.header(first)[2]:
         return []
@@ -198,14 +198,14 @@ def _replace_all(rows: ChunkReader, at: RowAddress) -> Writes:
 
 
 def _put_order(cells: Sequence[Cell], max_versions: int) -> Sequence[Cell]:
-    """Sort put cells by name and newest version; of equal versions the last one stands."""
+    """Sort put cells by name and newest version; of equal versions the last one wins."""
     if type(cells) is PackedCells or all(a[0] < b[0] for a, b in pairwise(cells)):
         return cells
     return _merge([], cells, max_versions)
 
 
 def _merge(old: Sequence[Cell], changes: Sequence[Cell], max_versions: int) -> list[Cell]:
-    """Return ``old`` with ``changes`` applied in order, touched columns trimmed to max_versions."""
+    """Return ``old`` with ``changes`` applied in order; trim touched columns to max_versions."""
     touched: dict[bytes, dict[int, Cell]] = {cell.name: {} for cell in changes}
     columns: dict[bytes, list[Cell]] = {}
     for cell in old:
@@ -233,10 +233,10 @@ def _apply(versions: dict[int, Cell], change: Cell) -> None:
 
 
 def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
-    """Return the writes for one chunk, cut into several where it grew too large.
+    """Return the writes for one chunk, cut into several if it grew too large.
 
-    All parts take the stamp of the mutation that caused the cut. What is already a piece of a row
-    is cut smaller: a change of one cell decodes and encodes its whole chunk.
+    All parts have the stamp of the mutation that caused the cut. A chunk of a wide row is cut at a
+    smaller size, because a change of one cell decodes and encodes its whole chunk.
     """
     whole.begin = start
     if not start:
@@ -258,7 +258,7 @@ def _cut(at: RowAddress, start: bytes, whole: Chunk) -> Writes:
 
 
 def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
-    """Cut ``cells`` into runs of three quarters of a piece, so that each has room to grow."""
+    """Cut ``cells`` into runs of three quarters of a piece, so that each can grow."""
     sizes = [len(cell.name) + len(cell.variant) + CELL_OVERHEAD for cell in cells]
     parts: list[Sequence[Cell]] = []
     begin = held = 0
@@ -272,9 +272,9 @@ def _parts(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
 
 
 def _border_between(before: Sequence[Cell], after: Sequence[Cell]) -> bytes:
-    """Return where ``after`` begins: before its column's newest version still to come, if it can.
+    """Return the first border of ``after``: before any later version of its column, if possible.
 
-    So a new version of that column goes to one chunk, and not to the end of the one before.
+    So a new version of that column goes to one chunk, and not to the end of the previous one.
     """
     first = after[0]
     if before[-1].name != first.name:
@@ -285,7 +285,7 @@ def _border_between(before: Sequence[Cell], after: Sequence[Cell]) -> bytes:
 def _update_wide(
     rows: ChunkReader, at: RowAddress, changes: Sequence[Cell], stamp: int, max_versions: int
 ) -> Writes:
-    """Update only the runs of chunks that hold a touched column."""
+    """Update only the runs of chunks that have a touched column."""
     by_name: dict[bytes, list[Cell]] = {}
     for cell in changes:
         by_name.setdefault(cell.name, []).append(cell)
@@ -309,11 +309,11 @@ Run = list[tuple[bytes, bytes]]
 def _runs(
     rows: ChunkReader, row_key: bytes, names: Sequence[bytes]
 ) -> list[tuple[Run, list[bytes]]]:
-    """Group the touched columns by the consecutive chunks that hold them."""
+    """Group the touched columns by the consecutive chunks that have them."""
     runs: list[tuple[Run, list[bytes]]] = []
     for name in names:
         if runs and _reaches_beyond(runs[-1][0][-1][1], name):
-            # Looking a column up costs two iterators of the store; most share their chunk.
+            # A lookup of a column costs two iterators of the store; most columns share their chunk.
             runs[-1][1].append(name)
             continue
         run = _covering(rows, row_key, name)
@@ -327,13 +327,13 @@ def _runs(
 
 
 def _reaches_beyond(chunk: bytes, name: bytes) -> bool:
-    """True if a chunk ends behind every version of the column."""
+    """True if a chunk ends after every version of the column."""
     end = chunk[HEADER_BYTES : HEADER_BYTES + chunks.header(chunk)[2]]
     return not end or chunks.border(name, _MIN_VERSION) < end
 
 
 def _covering(rows: ChunkReader, row_key: bytes, name: bytes) -> Run:
-    """Return every chunk that holds, or would hold, a version of the column."""
+    """Return every chunk that has, or would have, a version of the column."""
     low = rows.floor(row_key + chunks.border(name), row_key)
     assert low is not None, "a wide row has a first chunk"
     if _reaches_beyond(low[1], name):

@@ -1,4 +1,4 @@
-"""What an atomic increment of a column comes to, over the cell that is there."""
+"""The result of an atomic increment of a column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["incremented"]
 
 
 def incremented(change: Cell, current: Cell | None, version_ms: int) -> Cell:
-    """Return the put that an increment amounts to; a missing column counts 0."""
+    """Return the put with the result of an increment; a missing column counts as 0."""
     base = 0
     name = change.name.decode()
     if current is not None:

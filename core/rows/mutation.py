@@ -1,7 +1,7 @@
-"""A requested change of one row, and what became of it.
+"""A requested change of one row, and its outcome.
 
-A ``ChangeRequest`` is what a client asked for, checked against the schema but not against the row.
-A shard evaluates it into a mutation: versions assigned, increments computed, or a refusal.
+A ``ChangeRequest`` is a client's request, checked against the schema but not against the row. A
+shard evaluates it into a mutation, with versions assigned and increments calculated, or rejects it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
     "Outcome",
 ]
 
-# Kinds of change; the numbers of the protocol's OperationType.
+# Kinds of change: the numbers of the protocol's OperationType.
 PUT, UPDATE, DELETE = 1, 2, 3
-# Row expectations; the numbers of RowExistenceExpectation.
+# Row expectations: the numbers of RowExistenceExpectation.
 IGNORE, EXPECT_PRESENT, EXPECT_ABSENT = 0, 1, 2
-# What the answer returns; the numbers of ReturnType.
+# What the answer returns: the numbers of ReturnType.
 RETURN_NOTHING, RETURN_KEY, RETURN_AFTER_MODIFY = 0, 1, 2
 
 
@@ -40,11 +40,11 @@ class ColumnCondition(Protocol):
 
     @property
     def columns(self) -> frozenset[bytes]:
-        """The columns it looks at, of the key or not; it needs to be given no others."""
+        """The columns that it uses, of the key or not. It needs no others."""
         ...
 
     def holds(self, key: bytes, cells: Sequence[Cell] | None) -> bool:
-        """True if the write may happen. ``cells`` is None where the row is absent.
+        """True if the write may be made. ``cells`` is None if the row is absent.
 
         ``key`` is the row's key as wire bytes, from its tag 01 on.
         """
@@ -53,7 +53,7 @@ class ColumnCondition(Protocol):
 
 @dataclass(slots=True)
 class ChangeRequest:
-    """One row's change as asked for. ``key`` is (name, variant) in the schema's order."""
+    """A requested change of one row. ``key`` is (name, variant) in the schema's order."""
 
     kind: int
     key: list[tuple[bytes, bytes]]
@@ -67,7 +67,7 @@ class ChangeRequest:
 
 
 class Outcome(NamedTuple):
-    """What a client is told: the returned row as wire bytes without header, and the units used."""
+    """A client's result: the returned row as wire bytes without header, and the units used."""
 
     row: bytes
     read_units: int

@@ -1,10 +1,10 @@
-"""Rows as they will be: a reader of chunks, and over it what has been written since.
+"""Rows with pending writes: a reader of chunks, with later writes over it.
 
-A shard evaluates against an overlay over its store, so that a change sees those before it that
-are appended but not yet applied. A transaction, or a batch that stands or falls as one, has an
-overlay of its own over the shard's: what it writes nobody else sees.
+A shard evaluates against an overlay over its store. So a change sees earlier changes that are
+appended but not yet applied. A transaction or an atomic batch has its own overlay over the shard's,
+so no one else sees its writes.
 
-Nothing is copied from below but what a batch reads ahead: only what was added is held here.
+Only added writes are kept here, and what a batch has read ahead.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Overlay:
         self._below = below
         self._pending: dict[bytes, bytes | None] = {}
         self._removals: dict[bytes, int] = {}
-        """How many removals of a chunk are pending: one is like another, unlike values."""
+        """Number of pending removals of a chunk. Unlike values, removals are all equal."""
         self._order: list[bytes] | None = []
-        """Its keys in order, or None: sorted again when a scan next needs it, not per write."""
+        """The keys in order. None after a write: the next scan sorts them."""
         self._known: dict[bytes, bytes | None] = {}
-        """What was read ahead from below."""
+        """Chunks that were read ahead from below."""
 
     def get(self, chunk_key: bytes) -> bytes | None:
         """Return a chunk as of the last write."""
@@ -83,7 +83,7 @@ class Overlay:
         return next(self.scan_backward(chunk_key, low), None)
 
     def add(self, writes: Writes) -> None:
-        """Let readers see ``writes``."""
+        """Show ``writes`` to readers."""
         self._pending.update(writes)
         self._order = None
         for chunk_key, value in writes:
@@ -91,12 +91,12 @@ class Overlay:
                 self._removals[chunk_key] = self._removals.get(chunk_key, 0) + 1
 
     def growth(self, writes: Writes) -> int:
-        """Return how many bytes of chunks more are held once ``writes`` are added."""
+        """Return by how many bytes ``writes`` would increase the chunks in memory."""
         pending = self._pending
         return sum(len(value or b"") - len(pending.get(k) or b"") for k, value in writes)
 
     def settle(self, writes: Writes) -> None:
-        """Forget what the reader below now holds, unless a later write replaced it."""
+        """Drop writes that the reader below has now, unless a later write replaced them."""
         pending = self._pending
         for chunk_key, value in writes:
             last = value is not None or self._settle_removal(chunk_key)
@@ -112,7 +112,7 @@ class Overlay:
         return not left
 
     def read_ahead(self, keys: list[bytes]) -> None:
-        """Read chunks at once that will be asked for; of what is below nothing may change."""
+        """Read chunks that will be needed, at once. The reader below must not change meanwhile."""
         self._known = dict(zip(keys, self._below.get_many(keys), strict=True))
 
     def pending(self) -> dict[bytes, bytes | None]:
@@ -120,7 +120,7 @@ class Overlay:
         return dict(self._pending)
 
     def clear(self) -> None:
-        """Forget every write."""
+        """Drop every write."""
         self._pending.clear()
         self._removals.clear()
         self._order = None
@@ -134,7 +134,7 @@ class Overlay:
 def _merged(
     below: Iterator[Pair], above: Sequence[tuple[bytes, bytes | None]], *, down: bool = False
 ) -> Iterator[Pair]:
-    """Yield both in key order; where both have a key, ``above`` says what is there."""
+    """Yield both in key order; ``above`` wins if both have a key."""
     lower = next(below, None)
     for chunk_key, value in above:
         while lower is not None and (lower[0] > chunk_key if down else lower[0] < chunk_key):

@@ -1,8 +1,8 @@
-"""What of a stored row answers a read.
+"""How a stored row answers a read.
 
 A ``Selection`` is a read request's choice of columns and versions, checked once per request. Most
-reads want a whole narrow row whose every version is visible: then the answer is the stored bytes
-from behind the header, and nothing is decoded.
+reads want a whole narrow row whose versions are all visible. Then the answer is the stored bytes
+after the header, and nothing is decoded.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ __all__ = [
 
 
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of a wide row's cells in one answer, where the caller has no other bound."""
+"""Bytes of a wide row's cells in one answer, if the caller has no other bound."""
 
 
 ROW_OVERHEAD = 8
-"""Bytes of a wire row beside key and cells, with the header that may stand before it."""
+"""Bytes of a wire row besides key and cells, including a possible header."""
 
 
 class RowFilter(Protocol):
-    """A filter of a read request: tests a row, or trims its columns (pagination)."""
+    """A filter of a read request: tests a row, or selects its columns (pagination)."""
 
     @property
     def columns(self) -> frozenset[bytes]:
-        """The columns that a test looks at; of the key or not."""
+        """The columns that a test uses, of the key or not."""
         ...
 
     @property
     def page(self) -> tuple[int, int] | None:
-        """Columns to skip and columns to keep; None where rows are tested."""
+        """Columns to skip and columns to keep; None if rows are tested."""
         ...
 
     def choose(self, key: bytes, cells: Sequence[Cell]) -> Sequence[Cell] | None:
-        """Return the cells that answer, or None where the row fails.
+        """Return the cells for the answer, or None if the row fails.
 
-        ``key`` is the row's key as wire bytes, from its tag 01 on; cells are in stored order.
+        ``key`` is the row's key as wire bytes, from its tag 01 on. Cells are in stored order.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns and versions a read asks for.
+    """The columns and versions that a read requests.
 
-    ``columns`` None means all. ``key_named`` says that the list names a key column, which keeps a
-    row without any named attribute. ``start_column`` and ``end_column`` bound names in bytes:
-    start <= name < end, None is unbounded.
+    ``columns`` None means all. ``key_named``: the list has a key column, so a row without any of
+    the named attributes is still returned. ``start_column`` and ``end_column`` bound names in
+    bytes: start <= name < end, None is unbounded.
     """
 
     window: Window
@@ -93,11 +93,11 @@ class Selection:
 
 
 class RowAnswer(NamedTuple):
-    """One row as it answers: wire bytes without the header, and what capacity units count.
+    """One row as an answer: wire bytes without the header, and the size for capacity units.
 
-    ``size`` is the bytes of the cells' names and values plus those of the key's wire form, which
-    exceed its names and values by the table's ``key_overhead``. ``token`` says where the row goes
-    on, where it is too large for one answer; ``wire`` may be empty then.
+    ``size`` is the bytes of the cells' names and values plus the key's wire form, which is larger
+    than its names and values by the table's ``key_overhead``. If the row is too large for one
+    answer, ``token`` is the position at which it continues; ``wire`` may be empty then.
     """
 
     wire: bytes
@@ -106,7 +106,7 @@ class RowAnswer(NamedTuple):
 
 
 class StoredRow(NamedTuple):
-    """A row that is there: its key among the chunks, and its first chunk."""
+    """An existing row: its key among the chunks, and its first chunk."""
 
     row_key: bytes
     first: bytes
@@ -122,7 +122,7 @@ def read_row(
     token: bytes = b"",
     bytes_max: int = ANSWER_BYTES_MAX,
 ) -> RowAnswer | None:
-    """Return the row as ``wanted``, or None where it is absent, by key, filter or choice."""
+    """Return the row as ``wanted``; None if it is absent, filtered out, or has no wanted column."""
     first = rows.get(row_key)
     if first is None or first[1] & DELETED:
         return None
@@ -135,7 +135,7 @@ def read_range(
 ) -> Iterator[StoredRow]:
     """Yield the rows between two chunk keys (low <= key < high) in order, or in reverse.
 
-    Deleted rows are left out; the later chunks of a wide row are passed over, not read.
+    Deleted rows are left out. The later chunks of a wide row are skipped without reading them.
     """
     if backward:
         yield from _rows_backward(rows, low, high)
@@ -181,9 +181,9 @@ def answer(
     token: bytes = b"",
     bytes_max: int = ANSWER_BYTES_MAX,
 ) -> RowAnswer | None:
-    """Return what of a stored row answers ``wanted``.
+    """Return the answer of a stored row for ``wanted``.
 
-    Only a row of several chunks is ever answered in parts.
+    Only a row of several chunks can be answered in parts.
     """
     first = row.first
     _, _, end_bytes, key_size, _, version_min, versions_max, data_bytes, _ = header(first)
@@ -236,7 +236,7 @@ def _choose(
 
 
 def key_row(key_piece: bytes) -> bytes:
-    """Return a wire row of a key alone."""
+    """Return a wire row that is only a key."""
     return _wire(key_piece, ())
 
 

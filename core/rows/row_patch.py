@@ -1,13 +1,13 @@
-"""An update of a narrow row by exchanging cells in its stored bytes.
+"""Updates a narrow row by replacing cells in its stored bytes.
 
-Most updates replace values of columns that the row has, and the row is stored like the one before:
-the same columns, with values of the same types and sizes. Then it is known where each cell stands,
-one unpack and one comparison prove that it does, and the new chunk is the old one with a few slices
-exchanged. No cell is made, sorted or encoded again.
+Most updates replace values of columns that the row has, and the row has the form of the previous
+one: the same columns, with values of the same types and sizes. Then the offset of each cell is
+known. One unpack and one comparison prove it, and the new chunk is the old one with a few slices
+replaced. No cell is made, sorted or encoded again.
 
-Rows of other forms, and those that lack a column, are walked (``row_walk.py``). What neither does
-is left to the fold (``fold.py``), which does everything: several versions of a column, a version
-older than the one stored, a row that grows beyond one chunk. Tests hold all to the same bytes.
+Rows of other forms, and those that lack a column, are walked (``row_walk.py``). The fold
+(``fold.py``) does everything else: several versions of a column, a version older than the stored
+one, a row that grows beyond one chunk. Tests check that all give the same bytes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Patch:
         begins = [ends[index] - sizes[index] for index in indexes]
         behind = [0, *(ends[index] for index in indexes)]
         self._indexes = indexes
-        """Of the changed columns in the row."""
+        """Indexes of the changed columns in the row."""
         self._kept = list(zip(behind, begins, strict=False))
-        """What stays before each changed cell: its begin and end, counted from the first cell."""
+        """What stays before each changed cell: its begin and end, relative to the first cell."""
         self._last = behind[-1]
         self._row_bytes = row.stored_bytes
         self._heads, self._versions = row.heads, row.versions
@@ -60,7 +60,7 @@ class Patch:
 
     @classmethod
     def of(cls, changes: RowForm, cells: Sequence[Cell]) -> Patch | None:
-        """Return the patch for rows that are stored as these cells are, or None."""
+        """Return the patch for rows that are stored like these cells, or None."""
         if changes.ordered is not changes:
             return None
         row = RowForm.of([cell._replace(version_ms=None) for cell in cells])
@@ -69,16 +69,16 @@ class Patch:
         return cls(changes, row)
 
     def newest(self, first: bytes, start: int) -> int | None:
-        """Return the newest version of the columns, or None where the row has another form."""
+        """Return the newest version of the columns, or None if the row has another form."""
         versions = self._stored_versions(first, start)
         return None if versions is None else max([versions[index] for index in self._indexes])
 
     def patched(
         self, first: bytes, start: int, state: int, cells: PackedCells, stamp: int
     ) -> bytes | None:
-        """Return the row with ``cells`` in place of theirs, or None where the fold has to do it.
+        """Return the row with ``cells`` replaced, or None if the fold has to do it.
 
-        Its cells begin at ``start``; ``state`` is the row's checksum after its key.
+        The row's cells begin at ``start``; ``state`` is its checksum after the key.
         """
         versions = self._stored_versions(first, start)
         if versions is None or len(first) + self._added > CHUNK_BYTES:
@@ -86,7 +86,7 @@ class Patch:
         version = cells.version_ms
         assert version is not None, "cells have their version when they are folded"
         if max([versions[index] for index in self._indexes]) > version:
-            return None  # The newest stays, not the last that was written.
+            return None  # The newest version wins, not the last write.
         return self._exchanged(first, start, state, versions, cells, version, stamp)
 
     def updated(
@@ -126,19 +126,19 @@ class Patch:
         return rejoined(first, start, parts, state, min(kept), stamp, self._data_added)
 
     def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
-        """Return each cell's version, or None where the row has another form."""
+        """Return each cell's version, or None if the row has another form."""
         parts = self._versions(first, start)
         return parts[1::2] if parts[0::2] == self._heads else None
 
 
 PATCHES: Forms[Patch] = Forms()
-"""Known patches by the form of the changes and the bytes that the row's cells take."""
+"""Known patches by the form of the changes and the bytes of the row's cells."""
 
 
 def newest_version(first: bytes, cells: PackedCells) -> int | None:
-    """Return the newest version that a narrow row has of the columns, -1 where it has none of them.
+    """Return a narrow row's newest version of the columns, -1 if it has none of them.
 
-    None where the fold has to look: a column has several versions, or there are no cells.
+    None if the fold has to look: a column has several versions, or there are no cells.
     """
     start, place = _place(first, cells.form.ordered)
     if place is not None and place.form is not None:
@@ -150,7 +150,7 @@ def newest_version(first: bytes, cells: PackedCells) -> int | None:
 
 
 def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
-    """Return what a narrow row becomes, or None where the fold has to do it.
+    """Return the changed narrow row, or None if the fold has to do it.
 
     The columns keep one version each.
     """
@@ -167,9 +167,9 @@ def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes |
 def updated(
     first: bytes, state: int, cells: PackedCells, time_ms: int, stamp: int
 ) -> tuple[bytes, PackedCells] | None:
-    """Return what a narrow row becomes by cells without a version, and these with theirs.
+    """Return the narrow row changed by cells without a version, and these cells with theirs.
 
-    It is ``newest_version`` and ``patched`` in one; None where the fold has to do it. The cells are
+    This is ``newest_version`` and ``patched`` in one; None if the fold has to do it. The cells are
     in the order of their names.
     """
     start, place = _place(first, cells.form)
@@ -187,7 +187,7 @@ def updated(
 
 
 def _walked(first: bytes, changes: RowForm, place: FormLearner[Patch] | None) -> Walked | None:
-    """Walk a narrow row that no patch changed; learn one of it, now and then."""
+    """Walk a narrow row that no patch changed. Sometimes learn a patch from it."""
     if place is None:
         place = PATCHES.place((changes, _cells_bytes(first)[1]))
     place.left -= 1
@@ -197,13 +197,13 @@ def _walked(first: bytes, changes: RowForm, place: FormLearner[Patch] | None) ->
 
 
 def _place(first: bytes, changes: RowForm) -> tuple[int, FormLearner[Patch] | None]:
-    """Return where a row's cells begin, and what is known of changing such rows."""
+    """Return the offset of a row's cells, and the known patch for such rows."""
     start, size = _cells_bytes(first)
     return start, PATCHES.find((changes, size))
 
 
 def _cells_bytes(first: bytes) -> tuple[int, int]:
-    """Return where the cells of a narrow row begin, and how many bytes they take."""
+    """Return the offset of a narrow row's cells, and their bytes."""
     key_bytes: int = header(first)[3]
     start = HEADER_BYTES + key_bytes + 1
     return start, len(first) - start - ROW_END

@@ -1,12 +1,12 @@
-"""An update of a narrow row by exchanging cells in its stored bytes, wherever these stand.
+"""Updates a narrow row by replacing cells in its stored bytes, at any offsets.
 
-A patch (``row_patch.py``) knows where the cells of a row stand, as long as rows of its form follow
-each other. Rows whose texts vary in length do not. They are walked: each cell says how long it is,
-so a look at three numbers of each cell gives places, versions and checksums. What changes is put
-in between, other cells are copied in runs.
+A patch (``row_patch.py``) knows the offsets of a row's cells while rows of its form follow each
+other. If texts vary in length, they do not. Such rows are walked: each cell has its length, so
+three numbers of each cell give offsets, versions and checksums. Changed cells are inserted, others
+are copied in runs.
 
-What a walk does not do is left to the fold (``fold.py``): several versions of a column, a version
-older than the one stored, a row that grows beyond one chunk. Tests hold both to the same bytes.
+The fold (``fold.py``) does everything else: several versions of a column, a version older than the
+stored one, a row that grows beyond one chunk. Tests check that both give the same bytes.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _between = Struct("<xq4xI").unpack_from
 """From the end of a cell's value: its version, and the length of the next cell's name."""
 
 _PADDING = bytes(4)
-"""Behind the last cell there is less than a tag and a length."""
+"""After the last cell there are fewer bytes than a tag and a length."""
 
 _NAME = 6
-"""Bytes before a name: the cell's tag, the name's, and its length."""
+"""Bytes before a name: the cell's tag, the name's tag, and its length."""
 
 _VALUE = 5
 """Bytes before a value: a tag and the value's length."""
 
 STORED_END = 11
-"""Bytes behind a value as it is stored: version and checksum, each with its tag."""
+"""Bytes after a stored value: version and checksum, each with its tag."""
 
 ROW_END = 2
-"""Bytes behind a row's cells: a tag and the row's checksum."""
+"""Bytes after a row's cells: a tag and the row's checksum."""
 
 
 class Walked(NamedTuple):
-    """Where the cells of a row stand that has one version of each column, and what they are.
+    """The cells of a row that has one version of each column: offsets, names and versions.
 
-    ``begins`` has one number more than there are cells: where the last one ends.
+    ``begins`` has one number more than there are cells: the end of the last one.
     """
 
     first: bytes
@@ -61,7 +61,7 @@ class Walked(NamedTuple):
     versions: list[int]
 
     def newest(self, names: tuple[bytes, ...]) -> int:
-        """Return the newest version of some columns, -1 where the row has none of them."""
+        """Return the newest version of some columns, -1 if the row has none of them."""
         newest = -1
         for name in names:
             at = bisect_left(self.names, name)
@@ -70,7 +70,7 @@ class Walked(NamedTuple):
         return newest
 
     def exchanged(self, state: int, cells: PackedCells, stamp: int) -> bytes | None:
-        """Return the row with ``cells`` in place of theirs, or None where the fold has to do it.
+        """Return the row with ``cells`` replaced, or None if the fold has to do it.
 
         ``state`` is the row's checksum after its key. The cells are in the order of their names.
         """
@@ -83,7 +83,7 @@ class Walked(NamedTuple):
         checksums = bytearray()
         parts: list[bytes] = []
         copied = 0
-        """Of the stored cells so many are dealt with."""
+        """The number of stored cells that are processed."""
         for index, name in enumerate(cells.form.names):
             at = bisect_left(names, name, copied)
             parts.append(first[begins[copied] : begins[at]])
@@ -93,7 +93,7 @@ class Walked(NamedTuple):
             copied = at
             if names[at : at + 1] == [name]:
                 if versions[at] > version:
-                    return None  # The newest stays, not the last that was written.
+                    return None  # The newest version wins, not the last write.
                 kept[at] = version
                 added -= _data_bytes(first, begins[at], len(name))
                 copied += 1
@@ -106,9 +106,9 @@ class Walked(NamedTuple):
 
 
 def walk(first: bytes) -> Walked | None:
-    """Return where a narrow row's cells stand, None where a column has several versions, or none.
+    """Return the cells of a narrow row; None if it has none, or several versions of a column.
 
-    The bytes are our own, so they are trusted.
+    The bytes are our own, so they are not checked.
     """
     _, _, _, key_bytes, _, _, versions_max, _, _ = header(first)
     if versions_max != 1:
@@ -143,10 +143,10 @@ def rejoined(
     stamp: int,
     added: int,
 ) -> bytes:
-    """Return a narrow row as it is stored with other cells, which begin at ``start`` as its own do.
+    """Return a stored narrow row with other cells, which begin at ``start`` like its own.
 
-    ``state`` is the row's checksum after them, ``lowest`` the lowest of their versions, one of each
-    column, and ``added`` what names and values have more bytes than before.
+    ``state`` is the row's checksum after them and ``lowest`` their lowest version, one of each
+    column. ``added`` is the growth of names and values in bytes.
     """
     _, _, _, key_bytes, _, _, _, data_bytes, _ = header(first)
     head = pack_header(FORMAT, 0, 0, key_bytes, stamp, lowest, 1, data_bytes + added, 0)
@@ -154,7 +154,7 @@ def rejoined(
 
 
 def _data_bytes(first: bytes, begin: int, name_bytes: int) -> int:
-    """Return what a stored cell counts for: its name and its value's data."""
+    """Return a stored cell's size: its name and its value's data."""
     value = begin + _NAME + name_bytes
     (size,) = _length(first, value + 1)
     return name_bytes + int(size) - VARIANT_OVERHEAD[first[value + _VALUE]]

@@ -1,17 +1,17 @@
-"""A source's rows without what they have in common: names, types and the marks between them.
+"""A source's rows without what they have in common: names, types and tags.
 
-A request of a source gives each form once, as a PlainBuffer row whose values say nothing but their
-types, and a row of that form as its values alone, back to back, numbers little-endian:
+A request of a source contains each form once, as a PlainBuffer row in which only the types of
+values matter. A row of that form is its values, one after another, numbers little-endian:
 
     2 bytes for each text (STRING, BLOB): its length
     8 bytes for each number: INTEGER or DOUBLE
     the texts
 
-Each of the key first, then of the cells, which stand in the order of their names. Checksums of
-cells are made here: on the way that of the request (the body's MD5) holds.
+In each part the key comes first, then the cells in the order of their names. Checksums of cells are
+calculated here; during transport the request's checksum (the body's MD5) protects them.
 
-What is wrong with a form is told of every row that has it. Rows are taken apart here; which keys,
-names and sizes a table allows is not known.
+An error in a form is raised for every row that has it. This module decodes rows. It does not know
+which keys, names and sizes a table allows.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ __all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "first_key_value", "layo
 
 KEY_KINDS = (variant.INTEGER, variant.STRING, variant.BLOB)
 TEXT_BYTES_MAX = 512
-"""Of a text of the cells. Rows with longer ones are sent as PlainBuffer."""
+"""Longest text of the cells. Rows with longer ones are sent as PlainBuffer."""
 
 FORMS_KNOWN = 1024
 SAMPLE_BYTES_MAX = 64 * 1024
 LENGTHS_KNOWN = 512
 LENGTHS_KNOWN_ALL = 8192
-"""How much is remembered: forms given by so many bytes at most, and of the lengths of their texts
-those of one form and of all. What is remembered of 128 cells with their lengths takes 15 KB."""
+"""Bounds of the cache: forms, bytes of a form's sample, combinations of text lengths of one form
+and of all. A form of 128 cells with its lengths takes 15 KB.
+"""
 
 _LENGTH = Struct("<I").pack
 
 
 def layout(kinds: Sequence[int], *, number: str = "8s") -> str:
-    """Return the format, as ``struct`` has it, of what stands before the texts of such columns.
+    """Return the ``struct`` format of the part before the texts, for such columns.
 
-    ``number`` is how a number is given: as its bytes, or by its type where that is empty.
+    ``number`` is the format of a number: its bytes, or its type if it is empty.
     """
     lengths = sum(SIZES[kind] < 0 for kind in kinds)
     numbers = [number or "qd"[kind] for kind in kinds if SIZES[kind] > 0]
@@ -59,13 +60,13 @@ class SourceForm:
     """What a source's rows of one form have in common."""
 
     def __init__(self, row: RowChange) -> None:
-        """Take the form of a row. Raises ``Rejected``."""
+        """Derive the form from a row. Raises ``Rejected``."""
         kinds = tuple(cell.variant[0] if cell.variant else -1 for cell in row.cells)
         whole = None if row.deleted or not _is_key(row.key) else RowForm.of(list(row.cells))
         if whole is None or whole.ordered is not whole:
             raise invalid("Invalid row form: it is no key and cells of a form, in their order.")
         self.key, self.cells = row.key, row.cells
-        """Columns of the key and cells: their values say nothing but their types."""
+        """Columns of the key and cells; only the types of their values matter."""
         texts = [place for place, kind in enumerate(kinds) if SIZES[kind] < 0]
         self._of_no_texts, self._text_places = whole.resized(texts, [0] * len(texts)), texts
         self._forms: dict[tuple[int, ...], RowForm] = {}
@@ -82,7 +83,7 @@ class SourceForm:
         ]
 
     def read(self, row: bytes) -> tuple[KeyColumns, PackedCells]:
-        """Return a row's key and its cells, checked to the last byte. Raises ``Rejected``."""
+        """Return a row's key and its cells, fully checked. Raises ``Rejected``."""
         parts = self._parts(row)
         lengths = parts[self._key_texts : self._texts]
         form = self._forms.get(lengths) or self._form(lengths)
@@ -101,7 +102,7 @@ class SourceForm:
         return column.value(self._parts(row)[place])
 
     def _parts(self, row: bytes) -> tuple[Any, ...]:
-        """Return a row's lengths of texts, its numbers' data and its texts."""
+        """Return a row's text lengths, its numbers' data and its texts."""
         try:
             parts = self._head(row)
         except StructError as error:
@@ -142,7 +143,7 @@ class SourceForm:
 
 
 class _KeyColumn:
-    """A column of the key: what stands before its values, and the checksum up to there."""
+    """A column of the key: the bytes before its values, and the checksum up to there."""
 
     def __init__(self, name: bytes, kind: int) -> None:
         self.name = name
@@ -150,7 +151,7 @@ class _KeyColumn:
         self._kind = kind
         self._tags = b"\x03\x04" + _LENGTH(len(name)) + name + b"\x05"
         self.head = b"" if SIZES[kind] < 0 else self._tags + _LENGTH(9)
-        """Empty where it depends on the value."""
+        """Empty if it depends on the value."""
 
     def value(self, data: bytes) -> bytes:
         """Return a value's variant. Raises ``Rejected`` for a text that is not UTF-8."""
@@ -162,19 +163,19 @@ class _KeyColumn:
         return value
 
     def head_of(self, value: bytes) -> bytes:
-        """Return what stands before a value."""
+        """Return the bytes before a value."""
         return self._tags + _LENGTH(len(value))
 
 
 class Known:
-    """Forms by the rows that give them; bounded, with what each of them remembers."""
+    """Cached forms by their sample rows; the cache is bounded."""
 
     def __init__(self) -> None:
         self.forms: dict[bytes, SourceForm] = {}
         self._lengths = 0
 
     def form(self, sample: bytes) -> SourceForm:
-        """Return the form that a row of a request gives. Raises ``Rejected``."""
+        """Return the form of a request's sample row. Raises ``Rejected``."""
         form = self.forms.get(sample)
         if form is None:
             form = SourceForm(plainbuffer.decode_row(sample))
@@ -185,13 +186,13 @@ class Known:
         return form
 
     def learns_lengths(self) -> None:
-        """Make room for what one more row's lengths of texts bring."""
+        """Make room in the cache for another combination of text lengths."""
         if self._lengths >= LENGTHS_KNOWN_ALL:
             self.forget()
         self._lengths += 1
 
     def forget(self) -> None:
-        """Forget every form. A request that is under way keeps its own."""
+        """Drop every form. A request in progress keeps its own."""
         self.forms.clear()
         self._lengths = 0
 
@@ -200,16 +201,16 @@ _KNOWN = Known()
 
 
 def numbered(forms: Sequence[bytes], number: int) -> SourceForm:
-    """Return the form that a row names among those of its request. Raises ``Rejected``."""
+    """Return the form with a row's number in its request. Raises ``Rejected``."""
     if not 0 < number <= len(forms):
         raise invalid(f"Invalid row form: there is no form {number}.")
     return _KNOWN.form(forms[number - 1])
 
 
 def first_key_value(row: bytes, number: int, forms: Sequence[bytes]) -> bytes | None:
-    """Return the first key column's variant of a row, unchecked; None where it can't be told.
+    """Return the first key column's variant of a row, unchecked; None if it cannot be read.
 
-    ``number`` is that of its form among the request's, 0 where it is PlainBuffer.
+    ``number`` is the number of its form in the request, 0 for PlainBuffer.
     """
     if not number:
         return plainbuffer.first_key_value(row)
@@ -228,6 +229,6 @@ def _is_key(key: Sequence[tuple[bytes, bytes]]) -> bool:
 
 
 def _places(kinds: Sequence[int], texts: int) -> list[int]:
-    """Return where each column's data is found: behind the texts' lengths, numbers come first."""
+    """Return the index of each column's data: after the texts' lengths, numbers come first."""
     numbers_at, texts_at = count(texts), count(len(kinds))
     return [next(texts_at if SIZES[kind] < 0 else numbers_at) for kind in kinds]

@@ -1,12 +1,12 @@
 """Rows of one form from their first byte to their last, checked many at a time.
 
-A ``RowForm`` is what rows have in common in their cells. Here it is all of a row, its key and what
-stands around it in a request included: one unpack a row takes apart what may vary, and whether the
-rest is what it must be is asked of all rows together. The values are made only of the rows that
-are asked for: of rows that others will read, nobody here needs more than the first key column.
+A ``RowForm`` is what rows have in common in their cells. Here it covers the whole row, with its key
+and the bytes around it in a request. One unpack per row separates the parts that vary. The constant
+parts of all rows are compared at once. Values are made only when needed: for rows that another
+worker will decode, only the first key column is needed here.
 
-A form is learnt from a row that was read as any other. Nothing here changes what is accepted:
-rows of which one is not in order are not read here at all.
+A form is learnt from a row that was decoded normally. This does not change what is accepted: if one
+row does not match, none of these rows is decoded here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from rowtide.core.values.crc8 import ROW_ENDS, STEP, crc8
 __all__ = ["WholeForm", "WholeRows"]
 
 _END = 2
-"""Bytes behind a value, and at the end of a row: a tag and the checksum."""
+"""Bytes after a value, and at the end of a row: a tag and the checksum."""
 
 _ROW_ENDS = tuple(ROW_ENDS[STEP[state]] for state in range(256))
-"""What ends a row, by the checksum of its cells' checksums."""
+"""The end of a row, by the checksum of its cells' checksums."""
 
 _new = tuple.__new__
 
 
 class WholeForm:
-    """What whole rows have in common, with what stands ``before`` and ``after`` each.
+    """What whole rows have in common, with the bytes ``before`` and ``after`` each.
 
     ``row`` is one of them: a key, and cells of a form.
     """
@@ -70,16 +70,16 @@ class WholeForm:
             (name, value[: len(value) - size])
             for (name, value), (_, _, size) in zip(row.key, key, strict=True)
         ]
-        """Of each key column its name, and what stands before the data in its value."""
+        """For each key column its name, and the bytes before the data in its value."""
         begin = len(before) + len(HEADER)
         size = sum(len(head) + column[2] + _END for head, column in zip(heads, key, strict=False))
         self.key_piece = slice(begin, size)
 
     @classmethod
     def of(cls, row: RowChange, wire: bytes, *, before: bytes, after: bytes) -> WholeForm | None:
-        """Return the form of a row that came as ``wire``, or None where it can have none.
+        """Return the form of a row that came as ``wire``, or None if it has none.
 
-        It has none unless ``wire`` is nothing but ``before``, the row and ``after``.
+        ``wire`` must be exactly ``before``, the row and ``after``.
         """
         if type(row.cells) is not PackedCells or not row.key:
             return None
@@ -90,10 +90,7 @@ class WholeForm:
         return form if form.wire_bytes == len(wire) and form.read([wire]) else None
 
     def read(self, wires: Sequence[bytes]) -> WholeRows | None:
-        """Return rows, checked to the last byte, or None where one is not in order.
-
-        Each has ``wire_bytes``.
-        """
+        """Return rows, fully checked, or None if one does not match. Each has ``wire_bytes``."""
         count = len(wires)
         assert {*map(len, wires)} == {self.wire_bytes}, "forms are found by the length"
         parts = (*chain.from_iterable(self._unpacked(b"".join(wires))),)
@@ -120,7 +117,7 @@ class WholeForm:
 
 
 class WholeRows:
-    """Rows of one form that were checked; each is made when it is asked for."""
+    """Checked rows of one form; each row is made when it is read."""
 
     __slots__ = ("_checksums", "_form", "_payloads", "_wires")
 
@@ -146,7 +143,7 @@ class WholeRows:
         )
 
     def row(self, index: int) -> RowChange:
-        """Return one row, as it would be read by itself."""
+        """Return one row, as if it were decoded separately."""
         form = self._form
         begin = index * form.width
         middle, end = begin + form.key_width, begin + form.width

@@ -1,9 +1,9 @@
-"""A part of a row that is stored in several chunks, or read in several answers.
+"""Part of a row that is stored in several chunks, or read in several answers.
 
-Only chunks that hold what is asked for are read, found by the border where they begin: a column of
-a row with a million costs one chunk. An answer that grows too large ends before a cell; a token
-names that place, and the next request goes on from there. All parts together are the answer that
-one request without a bound would have had, as long as nobody writes the row in between.
+Only chunks with requested columns are read. They are found by their first border, so one column of
+a row with a million columns costs one chunk. An answer that grows too large ends before a cell. A
+token has that position, and the next request continues there. All parts together are equal to the
+answer of one unbounded request, if the row is not written in between.
 
 Sizes are bytes of the cells' wire form.
 """
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SCAN_BYTES_MAX = 16 * 1024 * 1024
-"""Stored bytes that one answer looks at. Beyond it, a run of hidden cells ends the part."""
+"""Stored bytes that one answer reads. Beyond that, a run of hidden cells ends the part."""
 
 _TOKEN_FORMAT = 1
 _TOKEN = Struct(">BIII")
@@ -48,10 +48,10 @@ _ROW_END = b"\xff"
 
 
 class RowPosition(NamedTuple):
-    """Where the reading of a row goes on: at ``border``, empty for its beginning.
+    """Where a row continues: at ``border``, empty for its beginning.
 
-    Of the column there, ``rank`` versions have been passed and ``taken`` of them answered.
-    ``columns`` have answered so far, this one included where some of it has.
+    In the column there, ``rank`` versions are passed and ``taken`` of them returned. ``columns``
+    were returned so far, including this one if a part of it was.
     """
 
     border: bytes = b""
@@ -64,19 +64,19 @@ START = RowPosition()
 
 
 class RowPart(NamedTuple):
-    """Cells that answer, and where to go on (None: the answer is complete)."""
+    """Cells for the answer, and the next position (None: the answer is complete)."""
 
     cells: Sequence[Cell]
     following: RowPosition | None
 
 
 def encode_token(at: RowPosition) -> bytes:
-    """Return what a client sends back to go on."""
+    """Return the token that a client sends back to continue."""
     return _TOKEN.pack(_TOKEN_FORMAT, at.rank, at.taken, at.columns) + at.border
 
 
 def decode_token(token: bytes) -> RowPosition:
-    """Return the place that a client's token names. Raises OTSParameterInvalid."""
+    """Return the position in a client's token. Raises OTSParameterInvalid."""
     if not token:
         return START
     if len(token) < _TOKEN.size + 10 or token[0] != _TOKEN_FORMAT:
@@ -108,7 +108,7 @@ def read_part(
     at: RowPosition = START,
     bytes_max: int,
 ) -> RowPart | None:
-    """Return what answers ``wanted`` from ``at`` on; None where the row counts as absent."""
+    """Return the answer to ``wanted`` from ``at`` on; None if the row counts as absent."""
     reader = _Chunks(rows, row)
     if wanted.filter is not None and wanted.filter.page is None:
         names = wanted.filter.columns
@@ -164,7 +164,7 @@ def _gathered(
 
 
 class _Chunks:
-    """The chunks of one row, by place. The one read last is kept: columns come in order."""
+    """The chunks of one row, by place. Keeps the last one read, because columns come in order."""
 
     def __init__(self, rows: ChunkReader, row: StoredRow) -> None:
         self._rows = rows
@@ -197,7 +197,7 @@ def _cells(
 ) -> Iterator[list[Cell]]:
     """Yield the stored cells of the wanted columns in order, from ``at`` on, chunk by chunk.
 
-    Where ``choice`` wants no more of a column, the chunks with the rest of it are passed over.
+    When ``choice`` wants no more of a column, the chunks with its rest are skipped.
     """
     for low, high in _spans(wanted, at):
         following: bytes | None = low
@@ -212,7 +212,7 @@ def _cells(
 
 
 def _spans(wanted: Selection, at: RowPosition) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the ranges of borders that are wanted, in order."""
+    """Yield the wanted ranges of borders, in order."""
     low = chunks.border(wanted.start_column) if wanted.start_column is not None else b""
     high = chunks.border(wanted.end_column) if wanted.end_column is not None else _ROW_END
     low = max(low, at.border)
@@ -228,7 +228,7 @@ def _spans(wanted: Selection, at: RowPosition) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _between(cells: list[Cell], low: bytes, high: bytes) -> list[Cell]:
-    """Return the cells with low <= border < high; the usual chunk lies within, whole."""
+    """Return the cells with low <= border < high. Most chunks are wholly inside."""
     if not cells or (low <= _border_of(cells[0]) and _border_of(cells[-1]) < high):
         return cells
     first = bisect_left(cells, low, key=_border_of)
@@ -240,7 +240,7 @@ def _border_of(cell: Cell) -> bytes:
 
 
 class _Choice:
-    """The cells of one part as they gather, by the rules of ``visible_cells``."""
+    """Collects the cells of one part, by the rules of ``visible_cells``."""
 
     __slots__ = (
         "_columns",
@@ -282,7 +282,7 @@ class _Choice:
         self._left = bytes_max
 
     def take(self, cells: Sequence[Cell]) -> bool:
-        """Choose among the cells that follow; return whether the part ends here."""
+        """Add the wanted ones of the next cells; return True if the part ends here."""
         for cell in cells:
             name, _, _, version, _ = cell
             assert version is not None, "a stored cell has a version"
@@ -311,13 +311,13 @@ class _Choice:
         return False
 
     def before(self, cell: Cell) -> RowPosition:
-        """Return the place of the next cell that was not passed."""
+        """Return the position of the next cell that is not passed yet."""
         if cell.name == self.name:
             return RowPosition(_border_of(cell), self._rank, self._taken, self._columns)
         return RowPosition(_border_of(cell), 0, 0, self._columns)
 
     def past(self, place: bytes) -> bytes | None:
-        """Return where the next column begins if nothing more of the one at ``place`` answers."""
+        """Return the next column's first border if no more of the one at ``place`` is wanted."""
         if (
             self._rank < self._keep
             and self._taken < self._want

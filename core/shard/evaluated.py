@@ -1,4 +1,4 @@
-"""What a shard returns of a change that it evaluated, and of an entry that it replayed."""
+"""The results of a shard: of a change that it evaluated, and of an entry that it replayed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Evaluated", "Replayed", "Resolved"]
 
 @dataclass(slots=True)
 class Resolved:
-    """A change with nothing left to decide: key, versions and values are final.
+    """A change in which nothing is left to decide: key, versions and values are final.
 
-    It can be folded and logged whenever its turn comes, with the same result for its row as long
-    as nobody else has written that row.
+    It can be folded and logged later. The result for its row stays the same until another writer
+    changes that row.
     """
 
     kind: int
@@ -30,12 +30,12 @@ class Resolved:
     cells: Sequence[Cell]
     read_units: int
     returned: bytes
-    """The answer's row: wire bytes without header."""
+    """The answer's row: wire bytes without the header."""
 
 
 @dataclass(slots=True)
 class Evaluated:
-    """A change after evaluation. ``body`` is None where the log has nothing to learn."""
+    """A change after evaluation. ``body`` is None if there is nothing to log."""
 
     outcome: Outcome
     stamp: int
@@ -43,12 +43,12 @@ class Evaluated:
     body: bytes | None = None
     writes: Writes = field(default_factory=list)
     state: ShardState | None = None
-    """Options that take effect with this record."""
+    """Options that this record puts in force."""
     group: int = record.SINGLE
 
 
 class Replayed(NamedTuple):
-    """What an entry of the log does to the rows. ``valid`` is False for a void entry."""
+    """The effect of a log entry on the rows. ``valid`` is False for a void entry."""
 
     valid: bool
     writes: Writes

@@ -1,12 +1,12 @@
-"""Changes that stand or fall as one: a local transaction, an atomic batch.
+"""Changes that are applied together or not at all: a local transaction, an atomic batch.
 
-Both become a group: records at consecutive offsets of one batch of the log, the first and the last
-marked. They are evaluated over an overlay of their own, and only when every one is decided does
-the shard take them, so that a refusal in the middle leaves nothing behind.
+Both become a group: records at consecutive offsets in one batch of the log, with the first and the
+last one marked. They are evaluated over an overlay of their own. The shard takes them only when all
+are evaluated, so an error in the middle leaves nothing behind.
 
-A transaction decides each change when its client asks for it; what was decided (versions,
-increments, AUTO_INCREMENT values, conditions) does not change at the commit, because until then
-nobody else may write the partition key. A batch decides all of its changes at once.
+A transaction evaluates each change when its client sends it. The results (versions, increments,
+AUTO_INCREMENT values, conditions) do not change at the commit, because no other writer may write
+the partition key until then. A batch evaluates all of its changes at once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invali
 __all__ = ["AtomicBatch", "Group", "Transaction", "conflict", "grouped", "partition_text"]
 
 ENVELOPE_BYTES = 80
-"""What a record adds to its body and key in a batch, at most: envelope, offsets, lengths."""
+"""Upper bound for what a record adds to its body and key in a batch: envelope, offsets, lengths."""
 
 
 class Group(Protocol):
-    """What is logged as one."""
+    """Changes that are logged together."""
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
-        """Return the records, which the shard takes as evaluated; raises ``Rejected`` or none.
+        """Return the records, which the shard takes as evaluated.
 
-        Evaluated again after the log refused the first attempt, a transaction comes out the same.
+        Raises ``Rejected`` for the whole group. A transaction that is evaluated again, because the
+        log rejected its batch, gives the same result.
         """
         ...
 
@@ -44,8 +45,8 @@ class Group(Protocol):
 class Transaction:
     """An open local transaction of one shard.
 
-    ``partition_key`` is the variant of the first key column; ``expires_s`` a moment of whatever
-    clock the owner measures lives with.
+    ``partition_key`` is the variant of the first key column. ``expires_s`` is a time of the clock
+    that the owner uses for transactions.
     """
 
     def __init__(
@@ -68,13 +69,13 @@ class Transaction:
             raise out_of_scope("transaction", self.partition_key, partition_key)
 
     def apply(self, shard: Shard, change: ChangeRequest, now_us: int) -> Outcome:
-        """Decide a change over what this transaction sees. Raises ``Rejected``."""
+        """Evaluate a change over the rows as this transaction sees them. Raises ``Rejected``."""
         self.require(change.key[0][1])
         limits = shard.limits
         size = self.size + capacity.key_bytes(change.key) + capacity.cells_bytes(change.cells)
         _check_bound("data size", size, limits.transaction_bytes_max)
         _check_bound("row changes", len(self._changes) + 1, limits.transaction_changes_max)
-        # The stamp is taken: one of a later commit is higher, and so is its AUTO_INCREMENT.
+        # The stamp is used up: a later commit has a higher one, and a higher AUTO_INCREMENT value.
         stamp = shard.take_stamp(now_us)
         resolved = shard.resolve(change, self.view, stamp, now_us)
         writes = shard.folded(resolved, self.view, stamp)
@@ -92,7 +93,7 @@ class Transaction:
         for resolved in self._changes:
             evaluated = shard.logged(resolved, view, shard.take_stamp(now_us), now_us)
             if evaluated.body is None:
-                continue  # It deletes from a row that is not there.
+                continue  # It deletes from an absent row.
             view.add(evaluated.writes)
             group.append(evaluated)
         group.append(commit_record(self.id, shard.take_stamp(now_us)))
@@ -100,10 +101,10 @@ class Transaction:
 
 
 class AtomicBatch:
-    """Changes of one partition key that are all applied, or none of them.
+    """Changes of one partition key that are applied together or not at all.
 
-    After ``evaluate`` there is an outcome per change; after a refusal ``refused`` is the index of
-    the change that was refused.
+    After ``evaluate`` there is an outcome per change. If it was rejected, ``refused`` is the index
+    of the rejected change.
     """
 
     def __init__(self, changes: Sequence[ChangeRequest]) -> None:
@@ -123,7 +124,7 @@ class AtomicBatch:
                 raise out_of_scope("atomic", self.partition_key, change.key[0][1])
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
-        """Return the records: a change that leaves its row as it is has none."""
+        """Return the records. A change that leaves its row unchanged has none."""
         view = Overlay(shard.view)
         group: list[Evaluated] = []
         self.outcomes, self.refused = [], None
@@ -142,10 +143,10 @@ class AtomicBatch:
         return grouped(group, shard)
 
     def failure(self, index: int, error: StoreError) -> StoreError:
-        """Return what the client is told of one row when the batch is not applied.
+        """Return the failure of one row when the batch is not applied.
 
-        Every row fails with the same code, so that a client which repeats rows by their code
-        repeats all of them or none.
+        All rows fail with the same code. So a client that retries rows by their code retries all of
+        them or none.
         """
         if self.refused is None or index == self.refused:
             return error
@@ -154,19 +155,19 @@ class AtomicBatch:
 
 
 def commit_record(transaction_id: TransactionId, stamp: int) -> Evaluated:
-    """Return the last record of a transaction's group, which remembers its id."""
+    """Return the last record of a transaction's group, which stores the transaction's id."""
     text = str(transaction_id)
     body = record.encode_body(record.Commit(text))
     return Evaluated(Outcome(b"", 0, 0), stamp, b"", body, [commit_write(text, stamp)])
 
 
 def conflict() -> Unavailable:
-    """Return the failure of who meets a partition key that an open transaction holds."""
+    """Return the failure of a request whose partition key an open transaction has locked."""
     return Unavailable("Data is being modified by the other request.", "OTSRowOperationConflict")
 
 
 def out_of_scope(what: str, partition_key: bytes, other: bytes) -> Rejected:
-    """Return the failure of a row beside the partition key that all rows must have."""
+    """Return the failure of a row with another partition key than the group's."""
     return Rejected(
         "OTSDataOutOfRange",
         f"Data out of scope of {what}. {what.capitalize()} PartKey:"
@@ -175,7 +176,7 @@ def out_of_scope(what: str, partition_key: bytes, other: bytes) -> Rejected:
 
 
 def partition_text(value: bytes) -> str:
-    """Return a partition key as messages show it: text, digits, or the bytes in hexadecimal."""
+    """Return a partition key for messages: text, digits, or bytes in hexadecimal."""
     if value[0] in (variant.INF_MIN, variant.INF_MAX):
         return variant.type_name(value).removeprefix("VT_")
     shown = variant.decode(value)
@@ -183,7 +184,7 @@ def partition_text(value: bytes) -> str:
 
 
 def grouped(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
-    """Mark the first and the last record, and let the shard take them."""
+    """Mark the first and the last record, and let the shard take the group."""
     size = sum(
         len(evaluated.body or b"") + len(evaluated.log_key) + ENVELOPE_BYTES for evaluated in group
     )

@@ -1,10 +1,10 @@
-"""Secondary indexes: which row of an index a row of its table makes, and how that changes.
+"""Secondary indexes: the index row for a table's row, and how it changes.
 
-A table's row has one row in an index, or none: where it lacks a column of the index's key, or has
-in one a value that cannot be in a key. The index's row has that key and copies of the columns kept
-beside it, versions included. Both are a matter of the visible row alone, so the difference between
-the row before and after a mutation is all that an index has to learn. It stands in the mutation's
-record (``record.IndexWrite``): what follows the log never looks at the table's rows.
+A table's row has one row in an index, or none if a column of the index's key is missing or has a
+value that a key cannot have. The index row has that key, and copies of the stored columns with
+their versions. Both depend only on the visible row. So an index only needs the difference between
+the row before and after a mutation. The mutation's record has that difference
+(``record.IndexWrite``): a follower of the log never reads the table's rows.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ Row = Mapping[bytes, Cell]
 """A row's visible cells by column name."""
 
 _KEY_TYPES = {1: INTEGER, 4: STRING, 7: BINARY}
-"""Type of a key column by DefinedColumnType; the other types can't be in a key."""
+"""Type of a key column by DefinedColumnType. Other types cannot be in a key."""
 
 
-# What an index may be.
+# Checks of an index's definition.
 
 
 def check_shape(name: str, keys: Sequence[str], columns: Sequence[str], limits: Limits) -> None:
-    """Hold an index to the limits that need no table. Raises OTSParameterInvalid."""
+    """Check the limits of an index that do not depend on its table. Raises OTSParameterInvalid."""
     if not 1 <= len(keys) <= limits.key_columns_max:
         raise invalid(
             f"The number of primary key columns must be in range: "
@@ -86,7 +86,7 @@ def check_shape(name: str, keys: Sequence[str], columns: Sequence[str], limits: 
 
 
 def check_indexable(table: Table, index: Index) -> None:
-    """Hold an index to its table. Raises OTSParameterInvalid."""
+    """Check an index against its table. Raises OTSParameterInvalid."""
     check_options(table.options)
     primary = {column.name: column for column in table.key}
     defined = dict(table.defined_columns)
@@ -115,7 +115,7 @@ def check_indexable(table: Table, index: Index) -> None:
 
 
 def check_options(options: TableOptions) -> None:
-    """Raise OTSParameterInvalid where a table with these options can't have an index."""
+    """Raise OTSParameterInvalid if a table with these options cannot have an index."""
     if options.max_versions != 1:
         raise invalid(
             f"The max_versions of a table with an index must be 1, but is {options.max_versions}."
@@ -128,29 +128,29 @@ def check_options(options: TableOptions) -> None:
 
 
 def key_names(table: Table, asked: Sequence[str]) -> tuple[str, ...]:
-    """Return an index's whole key: the columns asked for, then the table's others in order."""
+    """Return an index's whole key: the requested columns, then the table's others in order."""
     return (*asked, *(column.name for column in table.key if column.name not in asked))
 
 
 def count_named(table: Table, asked: Sequence[str]) -> int:
-    """Return ``Index.key_named`` of an index whose creator named the columns ``asked``."""
+    """Return ``Index.key_named`` of an index that was requested with the columns ``asked``."""
     fewest = _fewest_named(table, key_names(table, asked))
     return 0 if len(asked) == fewest else len(asked)
 
 
 def named_key(table: Table, index: Index) -> tuple[str, ...]:
-    """Return the key columns that the creator of an index named."""
+    """Return the key columns that were requested for an index."""
     return index.key[: index.key_named or _fewest_named(table, index.key)]
 
 
 def _fewest_named(table: Table, whole: tuple[str, ...]) -> int:
-    """Return how many columns must be named at least, so that the index's key is ``whole``."""
+    """Return the smallest number of requested columns that give the key ``whole``."""
     sizes = range(1, len(whole))
     return next((n for n in sizes if key_names(table, whole[:n]) == whole), len(whole))
 
 
 def index_table(table: Table, index: Index) -> Table:
-    """Return an index as the table that reads see."""
+    """Return an index as a table for reads."""
     primary = {column.name: column.type for column in table.key}
     defined = dict(table.defined_columns)
     columns = tuple(
@@ -177,7 +177,7 @@ def index_table(table: Table, index: Index) -> Table:
     )
 
 
-# What a mutation changes.
+# What a mutation changes in an index.
 
 
 class _Image(NamedTuple):
@@ -188,10 +188,10 @@ class _Image(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Where a column of an index's key comes from."""
+    """The origin of a column of an index's key."""
 
     position: int
-    """In the table's key; -1 for a defined column."""
+    """Position in the table's key; -1 for a defined column."""
     name: bytes
     kind: int
     """Variant type of a defined column."""
@@ -202,7 +202,7 @@ class TableIndexes:
 
     def __init__(self, table: Table, limits: Limits) -> None:
         self.tables = {index.table_id: index_table(table, index) for index in table.indexes}
-        """Each as the table that reads see, by the number of its rows."""
+        """Each index as a table for reads, by the number of its rows."""
         self._defined = table.defined_columns
         self._bytes_max = limits.key_value_bytes_max
         self._indexes = {index.table_id: (index, *_parts(table, index)) for index in table.indexes}
@@ -213,15 +213,15 @@ class TableIndexes:
             if source.position < 0
         }
         self.columns = self._in_keys.union(*(kept for _, _, kept in self._indexes.values()))
-        """The attribute columns that any of the indexes looks at."""
+        """The attribute columns that any of the indexes uses."""
 
     def __bool__(self) -> bool:
         return bool(self._indexes)
 
     def check(self, cells: Iterable[Cell]) -> None:
-        """Raise OTSParameterInvalid where a value can't be in one of the indexes.
+        """Raise OTSParameterInvalid if a value cannot be in one of the indexes.
 
-        Its type must be the defined one, and what is part of a key is as short as a key is.
+        Its type must be the defined one, and a part of a key must not be longer than a key may be.
         """
         for cell in cells:
             if cell.name not in self.columns or not cell.variant:
@@ -237,9 +237,9 @@ class TableIndexes:
     def changes(
         self, row: Sequence[bytes], before: Row | None, after: Row | None, only: int | None = None
     ) -> list[IndexWrite]:
-        """Return what to learn of a row (its key) that was ``before`` and is ``after``.
+        """Return the indexes' changes for a row (its key) that was ``before``, is ``after``.
 
-        None is an absent row. With ``only`` it is for the index of that number alone.
+        None is an absent row. With ``only``, return changes of the index of that number alone.
         """
         writes: list[IndexWrite] = []
         indexes = self._indexes
@@ -250,7 +250,7 @@ class TableIndexes:
             local = index.kind == LOCAL
             if old is not None and (new is None or new.key != old.key):
                 writes.append(IndexWrite(number, local, old.key, None))
-            # An index that was not given the rows there were learns of each when it is written.
+            # An index that was created without the existing rows gets each row when it is written.
             if new is not None and (new != old or not index.whole):
                 writes.append(IndexWrite(number, local, new.key, new.cells))
         return writes
@@ -258,7 +258,7 @@ class TableIndexes:
     def _image(
         self, key: Sequence[_Source], kept: Sequence[bytes], row: Sequence[bytes], cells: Row
     ) -> _Image | None:
-        """Return the index's row for a row of the table, or None where it has none."""
+        """Return the index's row for a row of the table; None if it has none."""
         values: list[bytes] = []
         for position, name, kind in key:
             if position >= 0:
@@ -275,7 +275,7 @@ class TableIndexes:
 
 
 def _parts(table: Table, index: Index) -> tuple[list[_Source], list[bytes]]:
-    """Return where an index's key comes from, and the columns kept beside it in stored order."""
+    """Return the origins of an index's key, and its other columns in stored order."""
     positions = {column.name: place for place, column in enumerate(table.key)}
     defined = dict(table.defined_columns)
     key = [
@@ -287,11 +287,11 @@ def _parts(table: Table, index: Index) -> tuple[list[_Source], list[bytes]]:
     return key, sorted(name.encode() for name in index.columns)
 
 
-# What an index's rows become.
+# Folding changes of an index.
 
 
 def index_writes(rows: RangeReader, table: Table, write: IndexWrite, stamp: int) -> Writes:
-    """Fold one change into the rows of an index, given as the table that reads see."""
+    """Fold one change into the rows of an index, which is given as a table for reads."""
     names = [name for name, _ in table.key_wire]
     piece, state = plainbuffer.key_piece(list(zip(names, write.key, strict=True)))
     at = RowAddress(row_key(table.table_id, key.encode(write.key)), piece, state)
@@ -305,42 +305,42 @@ def latest(writes: Iterable[IndexWrite]) -> list[IndexWrite]:
     return list({(write.table, *write.key): write for write in writes}.values())
 
 
-# How far an index is.
+# The progress of an index.
 
 PROGRESS = b"i"
-"""First byte of the keys that say how far an index is. Their values only grow, byte for byte."""
+"""First byte of the keys with the progress of an index. Their values only grow, byte for byte."""
 
 BUILT = b"\x01"
 
 
 def progress_of(key: bytes) -> int:
-    """Return the number of the index that a key of progress belongs to."""
+    """Return the number of the index of a progress key."""
     return int.from_bytes(key[2:10], "big")
 
 
 def build_key(number: int, shard_id: str) -> bytes:
-    """Return the key that says how far an index has gone through a shard's old rows."""
+    """Return the key with an index's progress through a shard's existing rows."""
     return PROGRESS + b"b" + number.to_bytes(8, "big") + shard_id.encode()
 
 
 def build_value(following: bytes | None) -> bytes:
-    """Return the value: the encoded key at which to go on, or that it is done."""
+    """Return the value: the encoded key at which to continue, or that the index is complete."""
     return BUILT if following is None else b"\x00" + following
 
 
 def feed_key(number: int, source: str) -> bytes:
-    """Return the key that says how far an index has followed a shard's log."""
+    """Return the key with an index's progress in a shard's log."""
     return PROGRESS + b"f" + number.to_bytes(8, "big") + source.encode()
 
 
 class Fed(NamedTuple):
-    """How far an index has followed a log: the next offset, the last entry's commit stamp."""
+    """An index's progress in a log: the next offset, and the commit stamp of the last entry."""
 
     following: int
     stamp: int
 
     def encoded(self) -> bytes:
-        """Return the value kept."""
+        """Return the stored value."""
         return _FED.pack(*self)
 
 
@@ -348,5 +348,5 @@ _FED = Struct(">QQ")
 
 
 def decode_fed(value: bytes) -> Fed:
-    """Take a value that ``Fed.encoded`` made apart."""
+    """Return the progress from a value of ``Fed.encoded``."""
     return Fed(*_FED.unpack(value))

@@ -5,8 +5,8 @@ the key ``m`` + shard id. Value: format (1 byte), applied offset and commit stam
 endian each), then the rest of the state as JSON. ``docs/internals/formats/chunk.md`` has golden
 bytes.
 
-With the offset goes a digest of the entry that stands there: a log that has another one at that
-place lost its end, and was filled since. Marks of before have none.
+With the offset goes a digest of the entry at that offset. A log with a different entry there has
+lost its end and was written to since. Older marks have no digest.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _HEAD = Struct("<Bqq")
 
 
 def mark_key(shard_id: str) -> bytes:
-    """Return the key a shard's mark has in RocksDB and in the changelog."""
+    """Return the key of a shard's mark in RocksDB and in the changelog."""
     return b"m" + shard_id.encode()
 
 
 def entry_digest(value: bytes) -> int:
-    """Return the digest of an entry of a log: the CRC-32 of its value, whose stamp is its own."""
+    """Return the digest of a log entry: the CRC-32 of its value, which contains its stamp."""
     return zlib.crc32(value)
 
 
@@ -45,13 +45,13 @@ def encode_mark(state: ShardState) -> bytes:
 
 
 def mark_position(value: bytes) -> tuple[int, int]:
-    """Return (applied offset, commit stamp) of a mark without reading the rest."""
+    """Return (applied offset, commit stamp) of a mark without parsing the rest."""
     _, applied, stamp = _HEAD.unpack_from(value)
     return applied, stamp
 
 
 def decode_mark(value: bytes) -> ShardState:
-    """Take a mark's bytes apart."""
+    """Return the state that a mark's bytes store."""
     _, applied, stamp = _HEAD.unpack_from(value)
     rest = json.loads(value[_HEAD.size :])
     stream = rest["stream"]

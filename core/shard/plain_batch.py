@@ -1,11 +1,10 @@
-"""Plain writes of a batch, read and decided many by one call of a kernel.
+"""Plain writes of a batch, decoded and evaluated many at a time by a kernel.
 
 ``read_rows`` returns the rows that are plain writes (``plain_write.py``) and fit their table. A
-``PlainBatch`` is such rows of one shard: it decides them over the chunks that are there, read
-together. Each row is a record of its own and succeeds or fails alone; they only wait together.
-
-Where a row depends on more than its own chunk, the shard decides all of them one by one. Without
-kernels there are no such batches.
+``PlainBatch`` is such rows of one shard. It evaluates them over their present chunks, which it
+reads together. Each row has a record of its own and succeeds or fails alone; the rows only wait
+together. If a row depends on more than its own chunk, the shard evaluates all of them one by one.
+Without kernels there are no such batches.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from rowtide.core.values.schema import Table
 __all__ = ["PlainBatch", "read_rows"]
 
 BODY_FACTOR = 4
-"""A record's body takes less than so many times the bytes of the largest row that is plain."""
+"""A record's body is smaller than the largest plain row by this factor."""
 
 _chunk_key, _encoded = itemgetter(2), itemgetter(3)
 
@@ -39,7 +38,8 @@ _chunk_key, _encoded = itemgetter(2), itemgetter(3)
 def read_rows(fields: list[bytes], table: Table, limits: Limits) -> list[PlainRow | None] | None:
     """Return the plain rows of a table's ``fields`` in a BatchWriteRow; None for any other row.
 
-    None in place of the list: there is no kernel, or the table has rows that are none's to read.
+    Returns None instead of the list without a kernel, and for a table whose rows kernels do not
+    read.
     """
     if table.main or table.auto_increment_index is not None:
         return None
@@ -56,9 +56,9 @@ def read_rows(fields: list[bytes], table: Table, limits: Limits) -> list[PlainRo
 
 
 class PlainBatch:
-    """Plain rows of one shard; ``change`` returns one of them as a change, by its place.
+    """Plain rows of one shard; ``change`` returns one of them as a change, by its position.
 
-    After ``evaluate`` there is an outcome per row, or the reason why it is not written.
+    After ``evaluate`` there is an outcome per row, or the failure of a row that is not written.
     """
 
     def __init__(self, rows: list[PlainRow], change: Callable[[int], ChangeRequest]) -> None:
@@ -68,11 +68,11 @@ class PlainBatch:
 
     @property
     def changes(self) -> list[ChangeRequest]:
-        """The rows as changes, made when they are asked for."""
+        """The rows as changes, made when read."""
         return [self._change(place) for place in range(len(self._rows))]
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
-        """Return the records, one a row that is written; the shard takes them as evaluated."""
+        """Return one record for each row that is written. The shard takes them as evaluated."""
         stamp = shard.take_stamp(now_us)
         group = self._at_once(shard, stamp) if self._is_plain(shard) else None
         if group is None:
@@ -95,7 +95,7 @@ class PlainBatch:
         )
 
     def _at_once(self, shard: Shard, stamp: int) -> list[Evaluated] | None:
-        """Return all records; None where a kernel leaves one of them to the shard."""
+        """Return all records; None if a kernel leaves one of them to the shard."""
         rows = self._rows
         firsts = shard.view.get_many([*map(_chunk_key, rows)])
         versions_max = shard.state.options.max_versions
@@ -110,7 +110,7 @@ class PlainBatch:
         ]
 
     def _one_by_one(self, shard: Shard, stamp: int, now_us: int) -> list[Evaluated]:
-        # A view of its own: where a chunk can't be read the shard has taken nothing.
+        # Use a separate view: if a chunk cannot be read, the shard has taken nothing.
         view = Overlay(shard.view)
         group: list[Evaluated] = []
         outcomes: list[Outcome | StoreError] = []
@@ -131,5 +131,5 @@ class PlainBatch:
 
 @lru_cache(4096)
 def _outcome(expectation: int, size: int) -> Outcome:
-    """Return what is told of a row that was written: most are of a few sizes."""
+    """Return the outcome of a row that was written. Cached, because most rows have few sizes."""
     return Outcome(b"", int(expectation != 0), capacity.units(size))

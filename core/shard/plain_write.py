@@ -1,11 +1,11 @@
 """A plain write, from its bytes to the chunk and the log's record, by kernels.
 
-A put or an update is plain where every cell is a value alone, named like no other and like no
-column of the key. Such a row is checked once, as it comes (``decoded``), and its cells stay the
-bytes they are. When it is evaluated they become the chunk that is stored and the body of the log's
-record (``stored``), if nothing but the row itself decides that.
+A put or an update is plain if every cell is a put, and all names differ from each other and from
+those of the key's columns. Such a row is checked once, when it arrives (``decoded``), and its cells
+stay encoded. Evaluation turns them into the stored chunk and the body of the log's record
+(``stored``), if that depends on nothing but the row itself.
 
-Everything else goes the way of all rows, for which a function here returns None: ``WireCells`` are
+For any other row these functions return None, and it takes the general path: ``WireCells`` are
 cells like any others. Without kernels no write is plain.
 """
 
@@ -37,7 +37,7 @@ class WireCells(LazyCells):
     """Cells of a plain write as they were sent, in the order of their names.
 
     Their names fit a table and differ, doubles are finite, checksums are right. ``size`` is their
-    number, ``data_bytes`` what capacity units count of them. Never changed once made.
+    number, ``data_bytes`` their size in capacity units. Never changes.
     """
 
     __slots__ = ("data_bytes", "size", "wire")
@@ -54,7 +54,7 @@ class WireCells(LazyCells):
 
 
 class Stored(NamedTuple):
-    """What a plain write becomes: the log's key and body, the writes, what the client is told."""
+    """The result of a plain write: the log's key and body, the writes, and the client's outcome."""
 
     log_key: bytes
     body: bytes
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
 
 
 def decoded(buffer: bytes, limits: Limits) -> RowChange | None:
-    """Return the row of ``buffer`` if it is a plain write, whose cells need no other check."""
+    """Return the row of ``buffer`` if it is a plain write. Its cells need no other check."""
     found = native.kernels.read_plain(buffer, CHUNK_BYTES, limits.attribute_bytes_max)
     if found is None:
         return None
@@ -81,9 +81,10 @@ def stored(
     rows: ChunkReader,
     stamp: int,
 ) -> Stored | None:
-    """Return what ``change`` becomes over ``rows``, or None where the shard has to decide.
+    """Return the result of ``change`` over ``rows``, or None if the shard has to evaluate it.
 
-    ``held`` is the range of keys of the shard, which has no index. A refusal is the shard's, too.
+    ``held`` is the shard's range of keys. The shard has no index. The shard also decides
+    rejections.
     """
     cells, key = change.cells, change.key
     if type(cells) is not WireCells or type(key) is not KeyColumns or not _is_alone(change, table):
@@ -124,7 +125,7 @@ def stored(
 
 
 def _is_alone(change: ChangeRequest, table: Table) -> bool:
-    """Return True if a change depends on nothing but the row, and returns nothing of it."""
+    """True if a change depends only on its row and returns nothing of it."""
     return (
         change.kind in _KINDS
         and change.condition is None

@@ -1,12 +1,12 @@
-"""What the reclaimer removes: versions that no reader sees any more, and rows emptied by that.
+"""What the reclaimer removes: versions that no reader can see, and rows that become empty.
 
-A hidden record of the log says where and what (``record.Reclaim``); its owner and every rebuild
-fold it with ``reclaim``, so they keep the same cells. What is removed depends on the record and on
-the cells alone, not on where chunks were cut.
+A hidden record of the log says where and what (``record.Reclaim``). The owner and every rebuild
+fold it with ``reclaim``, so they keep the same cells. What is removed depends only on the record
+and the cells, not on the borders of chunks.
 
-A *place* is an encoded primary key, with a border behind it for a column of that row. A record
-covers the columns that begin at a place from ``first`` to ``last``, each with all of its versions.
-A row that loses its last cell here is gone, as its data has expired; one that was written without
+A *place* is an encoded primary key, followed by a border for a column of that row. A record covers
+the columns that begin at a place from ``first`` to ``last``, each with all of its versions. A row
+that loses its last cell here is deleted, as its data has expired. A row that was written without
 cells, or lost them by deletes, stays.
 """
 
@@ -29,11 +29,11 @@ __all__ = ["first_place", "last_place", "needs_reclaim", "reclaim", "reclaimed_r
 Pair = tuple[bytes, bytes]
 
 _JOINED_BYTES = CHUNK_BYTES // fold.PIECES * 3 // 4
-"""Chunks that have lost cells are joined to the one before up to this size."""
+"""Chunks that have lost cells are joined to the previous chunk up to this size."""
 
 
 def needs_reclaim(value: bytes, cutoff_ms: int, max_versions: int) -> bool:
-    """True if a stored chunk may hold something to remove. False is certain, True is not."""
+    """True if a stored chunk may have something to remove. Only False is certain."""
     _, flags, _, _, _, version_min, versions_max, _, _ = header(value)
     if flags & DELETED:
         return False
@@ -43,7 +43,7 @@ def needs_reclaim(value: bytes, cutoff_ms: int, max_versions: int) -> bool:
 
 
 def first_place(chunk_key: bytes, value: bytes) -> bytes:
-    """Return the lowest place of a chunk's columns, one that began in an earlier chunk too."""
+    """Return the lowest place of a chunk's columns, also of one that began in an earlier chunk."""
     at = len(chunk_key) - header(value)[8]
     begin = chunk_key[at:]
     if _within_column(begin):
@@ -52,7 +52,7 @@ def first_place(chunk_key: bytes, value: bytes) -> bytes:
 
 
 def last_place(chunk_key: bytes, value: bytes) -> bytes:
-    """Return a place behind those of a chunk's columns and before any other's."""
+    """Return a place after those of a chunk's columns and before any other's."""
     row = chunk_key[_PREFIX_BYTES : len(chunk_key) - header(value)[8]]
     end = _end(value)
     if not end:
@@ -67,7 +67,8 @@ def reclaimed_range(
 ) -> tuple[bytes, bytes]:
     """Return the chunk keys (low <= key < high) of every row that a record may have changed.
 
-    Its shard holds the keys of ``place``: the row before them is another's, which flushes it.
+    The record's shard has the keys of ``place``. The row before them belongs to another shard,
+    which flushes it.
     """
     prefix = chunks.table_prefix(table_id)
     low, high = prefix + body.first, prefix + body.last
@@ -83,7 +84,7 @@ def reclaimed_range(
 
 
 def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writes:
-    """Return what a record changes in the rows, as of ``stamp``."""
+    """Return the writes of a record to the rows, as of ``stamp``."""
     prefix = chunks.table_prefix(table_id)
     low, high = prefix + body.first, prefix + body.last
     writes: Writes = []
@@ -121,13 +122,13 @@ def _end(value: bytes) -> bytes:
 
 
 def _within_column(edge: bytes) -> bool:
-    """True if a border has versions of one column on both sides."""
+    """True if a border is between versions of one column."""
     return bool(edge) and chunks.decode_border(edge)[1] != INT64_MAX
 
 
 @dataclass(slots=True)
 class _Piece:
-    """A chunk as it will be. ``cells`` is None where it stays as it is and was not decoded."""
+    """A chunk after the reclaim. ``cells`` is None if it is unchanged and was not decoded."""
 
     key: bytes
     value: bytes
@@ -139,7 +140,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Row:
-    """One row while its chunks are gone through in order."""
+    """One row while its chunks are processed in order."""
 
     row_key: bytes
     low: bytes
@@ -156,11 +157,11 @@ class _Row:
     _inside: bool = False
 
     def take(self, key: bytes, value: bytes) -> None:
-        """Go through the next chunk."""
+        """Process the next chunk."""
         _, flags, _, _, stamp, _, versions_max, _, _ = header(value)
         self._seen.add(key)
         begin, end = key[len(self.row_key) :], _end(value)
-        # A chunk from after the record has it already, and more.
+        # A chunk from after the record includes its effect already.
         opaque = bool(flags & DELETED) or stamp > self.stamp
         if not needs_reclaim(value, self.body.version_cutoff_ms, self.body.max_versions) and not (
             _within_column(begin) or (begin and not versions_max)
@@ -189,7 +190,7 @@ class _Row:
         return self._rank <= self.body.max_versions and version >= self.body.version_cutoff_ms
 
     def _push(self, piece: _Piece) -> None:
-        """Join a piece that has lost cells, or has none, to the one before, or put it behind."""
+        """Add a piece. Join it to the previous one if it has lost cells or has none."""
         last = self._last
         if last is not None and self._joins(last, piece):
             cells = chunks.cells_of(last.value) if last.cells is None else last.cells
@@ -220,7 +221,7 @@ class _Row:
         self._writes.append((last.key, chunks.encode(whole)))
 
     def continued(self, rows: ChunkReader) -> Pair | None:
-        """Return the next chunk where it goes on with a column that the record covers."""
+        """Return the next chunk if it continues a column that the record covers."""
         last = self._last
         if last is None or not self._inside or not _within_column(last.end):
             return None
@@ -231,7 +232,7 @@ class _Row:
         return None if value is None else (key, value)
 
     def writes(self, rows: ChunkReader) -> Writes:
-        """Return what becomes of the row."""
+        """Return the writes of the row."""
         self._settle()
         if self.removed and not self.kept and not self._has_others(rows):
             first = rows.get(self.row_key)

@@ -1,7 +1,7 @@
-"""Where in a shard's rows the reclaimer has work: a slice of chunks at a time, by their headers.
+"""Finds work for the reclaimer in a shard's rows: a slice of chunks at a time, by their headers.
 
-Nothing is decoded here. A slice is bounded twice, because its chunks are looked at between two
-requests, and those that need work are decoded between two others.
+Nothing is decoded here. A slice has two bounds: its chunks are scanned between two requests, and
+those that need work are decoded between two others.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Slice", "scan_slice"]
 
 
 class Slice(NamedTuple):
-    """What a slice held: places between which there may be work (both empty: none), deleted rows.
+    """The result for a slice: the range of places with possible work, and deleted rows.
 
-    ``graves`` are chunk keys of deleted rows with the stamps of their deletes. ``following`` is
-    the chunk key to go on from, None at the end.
+    ``first`` and ``last`` are both empty without work. ``graves`` are chunk keys of deleted rows
+    with the stamps of their deletes. ``following`` is the next chunk key, None at the end.
     """
 
     scanned: int
@@ -39,7 +39,7 @@ def scan_slice(
     chunks_max: int,
     work_bytes_max: int,
 ) -> Slice:
-    """Look at the chunks from ``low`` on and before ``high``; ``removing`` says what is hidden."""
+    """Scan the chunks from ``low`` on and before ``high``; ``removing`` defines what is hidden."""
     scanned = work_bytes = 0
     first = last = b""
     graves: dict[bytes, int] = {}

@@ -1,10 +1,10 @@
-"""How a table's shards change: one is split, two are merged, one moves to another slot.
+"""Changes of a table's shards: split one, merge two, move one to another slot.
 
-A change is planned first (``Reshape``) and stands in the catalog until it is done, so that whoever
-owns the parents can carry it on after a crash. Then the parents' logs are sealed, one after
-another, and last the catalog's table gets the children in their place (``reshaped``).
+A change is planned first (``Reshape``). The plan stays in the catalog until the change is done, so
+that any owner of the parents can continue it after a crash. Then the parents' logs are sealed, one
+after another. Last, the children replace the parents in the catalog's table (``reshaped``).
 
-The order between them is that of commit stamps: a child's begin above its parents' seals. Nothing
+Commit stamps order parents and children: a child's stamps are above its parents' seals. Nothing
 here touches a log or a row.
 """
 
@@ -45,10 +45,10 @@ KINDS = (SPLIT, MERGE, MOVE)
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """A planned change: ``parents`` end, ``children`` take their keys over.
+    """A planned change: ``parents`` end, ``children`` take over their keys.
 
-    All parents are of one slot. ``copier`` is the claim under which a move's rows are copied, -1
-    before that has begun: another owner begins again, into a child of another id.
+    All parents are in one slot. ``copier`` is the claim under which a move's rows are copied, -1
+    before the copy begins. Another owner starts the copy again, into a child with another id.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Reshape:
 
     @property
     def id(self) -> str:
-        """Return its name: a shard is in one change at a time."""
+        """Return its name: its first parent, as a shard is in one change at a time."""
         return self.parents[0]
 
 
@@ -75,9 +75,9 @@ class Sealed(NamedTuple):
 
 
 def split(table: Table, shard: ShardRange, at: bytes, ids: Sequence[str], now_us: int) -> Reshape:
-    """Plan to split a shard at an encoded partition key: the second child's first.
+    """Plan to split a shard at an encoded partition key, the first of the second child.
 
-    Raises OTSParameterInvalid where the key is not inside of the shard.
+    Raises OTSParameterInvalid if the key is not inside the shard.
     """
     _require_own(table)
     if not (shard.begin < at and (not shard.end or at < shard.end)):
@@ -122,13 +122,13 @@ def move(table: Table, shard: ShardRange, slot: int, ids: Sequence[str], now_us:
 
 
 def begun(change: Reshape, claim: int, shard_id: str) -> Reshape:
-    """Return a move that is being copied under a claim, into a shard of that id."""
+    """Return a move whose rows are copied under ``claim`` into the shard ``shard_id``."""
     [child] = change.children
     return replace(change, copier=claim, children=(replace(child, shard_id=shard_id),))
 
 
 def _require_own(table: Table) -> None:
-    """Raise where the shards are not the table's own, or all must stay until an index is built."""
+    """Raise if the shards are not the table's own, or if an index is being built from them."""
     if table.main:
         raise invalid(f"'{table.name}' is an index: its shards can't be split, merged or moved.")
     building = next((index.name for index in table.indexes if index.building), None)
@@ -144,7 +144,7 @@ def _require_own(table: Table) -> None:
 
 
 def reshaped(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Table:
-    """Return the table with the children in the place of the parents, whose ``seals`` stand."""
+    """Return the table with the children in place of the parents, which have ``seals``."""
     ended = [
         replace(
             shard, sealed_us=seals[shard.shard_id].stamp, sealed_at=seals[shard.shard_id].offset
@@ -152,7 +152,7 @@ def reshaped(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Tab
         for shard in table.shards
         if shard.shard_id in reshape.parents
     ]
-    assert len(ended) == len(reshape.parents), "the parents live until now"
+    assert len(ended) == len(reshape.parents), "the parents are open until now"
     floor = max(seal.stamp for seal in seals.values())
     children = [replace(child, floor_us=floor) for child in reshape.children]
     left = [shard for shard in table.shards if shard.shard_id not in reshape.parents]
@@ -177,7 +177,7 @@ def ended_in_order(ended: Sequence[ShardRange]) -> list[ShardRange]:
 
 
 def heirs_of(table: Table, shard_id: str) -> list[ShardRange]:
-    """Return the living shards that have a part of an ended one's keys."""
+    """Return the open shards that have a part of an ended shard's keys."""
     line = {shard_id}
     for shard in ended_in_order(table.ended):
         if line.intersection(shard.parents):
@@ -185,16 +185,16 @@ def heirs_of(table: Table, shard_id: str) -> list[ShardRange]:
     return [shard for shard in table.shards if line.intersection(shard.parents)]
 
 
-# As kept.
+# As stored.
 
 
 def plan_of(reshape: Reshape) -> str:
-    """Return what the parents' seals say of it."""
+    """Return the plan as text for the parents' seals."""
     return json.dumps(reshape_content(reshape), separators=(",", ":"), sort_keys=True)
 
 
 def reshape_content(reshape: Reshape) -> dict[str, Any]:
-    """Return its document in the catalog."""
+    """Return the plan as a document for the catalog."""
     return {
         "kind": reshape.kind,
         "table": reshape.table_id,
@@ -215,7 +215,7 @@ def reshape_content(reshape: Reshape) -> dict[str, Any]:
 
 
 def reshape_of(content: dict[str, Any]) -> Reshape:
-    """Take a document of the catalog, or a seal's plan, apart."""
+    """Return the plan of a catalog document or of a seal."""
     parents = tuple(content["parents"])
     children = tuple(
         ShardRange(

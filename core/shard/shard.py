@@ -1,12 +1,12 @@
-"""One shard's state machine: evaluate, append, apply, without doing any of the I/O.
+"""One shard's state machine: evaluate, append, apply, without any I/O.
 
-The driver (``stream/shard/owner.py``) hands in changes, the time, and what the log answered; this
-module decides. It keeps the append rule: every record names the offset at which it must stand, and
-only there is it valid. Between evaluation and the log's answer a change lives in an overlay, so the
-next change sees it; readers never do.
+The driver (``stream/shard/owner.py``) passes in changes, the time, and the log's answers; this
+module decides. It keeps the append rule: every record names its offset, and is valid only there.
+Between evaluation and the log's answer a change is in an overlay. The next change sees it, readers
+do not.
 
-Invariants: commit stamps (microseconds) strictly increase; evaluated changes name consecutive
-offsets from ``next_offset``; nothing reaches the store but what stands valid in the log.
+Invariants: commit stamps (microseconds) strictly increase. Evaluated changes name consecutive
+offsets from ``next_offset``. Only valid records of the log reach the store.
 """
 
 from __future__ import annotations
@@ -91,15 +91,15 @@ class Shard:
         self.limits = limits
         self._in_group = False
         self._group: Writes = []
-        """What the replayed records of a group write whose last record has not come yet."""
+        """Writes of a replayed group whose last record has not come yet."""
         self.names = tuple(name for name, _ in table.key_wire)
         self.indexes = ShardIndexes(shard_id, table, limits)
         self.sources = SourcePositions(shard_id, table, rows)
 
     def retable(self, table: Table) -> None:
-        """Take over what of a table does not pass through the log: all but its options there."""
+        """Adopt a table's new definition, except options that come through the log."""
         before, self.keys = self.keys, table.keys_of(self.shard_id)
-        if table.indexes != self.table.indexes or self.keys != before:  # It was moved here.
+        if table.indexes != self.table.indexes or self.keys != before:  # A move can change them.
             self.indexes = ShardIndexes(self.shard_id, table, self.limits)
         self.table = self.sources.table = table
         self.state.options = replace(
@@ -115,10 +115,11 @@ class Shard:
     # Evaluation.
 
     def evaluate(self, change: ChangeRequest, now_us: int) -> Evaluated:
-        """Decide a change against the newest evaluated state.
+        """Evaluate a change against the newest evaluated state.
 
-        Raises what refuses it (``resolve``); then nothing has changed. An answer without a body
-        changed nothing either, and like a refusal holds only once all evaluated before is valid.
+        Raises the errors of ``resolve``; then nothing has changed. A result without a body has
+        changed nothing either. Like an error, it holds only once everything evaluated before is
+        valid.
         """
         stamp = now_us if now_us > self._stamp else self._stamp + 1
         evaluated = self.decide(change, self.view, stamp, now_us)
@@ -132,7 +133,7 @@ class Shard:
     def decide(
         self, change: ChangeRequest, view: RangeReader, stamp: int, now_us: int
     ) -> Evaluated:
-        """Return a change as it is to be logged over ``view``; raises what refuses it."""
+        """Return the evaluated change over ``view``. Raises the errors of ``resolve``."""
         evaluated = None if self.indexes else self._plain(change, view, stamp)
         if evaluated is None:
             resolved = self.resolve(change, view, stamp, now_us)
@@ -140,7 +141,7 @@ class Shard:
         return evaluated
 
     def _plain(self, change: ChangeRequest, view: RangeReader, stamp: int) -> Evaluated | None:
-        """Return what a plain write becomes, or None for any other change."""
+        """Return the evaluated plain write, or None for any other change."""
         stored = plain_write.stored(change, self.table, self.keys, self.state, view, stamp)
         if stored is None or len(stored.body) > self.limits.record_bytes_max:
             return None
@@ -148,7 +149,7 @@ class Shard:
         return Evaluated(outcome, stamp, log_key, body, writes)
 
     def take_stamp(self, now_us: int) -> int:
-        """Return a stamp above every one before, which no record will have."""
+        """Return a stamp above all earlier ones, which no other record will have."""
         self._stamp = max(now_us, self._stamp + 1)
         return self._stamp
 
@@ -160,10 +161,10 @@ class Shard:
         now_us: int,
         encoded: bytes | None = None,
     ) -> Resolved:
-        """Decide a change against ``view``; changes nothing.
+        """Evaluate a change against ``view`` without changing anything.
 
-        Raises ``Rejected``, and ``Unavailable`` where the shard does not hold the key.
-        ``encoded`` is the key, for who has it already; nothing is left to assign in it then.
+        Raises ``Rejected``, and ``Unavailable`` if the shard does not have the key. ``encoded`` is
+        the key if the caller has it already; then nothing in the key is left to assign.
         """
         now_ms = now_us // 1000
         auto = self.table.auto_increment_index is not None
@@ -189,9 +190,9 @@ class Shard:
         return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
 
     def logged(self, resolved: Resolved, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
-        """Return a resolved change as it is to be logged over ``view``; changes nothing.
+        """Return a resolved change with its record over ``view``; changes nothing.
 
-        Raises ``Rejected`` where the record would be too large, pre-image included.
+        Raises ``Rejected`` if the record would be too large, including its pre-image.
         """
         before = self._before(view, resolved.at, now_us // 1000)
         writes = self.folded(resolved, view, stamp)
@@ -212,17 +213,17 @@ class Shard:
         return Evaluated(outcome, stamp, resolved.encoded_key, body, writes)
 
     def folded(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
-        """Return what a resolved change writes over ``view``."""
+        """Return the writes of a resolved change over ``view``."""
         return self._folded(resolved.kind, resolved.at, resolved.cells, view, stamp)
 
     def outcome(self, resolved: Resolved, writes: Writes) -> Outcome:
-        """Return what the client is told."""
+        """Return the outcome that the client receives."""
         size = len(resolved.at.key_piece) - self.table.key_overhead
         size += written_bytes(resolved.cells, writes, whole=resolved.kind == PUT)
         return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
 
     def take_group(self, group: Sequence[Evaluated]) -> None:
-        """Take a group evaluated over a view of its own as evaluated: the next change sees it."""
+        """Take a group that was evaluated over a separate view, so that the next change sees it."""
         self.view.add([write for evaluated in group for write in evaluated.writes])
         if group:
             self._stamp = max(self._stamp, group[-1].stamp)
@@ -232,11 +233,12 @@ class Shard:
         outcome = Outcome(b"", 0, 0)
         stamp = max(now_us, self._stamp + 1)
         if isinstance(body, record.Options) and body.stream is not None:
-            # By another clock, perhaps: which shards a stream has is told by their last stamps.
+            # Another clock may have set the time. Which shards a stream has is decided by their
+            # last stamps.
             stamp = max(stamp, body.stream.enabled_at_us)
         writes: Writes = []
         if isinstance(body, record.Reclaim):
-            body = self.reclaim_body(body.first, body.last, now_us)  # By the options of now.
+            body = self.reclaim_body(body.first, body.last, now_us)  # By the present options.
             writes = reclaim(self.view, self.table.table_id, body, stamp)
             if not writes:
                 return Evaluated(outcome, self._stamp)
@@ -253,19 +255,19 @@ class Shard:
         return Evaluated(outcome, stamp, b"", encoded, writes, self._after(body, -1, stamp))
 
     def reclaim_body(self, first: bytes, last: bytes, now_us: int) -> record.Reclaim:
-        """Return the record that removes, between two places, what the options now hide."""
+        """Return the record that removes what the options now hide between two places."""
         options = self.state.options
         cutoff_ms = expiry_floor_ms(options, now_us // 1000)
         return record.Reclaim(first, last, cutoff_ms, options.max_versions)
 
     def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
-        """Return the record that makes ``evaluated`` stand at ``offset``."""
+        """Return the record of ``evaluated`` for ``offset``."""
         assert evaluated.body is not None, "nothing to log"
         place = offset, self.claim, self.owner, evaluated.stamp, evaluated.group
         return record.encode_record(_new(record.Envelope, place), evaluated.body)
 
     def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
-        """The log has ``batch`` from ``base`` on: return what the store must now take."""
+        """Return the writes for the store, after the log has ``batch`` from ``base`` on."""
         writes: Writes = []
         state = self.state
         for index, evaluated in enumerate(batch):
@@ -277,11 +279,11 @@ class Shard:
         return writes
 
     def applied(self, writes: Writes) -> None:
-        """The store holds ``writes``: evaluation no longer needs its own copy."""
+        """Drop the overlay's copy of ``writes``, which the store has now."""
         self.view.settle(writes)
 
     def discard(self) -> None:
-        """Forget all that is evaluated but not valid; the next change sees the store alone."""
+        """Drop all that is evaluated but not valid. The next change sees only the store."""
         self.view.clear()
         self._in_group, self._group = False, []
         self.next_offset = self.state.applied + 1
@@ -290,23 +292,23 @@ class Shard:
     # Replay.
 
     def replay(self, offset: int, value: bytes) -> Replayed:
-        """Fold one entry of the log that this shard did not itself just append.
+        """Fold one entry of the log that this shard did not append itself.
 
-        The caller writes what comes back and then says so with ``applied``; until then the next
-        entry sees it in the overlay. Nothing evaluated may be pending. Raises
-        ``record.CorruptRecord`` where the bytes are no record of ours.
+        The caller writes the result to the store and then calls ``applied``. Until then the overlay
+        shows it to the next entry. No evaluated change may be pending. Raises
+        ``record.CorruptRecord`` if the bytes are not a record.
         """
         envelope, body = record.decode_record(value)
         state = self.state
         self.next_offset = offset + 1
         valid = envelope.at == offset
         self._check_group(offset, envelope.group if valid else record.SINGLE)
-        # Nothing follows a seal but a no-op of an owner that has not read it yet.
+        # Only a no-op of an owner that has not read the seal yet can follow a seal.
         if not valid or state.seal is not None:
             state.applied, state.entry = offset, None
             return Replayed(False, [], b"")
         state.stamp = max(state.stamp, envelope.stamp)
-        self._stamp = max(self._stamp, state.stamp)  # Open transactions may have taken more.
+        self._stamp = max(self._stamp, state.stamp)  # Open transactions may have used higher ones.
         log_key, writes = self._refolded(body, offset, envelope.stamp)
         self._group += writes
         if not envelope.group & record.LAST:
@@ -316,17 +318,17 @@ class Shard:
         return Replayed(True, whole, log_key)
 
     def _check_group(self, offset: int, group: int) -> None:
-        """Hold the log to what writers promise: a group is whole, and void only as a whole.
+        """Check that a group is complete, and void only as a whole. Raises ``CorruptRecord``.
 
-        Its records came in one batch, so anything else is damage: passing over it would show one
-        half of a transaction to some readers of the log and not to others.
+        Its records came in one batch, so anything else is damage. Skipping it would show one half
+        of a transaction to some readers of the log and not to others.
         """
         if bool(group & record.FIRST) == self._in_group:
             raise record.CorruptRecord(f"the group before offset {offset} has no end, or no begin")
         self._in_group = not group & record.LAST
 
     def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
-        """Return the log key of a replayed record and what it writes, which evaluation sees."""
+        """Fold a replayed record; return its log key and its writes, which evaluation sees."""
         after = self._after(body, offset, stamp)
         if after is not None:
             self._adopt(after, offset)
@@ -365,14 +367,14 @@ class Shard:
         return fold.update_row(view, at, cells, stamp, self.state.options.max_versions)
 
     def _seen(self, writes: Writes) -> Writes:
-        """Let evaluation see ``writes``, once: who counts a removal twice holds it for ever."""
+        """Show ``writes`` to evaluation, and return them. A removal must not be shown twice."""
         self.view.add(writes)
         return writes
 
     def _merged(self, folded: Writes) -> Writes:
-        """Let evaluation see what of ``folded`` is newer than the rows; return that.
+        """Show the part of ``folded`` that is newer than the rows to evaluation; return it.
 
-        The rows may be ahead of the log's mark. A removal needs no look: it makes room for a chunk
+        The rows may be ahead of the log's mark. A removal is not checked: it makes room for a chunk
         that is written with it.
         """
         writes: Writes = []
@@ -384,7 +386,7 @@ class Shard:
         return writes
 
     def copied(self, entries: Iterable[record.CopyEntry]) -> Writes:
-        """Return what rows become that were copied from the shard whose place this one takes."""
+        """Return the writes for rows that were copied from the shard that this one replaces."""
         view = Overlay(self.view)
         writes: Writes = []
         for chunk_key, value in entries:
@@ -398,7 +400,7 @@ class Shard:
         return writes
 
     def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
-        """Return the keys (low <= key < high) among which a record wrote."""
+        """Return the key ranges (low <= key < high) in which a record wrote."""
         if isinstance(body, record.Reclaim):
             return [reclaimed_range(self.view, self.table.table_id, body, self.indexes.place())]
         if isinstance(body, record.CopyBody):
@@ -410,7 +412,7 @@ class Shard:
         return found
 
     def noted_key(self, body: record.Body) -> bytes | None:
-        """Return the key of what a record notes beside the rows, or None."""
+        """Return the key of what a record stores beside the rows, or None."""
         if isinstance(body, record.Commit):
             return commit_key(parse_id(body.id))
         if isinstance(body, record.IndexBuild | record.IndexFeed):
@@ -422,7 +424,7 @@ class Shard:
     # The parts of an evaluation.
 
     def _assigned_key(self, change: ChangeRequest, stamp: int) -> list[tuple[bytes, bytes]]:
-        """Return the key with AUTO_INCREMENT replaced: stamps increase, so the values do."""
+        """Return the key with AUTO_INCREMENT replaced by the stamp, which always increases."""
         auto = self.table.auto_increment_index
         if auto is None or change.key[auto][1] != variant.V_AUTO_INCREMENT:
             return change.key
@@ -433,7 +435,7 @@ class Shard:
     def _check_condition(
         self, change: ChangeRequest, view: RangeReader, at: RowAddress, now_ms: int
     ) -> int:
-        """Raise OTSConditionCheckFail unless the change may happen; return the read units."""
+        """Raise OTSConditionCheckFail unless the change may be made; return the read units."""
         expectation = change.expectation
         named = self._names_auto_value(change)
         if expectation == IGNORE and change.condition is None and not named:
@@ -465,12 +467,12 @@ class Shard:
         now_ms: int,
         window: Window = _NEWEST,
     ) -> list[Cell]:
-        """Return the visible cells of the named columns, and perhaps of others."""
+        """Return the visible cells of the named columns, and possibly of others."""
         stored = fold.stored_cells(view, at.row_key, names) or []
         return visible_cells(stored, self.state.options, window, now_ms)
 
     def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
-        """Return the original columns, where the stream asks for them."""
+        """Return the original columns if the stream includes them."""
         stream = self.state.stream
         if stream is None or not stream.columns:
             return None
@@ -480,7 +482,7 @@ class Shard:
     def _resolved_cells(
         self, change: ChangeRequest, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
     ) -> Sequence[Cell]:
-        """Give every cell its version and every increment its value, in name order."""
+        """Return the cells in name order with versions assigned and increments calculated."""
         options = self.state.options
         if type(change.cells) is PackedCells:
             return plainbuffer.stamped_cells(change.cells, version_ms)
@@ -503,7 +505,7 @@ class Shard:
         return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
 
     def _returned(self, change: ChangeRequest, at: RowAddress, cells: Sequence[Cell]) -> bytes:
-        """Return the answer's row: nothing, the key, or the named modified cells alone."""
+        """Return the answer's row: nothing, the key, or only the named modified cells."""
         if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
             return b""
         if change.return_type == RETURN_AFTER_MODIFY and change.return_columns:
@@ -515,7 +517,7 @@ class Shard:
     # Options.
 
     def _after(self, body: record.Body, offset: int, stamp: int) -> ShardState | None:
-        """Return the state that a control record brings, or None where it brings none."""
+        """Return the new state after a control record; None if it changes no state."""
         state = self.state
         if isinstance(body, record.Options):
             options = replace(
@@ -530,13 +532,13 @@ class Shard:
 
     def _adopt(self, after: ShardState, offset: int) -> None:
         state = self.state
-        # The others do not pass through the log: they may have changed since the evaluation.
+        # The other options do not come through the log. They may have changed since the evaluation.
         state.options = replace(
             state.options,
             time_to_live_s=after.options.time_to_live_s,
             max_versions=after.options.max_versions,
         )
-        # Where it stands is known only now.
+        # Its offset is known only now.
         state.seal = after.seal and Sealed(offset, after.seal.stamp)
         old, new = state.stream, after.stream
         if new is not None and (old is None or old.stream_id != new.stream_id):
@@ -545,7 +547,7 @@ class Shard:
 
 
 def _place_of(entry: record.CopyEntry) -> tuple[bytes, bytes]:
-    """Return the keys (low <= key < high) of the row that a copied entry is of."""
+    """Return the key range (low <= key < high) of the row of a copied entry."""
     chunk_key, value = entry
     if chunk_key[:1] != ROWS:
         return chunk_key, chunk_key + b"\0"

@@ -1,10 +1,9 @@
-"""What secondary indexes add to one shard: what it logs for them, and the rows it keeps for them.
+"""What secondary indexes add to one shard: the changes that it logs, and index rows.
 
-A shard of a table logs, with each mutation, what every index learns of it, and folds what belongs
-to the local ones. It goes through its older rows for a new index in slices, each a hidden record.
-A shard of a global index folds what its own log says that it learned from the logs of its table.
-
-How far an index is stands beside the rows, written with them: a crash neither skips nor repeats.
+A shard of a table logs, with each mutation, the changes of every index, and folds those of local
+indexes. For a new index it goes through its existing rows in slices, each a hidden record. A shard
+of a global index folds the changes that its own log has from the logs of its table. The progress of
+an index is written together with the rows, so a crash neither skips nor repeats a change.
 """
 
 from __future__ import annotations
@@ -43,32 +42,33 @@ from rowtide.core.values.version import Window, visible_cells
 __all__ = ["ShardIndexes"]
 
 BUILD_ROWS = 200
-"""Rows of which an index learns at once. Nothing else is evaluated meanwhile: some 10 ms."""
+"""Rows of one slice. Nothing else is evaluated meanwhile, for about 10 ms."""
 
 BUILD_BYTES = 1024 * 1024
-"""Of the rows looked at, or of what the index learns of them, after which a slice ends."""
+"""Bytes of rows read, or of changes of the index, after which a slice ends."""
 
 _NEWEST = Window()
 
 
 class ShardIndexes:
-    """The indexes of a shard's table, or of the index that the shard is of."""
+    """The indexes of a shard's table, or the index to which the shard belongs."""
 
     def __init__(self, shard_id: str, table: Table, limits: Limits) -> None:
         self._shard_id = shard_id
         self._table = table
         self._plan = TableIndexes(table, limits)
-        # A slice has up to BUILD_BYTES of other rows, and as much again for what frames them.
+        # A slice has up to BUILD_BYTES of other rows, and as much again for their framing.
         self._row_bytes_max = limits.record_bytes_max - 2 * BUILD_BYTES
         self.passed_over: set[int] = set()
-        """Local indexes of which records were met that the table does not have: dropped since, or
-        not heard of yet by who follows the log from afar."""
+        """Local indexes that a record named and the table lacks. They were dropped since, or a
+        remote follower of the log has not read of them yet.
+        """
 
     def __bool__(self) -> bool:
         return bool(self._plan)
 
     def check(self, cells: Iterable[Cell]) -> None:
-        """Raise OTSParameterInvalid where a value can't be in one of the indexes."""
+        """Raise OTSParameterInvalid if a value cannot be in one of the indexes."""
         self._plan.check(cells)
 
     def changes(
@@ -80,14 +80,14 @@ class ShardIndexes:
         options: TableOptions,
         now_us: int,
     ) -> list[IndexWrite]:
-        """Return what the indexes learn of ``row``, stored at ``at``, when ``writes`` are made."""
+        """Return the changes of indexes when ``writes`` are made to ``row``, stored at ``at``."""
         after = Overlay(view)
         after.add(writes)
         before = self._visible(view, at, options, now_us)
         return self._plan.changes(row, before, self._visible(after, at, options, now_us))
 
     def local_writes(self, view: RangeReader, indexes: Iterable[IndexWrite], stamp: int) -> Writes:
-        """Return what the shard's own indexes become; those dropped since are passed over."""
+        """Return the writes to the shard's local indexes. Skips indexes that were dropped since."""
         writes: Writes = []
         for write in indexes:
             if not write.local:
@@ -102,10 +102,10 @@ class ShardIndexes:
     def built(
         self, view: RangeReader, asked: IndexBuild, options: TableOptions, now_us: int
     ) -> IndexBuild:
-        """Return the record by which an index learns of the next rows, from ``following`` on.
+        """Return the record with the index's changes for the next rows, from ``following`` on.
 
-        They are as evaluated so far: a mutation evaluated later brings its own difference. Raises
-        OTSParameterInvalid where a row is too large for any record.
+        The rows are as evaluated so far; a mutation evaluated later logs its own change. Raises
+        OTSParameterInvalid if a row is too large for any record.
         """
         number = asked.table
         if number not in self._plan.tables:
@@ -127,7 +127,7 @@ class ShardIndexes:
         return IndexBuild(number, None, writes)
 
     def _held_bytes(self, found: Iterable[IndexWrite]) -> int:
-        """Return the bytes that a row's place in an index takes, unless no record can hold them."""
+        """Return the bytes that a row takes in an index. Raises if no record can hold them."""
         held = sum(len(c.name) + len(c.variant) for write in found for c in write.cells or ())
         if held > self._row_bytes_max:
             raise invalid(
@@ -137,26 +137,26 @@ class ShardIndexes:
         return held
 
     def learned(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
-        """Return what an index's record writes: rows of this shard, and how far the index is."""
+        """Return the writes of an index's record: rows of this shard, and the index's progress."""
         place, value = self.progress(body)
         before = view.get(place) or b""
         if isinstance(body, IndexBuild):
             if body.table not in self._plan.tables:
                 self.passed_over.add(body.table)
-                return []  # It was dropped since, and what it had is swept.
+                return []  # It was dropped since, and its rows are swept.
             writes = self.local_writes(view, body.indexes, stamp)
             return [*writes, (place, value)] if value >= before else writes
-        # Of a rebuild the changelog may have told already that it is further; rows take what is
-        # newer by their stamps.
+        # In a rebuild the changelog may already have more progress. Rows compare stamps to take
+        # what is newer.
         writes = [(place, value)] if value >= before else []
         for write in body.indexes:
             writes += index_writes(view, self._table, write, stamp)
         return writes
 
     def fed(self, view: RangeReader, asked: IndexFeed) -> IndexFeed:
-        """Return the record of what was learned: of nothing where it is said again, and less.
+        """Return the feed's record, without changes if the shard already has later ones.
 
-        The rows have gone on since.
+        The rows have changed since.
         """
         place, value = self.progress(asked)
         if value < (view.get(place) or b""):
@@ -164,14 +164,14 @@ class ShardIndexes:
         return asked
 
     def progress(self, body: IndexBuild | IndexFeed) -> tuple[bytes, bytes]:
-        """Return the key and the value that say how far an index is after its record."""
+        """Return the key and the value of an index's progress after its record."""
         if isinstance(body, IndexBuild):
             return build_key(body.table, self._shard_id), build_value(body.following)
         fed = Fed(body.following, body.stamp)
         return feed_key(self._table.table_id, body.source), fed.encoded()
 
     def written_ranges(self, body: Body) -> list[tuple[bytes, bytes]]:
-        """Return the keys (low <= key < high) of the indexes' rows that a record wrote."""
+        """Return the key ranges (low <= key < high) of indexes' rows that a record wrote."""
         if isinstance(body, IndexFeed):
             return [_row_range(self._table.table_id, write) for write in body.indexes]
         if isinstance(body, PutBody | UpdateBody | DeleteBody | IndexBuild):
@@ -181,14 +181,14 @@ class ShardIndexes:
     def _visible(
         self, view: RangeReader, at: bytes, options: TableOptions, now_us: int
     ) -> dict[bytes, Cell] | None:
-        """Return a row's visible cells that indexes look at, or None where the row is absent."""
+        """Return a row's visible cells that indexes use; None if the row is absent."""
         stored = fold.stored_cells(view, at, self._plan.columns)
         if stored is None:
             return None
         return {c.name: c for c in visible_cells(stored, options, _NEWEST, now_us // 1000)}
 
     def place(self) -> ShardRange:
-        """Return the keys that this shard holds, or held until it ended."""
+        """Return the keys of this shard, also after it has ended."""
         known = (*self._table.shards, *self._table.ended)
         own = (shard for shard in known if shard.shard_id == self._shard_id)
         return next(own, ShardRange(self._shard_id, 0))

@@ -1,4 +1,4 @@
-"""What of a shard survives a restart beside its rows, and the record that puts options in force."""
+"""The state of a shard that is stored beside its rows, and the record that changes options."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["ShardState", "in_force", "options_body", "stream_settings"]
 
 @dataclass(slots=True)
 class ShardState:
-    """What of a shard survives a restart beside its rows: the mark.
+    """The state of a shard that is stored beside its rows: the mark.
 
-    ``applied`` is the last offset folded into the rows, ``entry`` the digest of what stands there
-    (``core/shard/mark.py``; None where it is not known), ``stamp`` the highest commit stamp so far.
-    ``stream_start`` is the first offset of the present stream's life, ``seal`` where the log ended.
+    ``applied`` is the last offset folded into the rows, ``entry`` the digest of the entry there
+    (``core/shard/mark.py``; None if it is not known). ``stamp`` is the highest commit stamp so far.
+    ``stream_start`` is the offset at which the present stream was enabled, ``seal`` the end of the
+    log.
     """
 
     options: TableOptions
@@ -30,7 +31,7 @@ class ShardState:
 
 
 def options_body(of: Table | ShardState) -> record.Options:
-    """Return the hidden record that puts a table's options in force, or a shard's."""
+    """Return the hidden record that puts the options of a table or a shard in force."""
     stream = of.stream
     return record.Options(
         of.options.time_to_live_s,
@@ -54,7 +55,7 @@ def in_force(state: ShardState, table: Table) -> bool:
 
 
 def stream_settings(stream: record.StreamOptions | None) -> StreamSettings | None:
-    """Return a stream's settings as its log has them."""
+    """Return the settings of a stream from its log record."""
     if stream is None:
         return None
     return StreamSettings(

@@ -1,11 +1,11 @@
 """Rows of one source for one shard, logged as one group together with the position they reach.
 
-Rows come in the order of their positions. Those that the shard has are skipped. Where one is
-refused, or the group has become as large as it may be, the rows before it are the group: so the
-position never passes a row that is not in the log, and what is left may be sent again.
+Rows come in the order of their positions. Rows that the shard has already are skipped. A row that
+is rejected, or that would make the group too large, ends the group before it. So the position never
+passes a row that is not in the log, and the rest can be sent again.
 
-A request may come as several batches, each of which follows those before it: nothing of a batch is
-written unless the shard has the last of its rows among them.
+A request may come as several batches, each after the previous ones. Nothing of a batch is written
+unless the shard has the last row of the previous batches.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ SKIPPED = Outcome(b"", 0, 0)
 """The outcome of a row that the shard has already."""
 
 GROUP_BYTES_MAX = 8 * 1024 * 1024
-"""Of the records of one group. A row beyond it is left for the next request, unless it is alone."""
+"""Bytes of one group's records. A row beyond it waits for the next request, unless it is alone.
+"""
 
 
 POSITION_BYTES = 8192
-"""What the record of a position takes in a group, at most: a name, two keys, a position."""
+"""Upper bound for a position's record in a group: a name, two keys, a position."""
 
 
 class Earlier(NamedTuple):
-    """What a source gave in a request before a batch: ``changes`` and their ``positions``."""
+    """Rows that a source sent in a request before a batch: ``changes`` and their ``positions``."""
 
     changes: Sequence[ChangeRequest]
     positions: Sequence[bytes]
@@ -59,9 +60,9 @@ NOTHING = Earlier((), ())
 
 
 class SourceBatch:
-    """Changes that ``source`` gave, in the order of their ``positions``, after ``earlier`` ones.
+    """Changes of ``source`` in the order of their ``positions``, after ``earlier`` ones.
 
-    After ``evaluate`` there is an outcome per row, or the reason why it is not written.
+    After ``evaluate`` there is an outcome per row, or the failure of a row that is not written.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class SourceBatch:
         self.outcomes: list[Outcome | StoreError] = []
 
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
-        """Return the records: the rows', then that of the position.
+        """Return the records of the rows, then that of the position.
 
-        Raises ``Unavailable`` where the shard does not hold one of the keys.
+        Raises ``Unavailable`` if the shard does not have one of the keys.
         """
         self.outcomes = []
         reached = shard.sources.reached(shard.view, self.source)
@@ -136,13 +137,13 @@ class SourceBatch:
         return grouped(group, shard)
 
     def _leave_rest(self) -> None:
-        """Say of the rows behind a refused one, or beyond the group, that they are not written."""
+        """Mark the rows after a rejected one, or beyond the group, as not written."""
         left = len(self.changes) - len(self.outcomes)
         self.outcomes += [not_reached()] * left
 
 
 def not_reached() -> Unavailable:
-    """Return what is told of a row that waits for one before it."""
+    """Return the failure of a row that waits for an earlier one."""
     return Unavailable("A row before it was not written.")
 
 

@@ -1,21 +1,21 @@
-"""How far a shard has what a source gave it: the last position of each source, by range of keys.
+"""How far a shard has the rows of each source: the last position of the source, by key range.
 
-A source is a foreign database whose changes become rows. Each row that it gives has a position,
-bytes that rise with every row. A shard notes, in the same group of its log as the rows, a range and
-a position: *every row that the source gave up to this position, with a key in this range, is in the
-log*. A row that is not above the position held for its key is there already, and is skipped.
+A source is an external database whose changes become rows. Each of its rows has a position: bytes
+that rise with every row. In the same log group as the rows, a shard stores a range and a position:
+*every row of the source up to this position, with a key in this range, is in the log*. A row whose
+position is not above the one stored for its key is there already, and is skipped.
 
-What was noted stays true whatever becomes of the shard: rows go with their range through splits,
-merges and moves, and never back. So an entry is never taken back or cut. Of those that cover a key
-the highest counts, and whoever takes over a range inherits by finding them: a shard writes only the
-entry of its own range, and reads all that overlap it. Parents of a merge that had come to different
-places keep them, each for its own keys.
+What is stored stays true for any later split, merge or move: rows go with their range and never
+back. So an entry is never removed or cut. Of the entries that cover a key the highest counts. A
+shard that takes over a range finds the entries there: it writes only the entry of its own range,
+and reads all that overlap the range. If the parents of a merge had different positions, each entry
+stays for its own keys.
 
-It rests on how a source writes: the rows of one shard in the order of their positions, and those
-that follow only once those before are answered.
+This relies on how a source writes: the rows of one shard in the order of their positions, and later
+rows only after the earlier ones are answered.
 
 Key: ``s``, the table's number (4 bytes, big-endian), the source's name and the range's begin, each
-behind its length (2 bytes, big-endian), the range's end. Value: the position. Values only grow,
+after its length (2 bytes, big-endian), then the range's end. Value: the position. Values only grow,
 byte for byte.
 """
 
@@ -45,24 +45,24 @@ SOURCES = b"s"
 _NUMBER = Struct(">I")
 _LENGTH = Struct(">H")
 REMEMBERED_MAX = 256
-"""Sources of a shard for which is remembered what was inherited."""
+"""Sources of a shard whose inherited positions are cached."""
 
 _HEAD_BYTES = 1 + _NUMBER.size
 
 
 def positions_of(table_id: int) -> tuple[bytes, bytes]:
-    """Return the keys (low <= key < high) of a table's positions."""
+    """Return the key range (low <= key < high) of a table's positions."""
     return SOURCES + _NUMBER.pack(table_id), SOURCES + _NUMBER.pack(table_id + 1)
 
 
 def table_of(position_key: bytes) -> int:
-    """Return the number of the table that a position is of."""
+    """Return the number of the table of a position."""
     number: int = _NUMBER.unpack_from(position_key, 1)[0]
     return number
 
 
 def range_of(position_key: bytes) -> Range:
-    """Return the keys that a position is about."""
+    """Return the range of keys for which a position counts."""
     at = _HEAD_BYTES
     at += _LENGTH.size + _LENGTH.unpack_from(position_key, at)[0]
     begin = at + _LENGTH.size
@@ -83,7 +83,7 @@ def _position_key(table_id: int, source: str, keys: Range) -> bytes:
 def further(
     rows: ChunkReader, position_key: bytes, position: bytes
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return the write of a position, none where the rows have that or a higher one."""
+    """Return the write of a position; empty if the rows have that or a higher one."""
     stored = rows.get(position_key)
     return [(position_key, position)] if stored is None or position > stored else []
 
@@ -91,8 +91,8 @@ def further(
 class Reached(NamedTuple):
     """How far a shard has a source.
 
-    ``all_above`` is the highest position held anywhere in it: a row above it was never given.
-    ``own`` holds for the whole shard, ``inherited`` for parts of it.
+    ``all_above`` is the highest position stored anywhere in it: rows above it were never written.
+    ``own`` counts for the whole shard, ``inherited`` for parts of it.
     """
 
     own: bytes
@@ -112,7 +112,7 @@ class Reached(NamedTuple):
 
 
 class SourcePositions:
-    """Those of one shard. ``rows`` are what is applied; ``table`` is kept up by the shard."""
+    """The positions of one shard. ``rows`` are the applied rows; the shard updates ``table``."""
 
     def __init__(self, shard_id: str, table: Table, rows: ChunkReader) -> None:
         self.table = table
@@ -126,22 +126,22 @@ class SourcePositions:
         if inherited is None:
             if len(self._inherited) >= REMEMBERED_MAX:
                 self._inherited.clear()
-            # They were written before the shard opened, and nobody writes them any more.
+            # They were written before the shard opened and do not change any more.
             inherited = self._inherited[source] = tuple(self._found(source, self.keys()))
         own = view.get(_position_key(self.table.table_id, source, self.keys())) or b""
         return Reached(own, inherited, max([own, *(position for _, position in inherited)]))
 
     def record(self, source: str, position: bytes) -> SourcePosition:
-        """Return the record that ends a group of rows which a source gave up to a position."""
+        """Return the record that ends a group of a source's rows up to a position."""
         return SourcePosition(source, *self.keys(), position)
 
     def write_of(self, body: SourcePosition) -> tuple[bytes, bytes]:
-        """Return the key and the value that a record's position is kept by."""
+        """Return the key and the value that store a record's position."""
         keys = body.begin, body.end
         return _position_key(self.table.table_id, body.source, keys), body.position
 
     def forget(self) -> None:
-        """Look again for what is inherited: more was copied."""
+        """Drop the cached inherited positions, because more were copied."""
         self._inherited.clear()
 
     def _found(self, source: str, keys: Range) -> list[tuple[Range, bytes]]:
@@ -154,8 +154,8 @@ class SourcePositions:
         ]
 
     def keys(self) -> Range:
-        """Return the keys of the shard."""
+        """Return the range of keys of the shard."""
         place = self.table.shard(self._shard_id)
-        # A range too wide would tell other shards that they have what they have not.
-        assert place is not None, "whoever evaluates has a part of the table's keys"
+        # A range that is too wide would claim for other shards rows that they do not have.
+        assert place is not None, "a shard that evaluates has a part of the table's keys"
         return place.begin, place.end

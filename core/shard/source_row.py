@@ -1,11 +1,10 @@
-"""What most rows of a source become, in one step: the chunk and the body of the log's record.
+"""Most rows of a source in one step: from the change to the chunk and the log record's body.
 
-Most are puts of rows that are not there, or updates of narrow rows (``row_patch.py``), with cells
-of one form in the order of their names. Then there is nothing to look up and little to decide:
-their version, and what they cost.
+Most are puts of absent rows, or updates of narrow rows (``row_patch.py``), with cells of one form
+in the order of their names. Then only the version and the cost must be decided.
 
-Whatever is not such a row the shard decides (``shard.py``), for which a function here answers None.
-Tests hold both to the same bytes.
+The shard evaluates any other row (``shard.py``); functions here return None for it. Tests check
+that both give the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _new = tuple.__new__
 
 
 def is_plain(shard: Shard) -> bool:
-    """True if rows of a shard depend on nothing else: no index, no pre-image."""
+    """True if a shard's rows depend on nothing else: it has no index and no pre-image."""
     stream = shard.state.stream
     return (
         not shard.indexes
@@ -39,9 +38,9 @@ def is_plain(shard: Shard) -> bool:
 def evaluated(
     change: ChangeRequest, encoded: bytes, row_key: bytes, shard: Shard, view: Overlay, stamp: int
 ) -> Evaluated | None:
-    """Return a change as it is to be logged over ``view``, or None where the shard has to decide.
+    """Return the evaluated change over ``view``, or None if the shard has to evaluate it.
 
-    ``encoded`` is its key, ``row_key`` that of its row's first chunk; the shard ``is_plain``.
+    ``encoded`` is its key, ``row_key`` that of its row's first chunk. The shard ``is_plain``.
     """
     cells, time_ms = change.cells, change.time_ms
     if type(cells) is not PackedCells or time_ms is None or cells.form.ordered is not cells.form:
@@ -73,7 +72,7 @@ def evaluated(
 
 
 def _chunk(cells: PackedCells, key_piece: bytes, state: int, version_ms: int, stamp: int) -> bytes:
-    """Return a narrow row as it is stored (``chunk.py``)."""
+    """Return a narrow row as a stored chunk (``chunk.py``)."""
     form = cells.form
     head = pack_header(FORMAT, 0, 0, len(key_piece), stamp, version_ms, 1, form.data_bytes, 0)
     tail = plainbuffer.version_tail(version_ms)

@@ -1,12 +1,12 @@
-"""The ids of local transactions, and the rows that remember which of them were committed.
+"""The ids of local transactions, and the rows that record which of them were committed.
 
-An id names the transaction's shard, when it was started and sixteen random digits, as in
-``s12-00065a1f0c3b2e804f1d2c3b4a596877``: whoever has the id finds the owner. To clients it is
+An id has the transaction's shard, its start time and sixteen random digits, as in
+``s12-00065a1f0c3b2e804f1d2c3b4a596877``. So any worker finds the owner by the id. To clients it is
 opaque.
 
-A committed transaction leaves a row in its slot's store and changelog: key ``t`` and the sixteen
-bytes of the id's digits, value the commit stamp (int64, little-endian). Keys stand in the order of
-the starts, so that old ones are found without a scan of all.
+A committed transaction leaves a row in its slot's store and changelog. Its key is ``t`` and the
+sixteen bytes of the id's digits, its value the commit stamp (int64, little-endian). Keys sort by
+start time, so old ones are found without a full scan.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_id(text: str) -> TransactionId:
 
 
 def commit_key(transaction_id: TransactionId) -> bytes:
-    """Return the key of the row that says that the transaction was committed."""
+    """Return the key of the row that records a transaction's commit."""
     _, started_us, random = transaction_id
     return COMMITS + started_us.to_bytes(8, "big") + random.to_bytes(8, "big")
 
@@ -68,17 +68,17 @@ def commit_bound(started_us: int) -> bytes:
 
 
 def commit_value(stamp: int) -> bytes:
-    """Return the row's value."""
+    """Return the value of that row."""
     return _STAMP.pack(stamp)
 
 
 def commit_write(text: str, stamp: int) -> tuple[bytes, bytes | None]:
-    """Return what remembers that the transaction of an id was committed."""
+    """Return the write that records the commit of the transaction ``text``."""
     return commit_key(parse_id(text)), commit_value(stamp)
 
 
 def committed_us(value: bytes) -> int:
-    """Return the commit stamp of a row."""
+    """Return the commit stamp in a row's value."""
     (stamp,) = _STAMP.unpack(value)
     return int(stamp)
 

@@ -1,9 +1,9 @@
 """One cell: a column's value, or a delete, at one version.
 
-``name`` is UTF-8; ``variant`` is the value (see ``rowtide.core.values.variant``) and empty for the
-two deletes. ``version_ms`` is milliseconds since the Unix epoch, None where the writer left it to
-the store. ``checksum`` is the wire's CRC-8 of exactly this cell, made by whoever wrote the cell
-first and carried with it: a cell damaged anywhere on its way is noticed by the client.
+``name`` is UTF-8. ``variant`` is the value (see ``rowtide.core.values.variant``), empty for both
+kinds of delete. ``version_ms`` is milliseconds since the Unix epoch, None if the store assigns it.
+``checksum`` is the wire's CRC-8 of this cell. The first writer of the cell calculates it, and it
+travels with the cell. So the client detects a cell that was damaged anywhere on its way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INCREMENT = 4
 
 
 class Cell(NamedTuple):
-    """A cell. Hot loops build it with ``tuple.__new__``: half the cost of calling the class."""
+    """A cell. Hot loops build it with ``tuple.__new__``, at half the cost of calling the class."""
 
     name: bytes
     op: int

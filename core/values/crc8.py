@@ -1,8 +1,8 @@
 """The checksum of cells and rows: CRC-8, polynomial 0x07, start 0, most significant bit first.
 
-The sum has neither a non-zero start nor a final xor, so it is linear over xor:
-``crc8(a + b) == shifted(crc8(a), len(b)) ^ crc8(b)``. Two tables follow from that: ``STEP``
-continues a sum by one byte, ``SHIFT8`` by eight zero bytes, the length of a version.
+The sum starts at zero and has no final xor, so it is linear over xor: ``crc8(a + b) ==
+shifted(crc8(a), len(b)) ^ crc8(b)``. This gives two tables. ``STEP`` continues a sum by one byte,
+``SHIFT8`` by eight zero bytes, the length of a version.
 """
 
 from __future__ import annotations
@@ -20,4 +20,5 @@ SHIFT8 = bytes(crc8(bytes(8), state) for state in range(256))
 CELL_ENDS, ROW_ENDS = (
     tuple(bytes((tag, checksum)) for checksum in range(256)) for tag in (0x0A, 0x09)
 )
-"""What ends a cell, and a row, of PlainBuffer: a tag and the checksum, by the checksum."""
+"""The end of a cell, and of a row, in PlainBuffer: a tag and the checksum, by checksum.
+"""

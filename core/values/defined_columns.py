@@ -1,8 +1,7 @@
-"""Defined columns: attributes whose type a table fixes, which secondary indexes may use.
+"""Defined columns: attributes with a type fixed by the table, which secondary indexes may use.
 
-A defined column is a (name, type) pair of the table; the types are the protocol's
-DefinedColumnType. Only BulkImport holds values to them: PutRow, UpdateRow and BatchWriteRow take
-any type, as for every other attribute.
+A defined column is a (name, type) pair of the table, with the protocol's DefinedColumnType. Only
+BulkImport checks values against these types. PutRow, UpdateRow and BatchWriteRow accept any type.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TYPES = {
 def check_defined(
     columns: Sequence[DefinedColumn], key: Iterable[KeyColumn], limits: Limits
 ) -> None:
-    """Hold all defined columns of a table to the limits. Raises OTSParameterInvalid."""
+    """Check all defined columns of a table. Raises OTSParameterInvalid."""
     most = limits.defined_columns_max
     if len(columns) > most:
         raise invalid(f"The number of defined columns must be in range: [0, {most}].")
@@ -54,7 +53,7 @@ def added(
     key: Iterable[KeyColumn],
     limits: Limits,
 ) -> tuple[DefinedColumn, ...]:
-    """Return a table's defined columns with ``more``. Raises OTSParameterInvalid."""
+    """Return a table's defined columns and ``more``. Raises OTSParameterInvalid."""
     if not more:
         raise invalid("No defined column is specified.")
     whole = (*columns, *more)
@@ -65,7 +64,7 @@ def added(
 def without(
     columns: Sequence[DefinedColumn], names: Sequence[str], limits: Limits
 ) -> tuple[DefinedColumn, ...]:
-    """Return a table's defined columns less those named. Raises OTSParameterInvalid."""
+    """Return a table's defined columns except those named. Raises OTSParameterInvalid."""
     if not names:
         raise invalid("No defined column is specified.")
     known = dict(columns)
@@ -77,7 +76,7 @@ def without(
 
 
 def check_cell_types(columns: tuple[DefinedColumn, ...], cells: Iterable[Cell]) -> None:
-    """Hold values to the types of the defined columns of their names."""
+    """Check values of defined columns against the columns' types. Raises OTSParameterInvalid."""
     types = _variant_types(columns)
     if not types:
         return

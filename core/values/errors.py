@@ -1,8 +1,8 @@
-"""What a caller may assume after a failure, and how each failure is told to a client.
+"""What a caller may assume after a failure, and how a client receives each failure.
 
     StoreError
     ├── Rejected         not applied; the same request will fail again
-    │   └── LogTrimmed   the position asked for is kept no more
+    │   └── LogTrimmed   the requested position is no longer kept
     ├── Unavailable      not applied; the same request may succeed later
     │   └── Elsewhere    another worker serves the slot
     └── OutcomeUnknown   may have been applied; the log did not answer in time
@@ -64,15 +64,15 @@ STATUS: dict[str, int] = {
 """HTTP status per error code. Unknown codes are a programming error, so there is no default."""
 
 MESSAGE_MAX = 4096
-"""Characters of a failure's message: four names of the greatest length, and the sentence."""
+"""Longest message of a failure in characters: four names of maximal length, and the sentence."""
 
 
 class StoreError(Exception):
-    """A failure a client is told about.
+    """A failure that a client receives.
 
-    ``code`` is a key of ``STATUS``; ``message`` names the thing, the limit and the value, which
-    may be as long as a request: it is cut at ``MESSAGE_MAX`` characters. ``request_id`` is for
-    clients: the id that the server gave their request, empty if no answer came.
+    ``code`` is a key of ``STATUS``. ``message`` names the thing, the limit and the value. The value
+    may be as long as a request, so the message is cut at ``MESSAGE_MAX`` characters. ``request_id``
+    is set by clients: the id that the server gave their request, empty if no answer came.
     """
 
     request_id = ""
@@ -93,21 +93,22 @@ class StoreError(Exception):
 class Rejected(StoreError):
     """Not applied, and the same request will fail again.
 
-    ``beyond`` says that what is absent may be in the catalog, behind what was read of it here.
+    ``beyond``: the missing object may be in a part of the catalog that was not read here.
     """
 
     beyond = False
 
     def unless(self, *, beyond: bool) -> Self:
-        """Return this failure, which holds unless the catalog goes on where it was not read."""
+        """Return this failure. ``beyond``: the catalog was not read to its end."""
         self.beyond = beyond
         return self
 
 
 class NotBuilt(Rejected):
-    """A local index can't be read: it does not have all rows yet, as far as the catalog was read.
+    """A local index cannot be read: it does not have all rows, as far as the catalog was read.
 
-    Nobody is answered when it has them: who was told so elsewhere may ask where it is not known.
+    The catalog must be read to its end before a client receives this. Another worker may have
+    reported the index as built already.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class Unavailable(StoreError):
 
 
 class Elsewhere(Unavailable):
-    """Not applied: another worker serves ``slot``, and may be asked."""
+    """Not applied: another worker serves ``slot``, so retry there."""
 
     def __init__(self, slot: int) -> None:
         super().__init__()
@@ -141,7 +142,7 @@ class OutcomeUnknown(StoreError):
 
 
 class LogTrimmed(Rejected):
-    """The position asked for lies before the first record still kept."""
+    """The requested position is before the first record that is still kept."""
 
     def __init__(
         self, message: str = "Requested stream data is already trimmed or does not exist."
@@ -170,12 +171,12 @@ def condition_failed() -> Rejected:
 
 
 def unsupported(operation: str) -> Rejected:
-    """Return the failure of an operation that the protocol has and this server has not."""
+    """Return the failure of an operation that the protocol has and this server lacks."""
     return Rejected("OTSUnsupportOperation", f"Unsupported operation: {operation}.")
 
 
 def first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first of those that ended a group, however deep it lies."""
+    """Return the first failure of a group, at any depth."""
     found: BaseException = failures
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]

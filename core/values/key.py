@@ -1,6 +1,6 @@
-"""A primary key as bytes whose order is the keys' order.
+"""A primary key as bytes that sort in key order.
 
-Each column is a tag and its data, and says itself where it ends:
+Each column is a tag and its data, and marks its own end:
 
     00                          INF_MIN
     03  8 bytes                 INTEGER, big-endian, sign bit flipped
@@ -8,9 +8,9 @@ Each column is a tag and its data, and says itself where it ends:
     05  bytes  00 01            BLOB, likewise
     FF                          INF_MAX
 
-Compared as bytes, encodings of one table's keys stand in key order, and none of them is a
-prefix of another. An encoded key that lacks the last columns sorts before every key that
-begins with it. These bytes are keys of stored rows and of log records: never change them.
+Encoded keys of one table sort like the keys, and none is a prefix of another. An encoded key
+without the last columns sorts before every key that begins with it. Stored rows and log records use
+these bytes as keys: never change them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _encode_other(column: bytes) -> bytes:
 
 
 def decode(encoded: bytes) -> list[bytes]:
-    """Return the key columns of an encoded key as variants; ``ValueError`` if it is damaged."""
+    """Return the columns of an encoded key as variants; ``ValueError`` if it is damaged."""
     variants: list[bytes] = []
     at = 0
     while at < len(encoded):

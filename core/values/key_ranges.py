@@ -18,14 +18,14 @@ def holds(ranges: Ranges, key: bytes) -> bool:
 
 
 def require(keys: Range, key: bytes) -> None:
-    """Raise ``Unavailable`` unless a key is in the range: whoever asks knows other shards."""
+    """Raise ``Unavailable`` unless a key is in the range. The caller knows other shards then."""
     begin, end = keys
     if key < begin or (end and key >= end):
         raise Unavailable("The partition is not available: it does not hold the key.")
 
 
 def within(ranges: Iterable[Range], outer: Range) -> Ranges:
-    """Return what of the ranges lies within another, in order."""
+    """Return the parts of the ranges that are within ``outer``, in order."""
     found: list[Range] = []
     for begin, end in ranges:
         low = max(begin, outer[0])
@@ -36,7 +36,7 @@ def within(ranges: Iterable[Range], outer: Range) -> Ranges:
 
 
 def left_of(whole: Range, taken: Iterable[Range]) -> Ranges:
-    """Return what of a range is in none of the others, in order."""
+    """Return the parts of a range that are in none of the others, in order."""
     left: list[Range] = []
     at, end = whole
     for begin, stop in within(taken, whole):

@@ -1,4 +1,4 @@
-"""Cells that are kept in another form, and made one by one only when they are read."""
+"""Cells that are kept in another form, and made only when they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["LazyCells"]
 
 
 class LazyCells(Sequence[Cell]):
-    """Like a list of cells. A subclass begins with ``_cells`` None, and is never changed."""
+    """Like a list of cells. A subclass starts with ``_cells`` None, and never changes."""
 
     __slots__ = ("_cells",)
 
@@ -20,10 +20,10 @@ class LazyCells(Sequence[Cell]):
 
     @abstractmethod
     def _made(self) -> list[Cell]:
-        """Return the cells of the other form."""
+        """Return the cells, made from the other form."""
 
     def cells(self) -> list[Cell]:
-        """Return the cells one by one; they are made at the first call."""
+        """Return the cells; the first call makes them."""
         if self._cells is None:
             self._cells = self._made()
         return self._cells

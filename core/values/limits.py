@@ -1,8 +1,8 @@
 """Every limit of a request, in one place.
 
-The defaults are those of the service as its SDKs' tests know them. A field that the service lets a
-user raise is a setting of the same name. Sizes are bytes, counts are counts, times carry their unit
-in the name.
+The defaults are those of the service, as its SDKs' tests expect them. If the service lets a user
+raise a limit, rowtide has a setting of the same name. Sizes are bytes, counts are counts, and times
+have their unit in the name.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ __all__ = ["INT32_MAX", "INT64_MAX", "VERSION_END", "Limits"]
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 VERSION_END = INT64_MAX // 1000
-"""First version that is refused: microseconds of a version must still fit an int64."""
+"""First version that is rejected: a version in microseconds must fit an int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one server. Raising one costs memory per request in flight, nothing on disk."""
+    """Bounds of one server. A higher bound costs memory per request in flight, and no disk."""
 
     name_bytes_max: int = 255
     key_columns_max: int = 4
@@ -27,31 +27,33 @@ class Limits:
     attribute_bytes_max: int = 2 * 1024 * 1024
     attributes_per_write_max: int = 1024
     attributes_read_max: int = 16 * 1024
-    """Cells that are read of a request's row to tell how many it has; more are not counted."""
+    """Cells of a row that are read to count its attributes; more are not counted."""
     columns_to_get_max: int = 1024
     batch_get_rows_max: int = 100
     batch_write_rows_max: int = 200
     batch_write_bytes_max: int = 4 * 1024 * 1024
     source_write_rows_max: int = 4000
-    """Of one request that a source makes, which no SDK does."""
+    """Rows of one request of a source. SDKs do not send such requests."""
     source_write_bytes_max: int = 8 * 1024 * 1024
-    """Of one such request's rows as they are sent, where it has more than one."""
+    """Encoded rows of such a request, if it has more than one row."""
     source_slice_rows: int = 200
-    """Of such a request what is decided at once. Then others have their turn, and what was decided
-    is on its way to the log while the next slice is."""
+    """Rows of such a request that are evaluated at once. Then other requests have their turn, and
+    the log receives this slice while the next one is evaluated.
+    """
     source_position_bytes_max: int = 1024
     range_rows_max: int = 5000
     range_bytes_max: int = 4 * 1024 * 1024
     row_bytes_max: int = 8 * 1024 * 1024
-    """Of one row in an answer; a larger one comes in parts. Not every SDK asks for the next part,
-    so it is more than what ends an answer of several rows."""
+    """One row in an answer; a larger row comes in parts. Not every SDK requests the next part, so
+    this is more than the size at which an answer of several rows ends.
+    """
     tables_per_instance_max: int = 64
     instances_max: int = 10
     partitions_max: int = 10
     split_point_bytes_max: int = 64
     reserved_units_max: int = 5000
     partition_units_per_s: int = 0
-    """Capacity units of one partition key in a second; 0 refuses none."""
+    """Capacity units of one partition key per second; 0 is unlimited."""
     stream_expiration_hours_max: int = 168
     stream_records_default: int = 1000
     stream_bytes_max: int = 4 * 1024 * 1024

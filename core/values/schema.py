@@ -1,8 +1,8 @@
-"""What a table is: its key, its options, its stream; and whether a name or a key fits.
+"""A table's definition: key, options and stream, and checks of names and keys.
 
-Values only, no storage: the catalog keeps a ``Table`` as a JSON document (``catalog.py``), a
-shard's log carries the options in force from a record on. Names are compared byte for byte,
-instances' without case.
+Values only, no storage. The catalog keeps a ``Table`` as a JSON document (``catalog.py``). A
+shard's log has the options that are in force from a record on. Names are compared byte for byte,
+names of instances without case.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class KeyColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What decides which versions live and which writes are taken.
+    """Options that decide which versions are visible and which writes are accepted.
 
-    ``time_to_live_s`` is -1 for ever; ``deviation_s`` bounds how far a writer's version may lie
+    ``time_to_live_s`` is -1 for no expiry. ``deviation_s`` bounds how far a writer's version may be
     from the server's clock, in either direction.
     """
 
@@ -73,7 +73,7 @@ class TableOptions:
     allow_update: bool = True
 
     def check(self, limits: Limits) -> None:
-        """Raise OTSParameterInvalid where a value is out of its bounds."""
+        """Raise OTSParameterInvalid if a value is out of bounds."""
         ttl = self.time_to_live_s
         if ttl != -1 and not limits.time_to_live_s_min <= ttl <= INT32_MAX:
             raise invalid(
@@ -93,7 +93,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One life of a table's stream; enabling again after disabling makes a new one."""
+    """One period in which a table's stream is enabled; enabling it again starts another."""
 
     stream_id: str
     enabled_at_us: int
@@ -103,12 +103,12 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """A shard and the encoded keys it holds: begin <= key < end; an empty end is unbounded.
+    """A shard and its range of encoded keys: begin <= key < end; an empty end is unbounded.
 
     Its commit stamps are above ``floor_us``, the last one of its parents. ``sealed_us`` and
-    ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it lives. Where it is
-    ``copied`` its log begins with the rows of its parent, which is in another slot. Its keys
-    ``came`` where that holds for it or for any shard of the slot before it.
+    ``sealed_at`` are stamp and offset of its log's seal; 0 and -1 while it is open. With ``copied``
+    its log begins with the rows of its parent, which is in another slot. ``came``: it was copied,
+    or an ancestor in this slot was.
     """
 
     shard_id: str
@@ -125,13 +125,13 @@ class ShardRange:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index of a table; ``table_id`` is that of its own rows.
+    """A secondary index of a table; ``table_id`` is the id of the index's own rows.
 
-    ``key`` names all of its key columns: those asked for, then the table's others. ``key_named``
-    counts those asked for; 0: the fewest that give ``key``. ``columns`` are defined columns kept
-    beside. A LOCAL one lives in the table's shards and is written with the
-    row; a GLOBAL one has ``shards`` of its own and follows. ``building`` holds from its creation
-    over existing rows until it has them all; ``whole`` says that it was asked to have them.
+    ``key`` are all of its key columns: those requested, then the table's others. ``key_named``
+    counts the requested ones; 0 means the fewest that give ``key``. ``columns`` are defined columns
+    that the index stores as well. A LOCAL index is in the table's shards and is written with the
+    row. A GLOBAL index has ``shards`` of its own and follows the table. ``whole``: it was created
+    to include existing rows. ``building`` is True until it has them all.
     """
 
     name: str
@@ -148,11 +148,11 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the catalog knows it.
+    """A table in the catalog.
 
-    An index answers reads as a table of its own: then ``main`` is its base table's id, otherwise 0.
-    ``shards`` tile the keys, in their order; ``ended`` are those that were split, merged or moved
-    and whose logs are still kept, parents before children.
+    An index is read as a table of its own. Then ``main`` is its base table's id, otherwise 0.
+    ``shards`` cover the keys without gaps, in order. ``ended`` are shards that were split, merged
+    or moved and whose logs are still kept, parents before children.
     """
 
     instance: str
@@ -173,7 +173,7 @@ class Table:
     main: int = 0
     ended: tuple[ShardRange, ...] = ()
     key_wire: tuple[tuple[bytes, int], ...] = field(init=False, compare=False)
-    """(name, variant type) per key column, as a request's key must show them."""
+    """(name, variant type) per key column, as a request's key must have them."""
 
     key_overhead: int = field(init=False, compare=False)
     """Bytes of a key's wire form that are neither name nor value."""
@@ -190,11 +190,11 @@ class Table:
         object.__setattr__(self, "auto_increment_index", auto)
 
     def shard(self, shard_id: str) -> ShardRange | None:
-        """Return the living shard of that id, or None."""
+        """Return the open shard of that id, or None."""
         return next((shard for shard in self.shards if shard.shard_id == shard_id), None)
 
     def keys_of(self, shard_id: str) -> Range:
-        """Return the encoded keys that a living shard holds; every key for any other."""
+        """Return the encoded keys of an open shard; every key for any other id."""
         shard = self.shard(shard_id)
         return (b"", b"") if shard is None else (shard.begin, shard.end)
 
@@ -204,24 +204,24 @@ class Table:
 
 
 def check_table_name(name: str, limits: Limits) -> None:
-    """Raise OTSParameterInvalid unless ``name`` can name a table."""
+    """Raise OTSParameterInvalid unless ``name`` is a valid table name."""
     if not table_name_fits(name, limits):
         raise invalid(f"Invalid table name: '{name}'.")
 
 
 def table_name_fits(name: str, limits: Limits) -> bool:
-    """True if ``name`` can name a table: 1-255 letters, digits, _, the first no digit."""
+    """True if ``name`` is a valid table name: 1-255 letters, digits, _, not first a digit."""
     return len(name) <= limits.name_bytes_max and _TABLE_NAME.match(name) is not None
 
 
 def check_column_name(name: str, limits: Limits) -> None:
-    """Raise OTSParameterInvalid unless ``name`` can name a column: 1-255 bytes, no leading #."""
+    """Raise OTSParameterInvalid unless ``name`` is a valid column: 1-255 bytes, no leading #."""
     if not name or name[0] == "#" or len(name.encode()) > limits.name_bytes_max:
         raise invalid(f"Invalid column name: '{name}'.")
 
 
 def instance_name_fits(name: str) -> bool:
-    """True if ``name`` can name an instance: 3-16 letters, digits, hyphens."""
+    """True if ``name`` is a valid instance name: 3-16 letters, digits, hyphens."""
     return _INSTANCE_NAME.match(name) is not None
 
 
@@ -233,9 +233,9 @@ def check_key(
     bound: bool = False,
     auto: bool = False,
 ) -> None:
-    """Hold a request's key to the table's schema: count, then per column name, then type.
+    """Check a request's key against the table's schema: count, then per column name, then type.
 
-    ``bound`` allows INF_MIN and INF_MAX (a range's ends), ``auto`` allows AUTO_INCREMENT in the
+    ``bound`` allows INF_MIN and INF_MAX (ends of a range). ``auto`` allows AUTO_INCREMENT in the
     column that has the option. Raises OTSInvalidPK, or OTSParameterInvalid for sizes.
     """
     wire = table.key_wire

@@ -4,9 +4,9 @@
     01 DOUBLE   IEEE 754, 64    07 BLOB    len32 + bytes     0A INF_MAX
     02 BOOLEAN  00 or 01        06 NULL                      0B AUTO_INCREMENT
 
-Integers are little-endian. This form is the value everywhere: in requests, in the rows kept,
-in conditions. Two values of one type are equal exactly when their variants are (doubles by
-their bits, so 0.0 and -0.0 differ). Only ``check`` distrusts its argument.
+Integers are little-endian. Values have this form everywhere: in requests, stored rows and
+conditions. Two values of one type are equal exactly if their variants are. Doubles are compared by
+their bits, so 0.0 and -0.0 differ. Only ``check`` accepts bytes that may be malformed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ V_AUTO_INCREMENT = b"\x0b"
 Scalar = int | float | bool | str | bytes
 
 _SIZES = {INTEGER: 9, DOUBLE: 9, BOOLEAN: 2, NULL: 1, INF_MIN: 1, INF_MAX: 1, AUTO_INCREMENT: 1}
-"""Bytes of a variant, its type byte included, where the type alone decides."""
+"""Bytes of a variant, including its type byte, if the type alone decides."""
 
 _OVERHEAD = tuple(5 if kind in (STRING, BLOB) else 1 for kind in range(256))
 
@@ -98,7 +98,7 @@ def encode(value: Scalar) -> bytes:
 
 
 def decode(variant: bytes) -> Scalar:
-    """Return the Python value of a well-formed variant; NULL, INF and AUTO_INCREMENT have none."""
+    """Return the Python value of a well-formed variant. NULL, INF and AUTO_INCREMENT have none."""
     kind = variant[0]
     if kind == STRING:
         return variant[5:].decode()
@@ -116,7 +116,7 @@ def decode(variant: bytes) -> Scalar:
 
 
 def check(variant: bytes) -> None:
-    """Refuse bytes that are not exactly one variant."""
+    """Reject bytes that are not exactly one variant."""
     kind = variant[0] if variant else -1
     if kind in (STRING, BLOB):
         if len(variant) < 5 or int.from_bytes(variant[1:5], "little") != len(variant) - 5:
@@ -141,7 +141,7 @@ def _check_text(variant: bytes) -> None:
 
 
 def check_finite(variant: bytes) -> None:
-    """Refuse a DOUBLE that is NaN or infinite; other values pass."""
+    """Reject a DOUBLE that is NaN or infinite; accept other values."""
     if variant[0] != DOUBLE:
         return
     number = _TYPED_DOUBLE.unpack(variant)[1]
@@ -152,11 +152,11 @@ def check_finite(variant: bytes) -> None:
 
 
 def payload_size(variant: bytes) -> int:
-    """Return what a value counts for limits and capacity: its data, without type and length."""
+    """Return a value's size for limits and capacity: its data, without type and length."""
     return len(variant) - _OVERHEAD[variant[0]]
 
 
 def type_name(variant: bytes) -> str:
-    """Return the name that error messages use, as in ``VT_INTEGER``."""
+    """Return the type's name for error messages, such as ``VT_INTEGER``."""
     kind = variant[0] if variant else -1
     return _NAMES.get(kind, f"VT_UNKNOWN_{kind}")

@@ -1,7 +1,7 @@
-"""Numbers as protobuf writes them: seven bits a byte, the lowest first, a high bit where more come.
+"""Numbers in protobuf's varint format: seven bits a byte, lowest first.
 
-For messages that are written by hand, which hot paths are. Who writes the same numbers again and
-again remembers them.
+Hot paths write some messages by hand and use this. A caller that writes the same numbers repeatedly
+should cache them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["varint"]
 
 
 def varint(value: int) -> bytes:
-    """Return a number, zero or above."""
+    """Return the varint of a number >= 0."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -1,8 +1,8 @@
 """Which versions of a cell a reader may see.
 
-A column's cells come newest version first. Versions are milliseconds since the Unix epoch and are
-chosen by writers, so they may lie in the future or arrive in any order. Nothing here reads a clock:
-the caller passes the time, in whole seconds where ages are meant.
+A column's cells are sorted by version, newest first. Versions are milliseconds since the Unix
+epoch. Writers choose them, so they may be in the future or arrive in any order. Nothing here reads
+a clock: the caller passes the time. Ages are in whole seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Window(NamedTuple):
-    """What a reader asks for: start <= version < end, then the newest ``max_versions``."""
+    """A reader's selection: start <= version < end, then the newest ``max_versions``."""
 
     start_ms: int = 0
     end_ms: int = INT64_MAX
@@ -32,9 +32,9 @@ class Window(NamedTuple):
 
 
 def expiry_floor_ms(options: TableOptions, now_ms: int) -> int:
-    """Return the lowest version that has not expired; -1 under a table that keeps for ever.
+    """Return the lowest version that has not expired; -1 if the table keeps versions forever.
 
-    A version is expired when its age, both times in whole seconds, exceeds the time to live. A
+    A version has expired when its age, both times in whole seconds, exceeds the time to live. A
     version ahead of our clock has a negative age and stays visible.
     """
     if options.time_to_live_s < 0:
@@ -47,8 +47,8 @@ def visible_cells(
 ) -> list[Cell]:
     """Return the cells of one row that a reader may see, in stored order.
 
-    The table hides first (expired, beyond its max versions), the reader's window chooses from what
-    is left.
+    First the table's options hide cells (expired, more than max versions). Then the reader's window
+    selects from the rest.
     """
     floor = expiry_floor_ms(options, now_ms)
     keep = options.max_versions
@@ -72,12 +72,10 @@ def visible_cells(
 
 
 def check_version(version_ms: int, options: TableOptions, now_ms: int) -> None:
-    """Hold a writer's version to the table's options.
+    """Check a writer's version against the table's options.
 
-    With now and version in whole seconds, a version is taken when it lies in
-    [now - deviation, now + deviation) and is not expired already.
-
-    Raises OTSParameterInvalid with the bounds and the value.
+    With now and version in whole seconds, a version is accepted if it is in [now - deviation, now +
+    deviation) and has not expired. Raises OTSParameterInvalid with the bounds and the value.
     """
     if not 0 <= version_ms < VERSION_END:
         raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import Message
 
-from rowtide.core.protocol.authentication import TOLD_ALWAYS
+from rowtide.core.protocol.authentication import STALE_KEY_PATHS
 from rowtide.core.protocol.operations import (
     OPERATIONS,
     Latency,
@@ -55,4 +55,4 @@ def test_an_operation_that_is_not_known_may_have_changed_something() -> None:
 
 
 def test_the_status_is_answered_while_keys_cannot_be_read() -> None:
-    assert {b"/RowtideStatus", b"/RowtideClusterStatus"} == TOLD_ALWAYS
+    assert {b"/RowtideStatus", b"/RowtideClusterStatus"} == STALE_KEY_PATHS
