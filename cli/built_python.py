@@ -1,4 +1,4 @@
-"""What the interpreter can do for speed: compiled kernels, and how Python itself was built."""
+"""What affects the interpreter's speed: compiled kernels, and the build of Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_interpreter() -> None:
-    """Log once which kernels are used, and why Python is slower than it could be."""
+    """Log once which kernels are used, and why Python is slower than possible."""
     logger.info("Python %s, %s kernels", sys.version.split()[0], native.kind())
     variables = {name: str(sysconfig.get_config_var(name) or "") for name in VARIABLES}
     reason = slow_build(variables, windows=sys.platform == "win32")
@@ -27,13 +27,13 @@ def log_interpreter() -> None:
 
 
 VARIABLES = ("CONFIG_ARGS", "OPT", "PY_CFLAGS", "Py_DEBUG")
-"""The build's variables that tell of optimisation; they are empty on Windows."""
+"""The build variables that show optimisation; empty on Windows."""
 
 
 def slow_build(variables: dict[str, str], *, windows: bool) -> str | None:
-    """Return what slows an interpreter that was built with these variables, or None."""
+    """Return what slows down an interpreter with these build variables, or None."""
     if windows:
-        return None  # Those of python.org are optimised; nothing tells of others.
+        return None  # Builds of python.org are optimised; others cannot be recognised.
     if variables["Py_DEBUG"] == "1" or "--with-pydebug" in variables["CONFIG_ARGS"]:
         return "for debugging"
     levels = [

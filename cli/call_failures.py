@@ -1,4 +1,4 @@
-"""What a call to a server may fail with, apart from the client: most commands only name these."""
+"""The failures of a call to a server. Separate, because most commands need no client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["NoAnswer", "NotConnected", "ServerError"]
 
 
 class ServerError(Exception):
-    """The server refused; ``code`` and ``message`` are the protocol's, ``status`` HTTP's."""
+    """An error answer; ``code`` and ``message`` are the protocol's, ``status`` is HTTP's."""
 
     def __init__(self, code: str, message: str, status: int, request_id: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -17,7 +17,7 @@ class ServerError(Exception):
 
 
 class NoAnswer(Exception):
-    """The endpoint can't be reached, or left without an answer: a write may have been applied."""
+    """The endpoint cannot be reached or did not answer: a write may have been applied."""
 
 
 class NotConnected(NoAnswer):

@@ -1,8 +1,8 @@
 """A small client of the protocol: one connection, one call at a time.
 
-It serves the command line and whatever the official SDKs lack, the Stream API above all. It
-retries nothing: after ``NoAnswer`` a write may have been applied or not, and only the caller knows
-whether doing it again is harmless. A ``ProtocolClient`` belongs to one thread.
+It serves the command line, and covers what the official SDKs lack, mainly the Stream API. It does
+not retry: after ``NoAnswer`` a write may have been applied or not, and only the caller knows if it
+can be repeated. A ``ProtocolClient`` belongs to one thread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Write(NamedTuple):
 
 
 class StreamRecord(NamedTuple):
-    """One change of the stream; ``original`` holds the columns before it, where asked for."""
+    """One change of the stream; ``original`` has the previous columns if requested."""
 
     kind: Kind
     row: Changed
@@ -70,7 +70,7 @@ class StreamRecord(NamedTuple):
 
 
 class StreamPage(NamedTuple):
-    """What one read returned; without ``next_iterator`` the shard is closed and read."""
+    """The result of one read; without ``next_iterator`` the shard has ended and is read."""
 
     records: list[StreamRecord]
     next_iterator: str | None
@@ -98,9 +98,9 @@ class ProtocolClient:
         self.endpoint = endpoint
         self.access = self._endpoint.access
         self.changed = False
-        """Whether something was done that may have changed something."""
+        """True once a call succeeded that may have changed something."""
         self.max_staleness_ms: int | None = None
-        """How old what is read may be; None: every read sees all that was written before."""
+        """Maximal age of reads; None: every read sees all earlier writes."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,18 +109,18 @@ class ProtocolClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         self._endpoint.close()
 
     def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.
 
-        Raises ``ServerError`` for an answer that refuses and ``NoAnswer`` where none came.
+        Raises ``ServerError`` for an error answer and ``NoAnswer`` if no answer came.
         """
         return answer.FromString(self._exchange(operation, request.SerializeToString()))
 
     def call_json(self, operation: str, fields: Mapping[str, object]) -> dict[str, Any]:
-        """Send one of rowtide's own operations, whose bodies are JSON; fails as ``call`` does."""
+        """Call one of rowtide's own operations, which use JSON. Raises what ``call`` raises."""
         answer: dict[str, Any] = json.loads(self._exchange(operation, json.dumps(fields).encode()))
         return answer
 
@@ -162,7 +162,7 @@ class ProtocolClient:
             )
             if column.auto_increment:
                 schema.option = pb.AUTO_INCREMENT
-        request.reserved_throughput.CopyFrom(_reserved(reserved))
+        request.reserved_throughput.CopyFrom(_reservation(reserved))
         self.call("CreateTable", request, pb.CreateTableResponse)
 
     def update_table(
@@ -173,10 +173,10 @@ class ProtocolClient:
         stream: pb.StreamSpecification | None = None,
         reserved: tuple[int, int] | None = None,
     ) -> pb.UpdateTableResponse:
-        """Change what is given and leave the rest."""
+        """Change the given options."""
         request = pb.UpdateTableRequest(table_name=table, table_options=options, stream_spec=stream)
         if reserved is not None:
-            request.reserved_throughput.CopyFrom(_reserved(reserved))
+            request.reserved_throughput.CopyFrom(_reservation(reserved))
         return self.call("UpdateTable", request, pb.UpdateTableResponse)
 
     def delete_table(self, table: str) -> None:
@@ -197,7 +197,7 @@ class ProtocolClient:
     def put_row(
         self, table: str, key: Key, puts: Sequence[Put], *, expect: Expect = "IGNORE"
     ) -> Key:
-        """Replace a row and return its key, an assigned column included."""
+        """Replace a row; return its key, with an assigned column."""
         request = pb.PutRowRequest(
             table_name=table, row=encoded(key, puts), condition=pb.Condition(row_existence=expect)
         )
@@ -210,7 +210,7 @@ class ProtocolClient:
     def update_row(
         self, table: str, key: Key, changes: Sequence[Change], *, expect: Expect = "IGNORE"
     ) -> None:
-        """Change a row's columns; the row appears where it was absent."""
+        """Change a row's columns; create the row if it is absent."""
         request = pb.UpdateRowRequest(
             table_name=table,
             row_change=encoded(key, changes),
@@ -230,7 +230,7 @@ class ProtocolClient:
     def get_row(
         self, table: str, key: Key, *, columns: Sequence[str] = (), versions: int = 1
     ) -> Row | None:
-        """Return a row, or None where it is absent."""
+        """Return a row, or None if it is absent."""
         request = pb.GetRowRequest(
             table_name=table,
             primary_key=encoded(key),
@@ -243,10 +243,10 @@ class ProtocolClient:
     def get_range(
         self, table: str, start: Key, end: Key, *, page: pb.GetRangeRequest | None = None
     ) -> Iterator[list[Row]]:
-        """Yield the rows from ``start`` on and before ``end``, a page of one answer at a time.
+        """Yield the rows from ``start`` on and before ``end``, one page per answer.
 
-        ``page`` says how to read: direction, columns_to_get, max_versions (1 without), a limit of
-        rows per page.
+        ``page`` has the way to read: direction, columns_to_get, max_versions (default 1), and a
+        limit of rows per page.
         """
         request = pb.GetRangeRequest(direction=pb.FORWARD, max_versions=1)
         request.MergeFrom(page or request)
@@ -287,7 +287,7 @@ class ProtocolClient:
         return list(self.call("ListStream", request, pb.ListStreamResponse).streams)
 
     def describe_stream(self, stream_id: str) -> pb.DescribeStreamResponse:
-        """Return a stream with all its shards, however many answers that takes."""
+        """Return a stream with all its shards, from as many answers as needed."""
         request = pb.DescribeStreamRequest(stream_id=stream_id)
         whole = answer = self.call("DescribeStream", request, pb.DescribeStreamResponse)
         while answer.next_shard_id:
@@ -299,14 +299,14 @@ class ProtocolClient:
     def get_shard_iterator(
         self, stream_id: str, shard_id: str, *, timestamp_us: int | None = None
     ) -> str:
-        """Return a position: the oldest record kept, or the first at or after a time."""
+        """Return a position: the oldest record kept, or the first since a time."""
         request = pb.GetShardIteratorRequest(
             stream_id=stream_id, shard_id=shard_id, timestamp=timestamp_us
         )
         return self.call("GetShardIterator", request, pb.GetShardIteratorResponse).shard_iterator
 
     def get_stream_record(self, iterator: str, *, limit: int | None = None) -> StreamPage:
-        """Return the records from a position on; none means that there is nothing new."""
+        """Return the records from a position on; empty if there are no new ones."""
         request = pb.GetStreamRecordRequest(shard_iterator=iterator, limit=limit)
         answer = self.call("GetStreamRecord", request, pb.GetStreamRecordResponse)
         return StreamPage(
@@ -315,7 +315,7 @@ class ProtocolClient:
         )
 
 
-def _reserved(units: tuple[int, int]) -> pb.ReservedThroughput:
+def _reservation(units: tuple[int, int]) -> pb.ReservedThroughput:
     return pb.ReservedThroughput(capacity_unit=pb.CapacityUnit(read=units[0], write=units[1]))
 
 

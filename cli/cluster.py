@@ -1,4 +1,4 @@
-"""``rowtide cluster``: all workers at a glance."""
+"""``rowtide cluster``: the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def drain(client: ProtocolClient, worker: str, output: Output) -> None:
     pause during its handover, for a fraction of a second.
     """
     found = client.call_json("RowtideDrain", {"worker": worker})
-    _tell(found, f"{found['worker']} has no slots, and takes none.", output)
+    _print_result(found, f"{found['worker']} has no slots, and takes none.", output)
 
 
 @cluster.command("undrain", cls=ClientCommand, writes=True)
@@ -59,7 +59,7 @@ def drain(client: ProtocolClient, worker: str, output: Output) -> None:
 def undrain(client: ProtocolClient, worker: str, output: Output) -> None:
     """Allow a drained WORKER to take slots again."""
     found = client.call_json("RowtideUndrain", {"worker": worker})
-    _tell(found, f"{found['worker']} takes slots again.", output)
+    _print_result(found, f"{found['worker']} takes slots again.", output)
 
 
 @cluster.command("forget", cls=ClientCommand, writes=True)
@@ -71,10 +71,10 @@ def forget(client: ProtocolClient, worker: str, output: Output) -> None:
     forgotten. If it restarts later, it is listed again. A worker that answers is not forgotten.
     """
     found = client.call_json("RowtideForgetWorker", {"worker": worker})
-    _tell(found, f"{found['worker']} is forgotten.", output)
+    _print_result(found, f"{found['worker']} is forgotten.", output)
 
 
-def _tell(found: Status, sentence: str, output: Output) -> None:
+def _print_result(found: Status, sentence: str, output: Output) -> None:
     if output == "json":
         emit_json(found)
     else:
@@ -82,7 +82,7 @@ def _tell(found: Status, sentence: str, output: Output) -> None:
 
 
 def show(workers: Sequence[Status]) -> None:
-    """Print the workers for eyes."""
+    """Print the workers as tables."""
     answering = [worker for worker in workers if "error" not in worker]
     columns: tuple[str, ...] = (
         "worker",
@@ -155,11 +155,11 @@ def _state(slot: Status) -> str:
     return "open" if slot["lease"] else "no lease"
 
 
-def _reclaimer(told: Status) -> str:
-    if told["paused"]:
+def _reclaimer(state: Status) -> str:
+    if state["paused"]:
         return "paused"
-    doing = f"in {told['shard']}, " if told["shard"] else ""
-    return f"{doing}{told['passes']} passes"
+    doing = f"in {state['shard']}, " if state["shard"] else ""
+    return f"{doing}{state['passes']} passes"
 
 
 def _emit_standbys(workers: Iterable[Status]) -> None:
@@ -195,7 +195,7 @@ def _emit_indexes(workers: Iterable[Status]) -> None:
 
 
 def _emit_faults(workers: Iterable[Status]) -> None:
-    """Say what is wrong, in sentences; nothing where nothing is."""
+    """Print what is wrong, one sentence per fault."""
     faults: list[str] = []
     for worker in workers:
         address = worker["address"]
@@ -215,7 +215,7 @@ def _emit_faults(workers: Iterable[Status]) -> None:
             for shard, why in slot["closed"].items()
         ]
         faults += [
-            f"shard {shard} is tried again and does not open: {why}"
+            f"shard {shard} does not open, retried: {why}"
             for slot in worker["slots"]
             for shard, why in slot["opening"].items()
         ]

@@ -1,4 +1,4 @@
-"""A group of commands that lists them as they were written, each with its whole first sentence."""
+"""A command group that lists its commands in source order, with their whole first sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SENTENCE_MAX = 200
 
 
 class CommandGroup(click.Group):
-    """Click sorts by name and cuts sentences; readers ask for create before delete."""
+    """Click sorts by name and cuts sentences; this group does neither."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of definition."""

@@ -1,4 +1,4 @@
-"""``rowtide completion``: the script that makes a shell complete commands, options and tables."""
+"""``rowtide completion``: the script with which a shell completes commands, options and tables."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, shell
     script = kind(ctx.find_root().command, {}, "rowtide", "_ROWTIDE_COMPLETE")
-    # Not script.source(): it asks the bash on the PATH for its version first.
+    # Not script.source(): it first runs bash to find its version.
     click.echo(script.source_template % script.source_vars())

@@ -1,4 +1,4 @@
-"""Asking before something is lost."""
+"""Confirmation before something is lost."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if the user agrees; where nobody can be asked, only with ``--yes``."""
+    """Return only if the user agrees; without a terminal, only with ``--yes``."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody is there to ask: give --yes.")
+        raise click.UsageError(f"{question} Standard input is no terminal: give --yes.")
     click.confirm(question, abort=True, err=True)

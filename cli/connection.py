@@ -1,7 +1,7 @@
-"""Where a command finds its server and its key: flags, the environment, then the data directory.
+"""How a command finds its server and its key: flags, the environment, then the data directory.
 
-Without flags and variables it is the server that ``rowtide up`` runs on ``--data-dir``. Each of the
-four values is looked for alone, so that ``--instance`` can be changed and the rest kept.
+Without flags and variables it uses the server of ``rowtide up`` on ``--data-dir``. Each of the four
+values is searched separately, so ``--instance`` can be changed alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.credentials import read_credentials, read_endpoint
-from rowtide.cli.exits import CommandRefused, NotNow, told
+from rowtide.cli.exits import CommandRefused, NotNow, raise_failures
 from rowtide.cli.settings import Settings, flag, variable
 
 __all__ = ["ClientCommand", "complete_table", "data_dir_given"]
@@ -22,7 +22,7 @@ _DATA_DIR = "rowtide.data_dir"
 
 
 def _options() -> list[click.Option]:
-    """Return fresh option objects: click keeps state in them."""
+    """Return new option objects, because click keeps state in them."""
     return [
         click.Option(["--endpoint"], envvar="ROWTIDE_ENDPOINT", help="http://HOST:PORT"),
         click.Option(["--instance"], envvar="ROWTIDE_INSTANCE", help="Name of the instance."),
@@ -56,9 +56,9 @@ CONNECTION = ("endpoint", "instance", "access_key_id", "access_key_secret", "dat
 
 
 class ClientCommand(click.Command):
-    """A command that calls a server: its function gets ``client``, and ``output`` where it prints.
+    """A command that calls a server. Its function gets ``client``, and ``output`` if it prints.
 
-    ``writes`` says that a call may change something, which makes a missing answer another failure.
+    ``writes``: a call may change something, so a missing answer is another failure.
     """
 
     def __init__(
@@ -75,15 +75,18 @@ class ClientCommand(click.Command):
         self.params.extend(_options())
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command with a client; its failures end it with a sentence."""
+        """Run the command with a client; failures end it with one sentence."""
         given = {name: ctx.params.pop(name) for name in CONNECTION}
         ctx.meta[_DATA_DIR] = given["data_dir"]
-        with client_of(given) as client, told(writes=self._writes, begun=lambda: client.changed):
+        with (
+            client_of(given) as client,
+            raise_failures(writes=self._writes, begun=lambda: client.changed),
+        ):
             ctx.params["client"] = client
             return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the connection's options apart: they are everywhere the same."""
+        """List the connection's options separately: they are the same for every command."""
         own: list[tuple[str, str]] = []
         shared: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
@@ -97,29 +100,29 @@ class ClientCommand(click.Command):
 
 
 def data_dir_given() -> Path:
-    """Return the data directory that the running command was given."""
+    """Return the data directory of the running command."""
     return Path(click.get_current_context().meta[_DATA_DIR])
 
 
 def client_of(given: dict[str, Any]) -> ProtocolClient:
-    """Return a client for what was given and, for the rest, what the data directory says."""
+    """Return a client by the given values, and by the data directory for the others."""
     data_dir: Path = given["data_dir"]
     try:
         stored = read_credentials(data_dir)
         endpoint = given["endpoint"] or read_endpoint(data_dir)
     except (OSError, ValueError, KeyError) as error:
         raise CommandRefused(
-            f"Cannot read what `rowtide up` left in {data_dir}: {error}"
+            f"Cannot read the files of `rowtide up` in {data_dir}: {error}"
         ) from error
     if endpoint is None:
         raise NotNow(
             f"No rowtide runs on {data_dir}",
             "Start it with `rowtide up`, or name another --data-dir or --endpoint.",
         )
-    return _connected(endpoint, given, stored._asdict() if stored else {})
+    return _connect(endpoint, given, stored._asdict() if stored else {})
 
 
-def _connected(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> ProtocolClient:
+def _connect(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> ProtocolClient:
     found = {name: given[name] or stored.get(name, "") for name in CONNECTION[1:4]}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -135,12 +138,12 @@ def _connected(endpoint: str, given: dict[str, Any], stored: dict[str, str]) -> 
 
 
 def complete_table(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the tables that begin so, for shell completion; none where the server is away."""
+    """Return tables for shell completion; none if the server does not answer."""
     given: dict[str, Any] = {name: ctx.params.get(name) for name in CONNECTION}
     given["data_dir"] = given["data_dir"] or Settings().data_dir
     given["timeout_s"] = 2.0
     try:
-        with client_of(given) as client, told(writes=False):
+        with client_of(given) as client, raise_failures(writes=False):
             return [name for name in client.list_table() if name.startswith(incomplete)]
     except click.ClickException:
         return []

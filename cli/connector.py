@@ -1,4 +1,4 @@
-"""``rowtide connector``: what moves changes out of tables and into them, and how it gets on."""
+"""``rowtide connector``: connectors that move changes between tables and other systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rowtide.cli.connection import ClientCommand
 from rowtide.cli.connector_parked import parked
 from rowtide.cli.connector_run import run
 from rowtide.cli.connector_status import list_connectors, logs, status
-from rowtide.cli.endpoint_call import asked
+from rowtide.cli.endpoint_call import run_call
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json
 from rowtide.cli.own_modules import find_modules_here
@@ -29,8 +29,8 @@ from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration, judge, parse_file
 from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
 from rowtide.connectors.runtime.place import ProcessContext
-from rowtide.connectors.runtime.planning import ConnectorPlan, planned
-from rowtide.connectors.runtime.removal import begin_again, delete, left_behind, recopy, rest
+from rowtide.connectors.runtime.planning import ConnectorPlan, plan_changes
+from rowtide.connectors.runtime.removal import begin_again, delete, list_unused_traces, recopy, rest
 
 __all__ = ["connector"]
 
@@ -58,8 +58,8 @@ def validate(file: Path) -> None:
 
     Settings with variables that are not set here are checked where the connector runs.
     """
-    declarations = _judged(file)
-    click.echo(f"{file} declares {_counted(len(declarations))}.")
+    declarations = _read_declarations(file)
+    click.echo(f"{file} declares {_count_text(len(declarations))}.")
 
 
 @connector.command("plan", cls=ClientCommand)
@@ -67,7 +67,7 @@ def validate(file: Path) -> None:
 @_prune
 def plan(client: ProtocolClient, file: Path, output: Output, *, prune: bool) -> None:
     """Show what `apply` would change."""
-    found = _planned(client, _judged(file), prune=prune)
+    found = _plan_changes(client, _read_declarations(file), prune=prune)
     if output == "json":
         emit_json(_plan_document(found))
     else:
@@ -83,7 +83,7 @@ def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, ye
 
     Connectors that are not in FILE stay, unless --prune deletes them.
     """
-    found = _planned(client, _judged(file), prune=prune)
+    found = _plan_changes(client, _read_declarations(file), prune=prune)
     if found.deleted:
         confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)
 
@@ -93,13 +93,13 @@ def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, ye
         for declaration in found.to_declare:
             await declarations.declare(declaration)
             if (former := declared.get(declaration.name)) is not None:
-                traces = left_behind(place, former.declaration, declaration)
+                traces = list_unused_traces(place, former.declaration, declaration)
                 left[declaration.name] = traces
         for name in found.deleted:
             left[name] = await delete(place, declared[name])
         return left
 
-    left = asked(client, carry_out)
+    left = run_call(client, carry_out)
     if output == "json":
         emit_json({**_plan_document(found), "left": {n: list(t) for n, t in left.items() if t}})
     else:
@@ -108,8 +108,8 @@ def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, ye
             _print_left(name, traces)
 
 
-def _judged(file: Path) -> list[Declaration]:
-    """Return what a file declares; print what can't be judged here."""
+def _read_declarations(file: Path) -> list[Declaration]:
+    """Return a file's declarations; print what cannot be checked here."""
     find_modules_here()
     try:
         declarations = parse_file(file.read_text(encoding="utf-8"), str(file))
@@ -117,17 +117,17 @@ def _judged(file: Path) -> list[Declaration]:
             for doubt in judge(declaration, os.environ):
                 click.echo(f"{doubt}.", err=True)
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{file} is no text: {error}") from error
+        raise click.UsageError(f"{file} is not text: {error}") from error
     except (OSError, SettingsRefused) as error:
         raise click.UsageError(str(error)) from error
     return declarations
 
 
-def _planned(
+def _plan_changes(
     client: ProtocolClient, declarations: list[Declaration], *, prune: bool
 ) -> ConnectorPlan:
-    declared = asked(client, lambda endpoint: Declarations(endpoint).all())
-    return planned(declarations, declared, prune=prune)
+    declared = run_call(client, lambda endpoint: Declarations(endpoint).all())
+    return plan_changes(declarations, declared, prune=prune)
 
 
 def _print_plan(plan: ConnectorPlan, *, done: bool = False) -> None:
@@ -140,18 +140,18 @@ def _print_plan(plan: ConnectorPlan, *, done: bool = False) -> None:
     for name in plan.deleted:
         click.echo(f"- {name}")
     counts = (len(plan.made), len(plan.changed), len(plan.deleted), len(plan.same))
-    words = "{} made, {} changed, {} deleted, {} as before." if done else _TO_DO
+    words = "{} created, {} changed, {} deleted, {} unchanged." if done else _TO_DO
     click.echo(words.format(*counts))
     if plan.others:
-        click.echo(f"Not in the file, and left alone: {', '.join(plan.others)}.")
+        click.echo(f"Not in the file, unchanged: {', '.join(plan.others)}.")
     for name in plan.to_send_again:
         click.echo(
-            f"What {name} sent before stays as it was: `rowtide connector rewind {name} rows` "
+            f"Rows that {name} has sent stay unchanged: `rowtide connector rewind {name} rows` "
             f"sends all rows again."
         )
 
 
-_TO_DO = "{} to make, {} to change, {} to delete, {} as before."
+_TO_DO = "{} to create, {} to change, {} to delete, {} unchanged."
 
 
 def _plan_document(plan: ConnectorPlan) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _plan_document(plan: ConnectorPlan) -> dict[str, Any]:
     }
 
 
-def _counted(number: int) -> str:
+def _count_text(number: int) -> str:
     return "1 connector" if number == 1 else f"{number} connectors"
 
 
@@ -180,12 +180,12 @@ connector.add_command(status)
 def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Pause connectors; return when no process runs them."""
 
-    async def paused(endpoint: Endpoint) -> None:
+    async def rest_all(endpoint: Endpoint) -> None:
         for name in names:
             if not await rest(endpoint, name):
                 raise CommandRefused(f"There is no connector {name}")
 
-    asked(client, paused)
+    run_call(client, rest_all)
     click.echo(f"Paused {', '.join(names)}.")
 
 
@@ -194,12 +194,12 @@ def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
 def resume(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Resume paused connectors."""
 
-    async def resumed(endpoint: Endpoint) -> None:
+    async def resume_all(endpoint: Endpoint) -> None:
         for name in names:
             if not await Declarations(endpoint).pause(name, paused=False):
                 raise CommandRefused(f"There is no connector {name}")
 
-    asked(client, resumed)
+    run_call(client, resume_all)
     click.echo(f"Resumed {', '.join(names)}.")
 
 
@@ -223,7 +223,7 @@ def rewind(client: ProtocolClient, name: str, to: str) -> None:
 
     find_modules_here()
     try:
-        asked(client, again)
+        run_call(client, again)
     except SettingsRefused as error:
         raise click.UsageError(str(error)) from error
     click.echo(f"Rewound {name} to {to}.")
@@ -268,7 +268,7 @@ def recopy_tables(client: ProtocolClient, name: str, tables: tuple[str, ...]) ->
 
     find_modules_here()
     try:
-        asked(client, again)
+        run_call(client, again)
     except SettingsRefused as error:
         raise click.UsageError(str(error)) from error
     click.echo(f"{name} copies {', '.join(tables)} again.")
@@ -285,21 +285,21 @@ def delete_one(client: ProtocolClient, name: str, *, yes: bool) -> None:
     """
     confirm(f"Delete connector {name}?", yes=yes)
 
-    async def gone(endpoint: Endpoint) -> Sequence[str]:
+    async def delete_connector(endpoint: Endpoint) -> Sequence[str]:
         declared = (await Declarations(endpoint).all()).get(name)
         if declared is None:
             raise CommandRefused(f"There is no connector {name}")
         return await delete(ProcessContext(endpoint, os.environ, ""), declared)
 
     find_modules_here()
-    left = asked(client, gone)
+    left = run_call(client, delete_connector)
     click.echo(f"Deleted {name}.")
     _print_left(name, left)
 
 
 def _print_left(name: str, traces: Sequence[str]) -> None:
     for trace in traces:
-        click.echo(f"{name} leaves {trace}.")
+        click.echo(f"{name} leaves behind {trace}.")
 
 
 connector.add_command(logs)

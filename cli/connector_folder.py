@@ -1,4 +1,4 @@
-"""The option that names the folder of a machine's connectors, and where it is without."""
+"""The option for the folder of this machine's connectors, and its default."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ folder_option = click.option(
 def folder_of(connector: str, data_dir: Path) -> Path:
     """Return the folder of connectors that has the files of ``connector``.
 
-    It is that of ``rowtide up`` on ``data_dir``, unless a ``rowtide connector run`` alone has been
-    here.
+    It is the one of ``rowtide up`` on ``data_dir``, unless only ``rowtide connector run`` has files
+    of the connector here.
     """
     beside = Settings(data_dir=data_dir).connector_folder
     here = (RUN_HERE / connector).is_dir() and not (beside / connector).is_dir()

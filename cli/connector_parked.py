@@ -1,4 +1,4 @@
-"""``rowtide connector parked``: rows that are refused, and what comes of them."""
+"""``rowtide connector parked``: rows that a target rejected, and what to do with them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.endpoint_call import asked
+from rowtide.cli.endpoint_call import run_call
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table, time_text
 from rowtide.cli.value_syntax import json_text
@@ -44,7 +44,7 @@ def parked() -> None:
 @_name
 def list_parked(client: ProtocolClient, name: str, output: Output) -> None:
     """List the parked rows of connector NAME, one line per key."""
-    found = _parked(client, name)
+    found = _read_parked(client, name)
     if output == "json":
         emit_json([_document(entries) for entries in found.values()])
         return
@@ -67,14 +67,14 @@ def list_parked(client: ProtocolClient, name: str, output: Output) -> None:
 @click.argument("id_", metavar="ID")
 def show(client: ProtocolClient, name: str, id_: str, output: Output) -> None:
     """Show one parked row as it was rejected, and the reason."""
-    entries = _one(_parked(client, name), id_)
+    entries = _one(_read_parked(client, name), id_)
     document = _document(entries)
     if output == "json":
         emit_json(document)
         return
     row = document.pop("row")
     emit_fields((name, _shown(value)) for name, value in document.items())
-    click.echo(json_text(row, indent=2) if row else "The row is too large to be kept here.")
+    click.echo(json_text(row, indent=2) if row else "The row is too large to be stored here.")
 
 
 @parked.command("retry", cls=ClientCommand, writes=True, prints=False)
@@ -98,7 +98,7 @@ def skip(client: ProtocolClient, name: str, ids: tuple[str, ...], *, every: bool
 def _want(client: ProtocolClient, name: str, ids: Sequence[str], what: str, *, every: bool) -> None:
     if bool(ids) == every:
         raise click.UsageError("Give the ids that `parked list` shows, or --all.")
-    found = _parked(client, name)
+    found = _read_parked(client, name)
     wanted = list(found.values()) if every else [_one(found, id_) for id_ in ids]
 
     async def ask(endpoint: Endpoint) -> None:
@@ -107,19 +107,20 @@ def _want(client: ProtocolClient, name: str, ids: Sequence[str], what: str, *, e
             await rows.want(entries[0], what)
         await Declarations(endpoint).ask(name)
 
-    asked(client, ask)
-    verb = "tried again" if what == RETRY else "skipped"
-    click.echo(f"{len(wanted)} to be {verb} by the process that runs {name}.")
+    run_call(client, ask)
+    verb = "retry" if what == RETRY else "skip"
+    rows = f"{len(wanted)} row{'s' * (len(wanted) != 1)}"
+    click.echo(f"Requested: the process that runs {name} will {verb} {rows}.")
 
 
-def _parked(client: ProtocolClient, name: str) -> dict[bytes, list[ParkedEntry]]:
-    async def found(endpoint: Endpoint) -> list[ParkedEntry]:
+def _read_parked(client: ProtocolClient, name: str) -> dict[bytes, list[ParkedEntry]]:
+    async def read(endpoint: Endpoint) -> list[ParkedEntry]:
         if name not in await Declarations(endpoint).all():
             raise CommandRefused(f"There is no connector {name}")
         return await ParkedRows(endpoint, name).all()
 
     by_key: dict[bytes, list[ParkedEntry]] = {}
-    for entry in asked(client, found):
+    for entry in run_call(client, read):
         by_key.setdefault(entry.key_bytes, []).append(entry)
     return by_key
 
@@ -146,7 +147,7 @@ def _key_text(entry: ParkedEntry) -> str:
     try:
         values = [variant.decode(value) for value in key_order.decode(entry.key_bytes)]
     except ValueError:
-        return "(too long)"  # Of a source, and never rowtide's.
+        return "(too long)"  # A source's key, which rowtide cannot have.
     return json_text([v.hex() if isinstance(v, bytes) else v for v in values])
 
 

@@ -1,8 +1,8 @@
 """The process beside a worker that runs the connectors of its instance.
 
-A process of its own, because what connectors compute must not delay the worker's requests, and what
-happens to them must not end it. The worker starts it once a connector is declared, stops it before
-itself, and starts it again after it ended unexpectedly.
+It is a separate process, so that connectors cannot delay the worker's requests, and a failure of
+them cannot end the worker. The worker starts it once a connector is declared, restarts it if it
+ends, and stops it before itself.
 """
 
 from __future__ import annotations
@@ -25,55 +25,58 @@ __all__ = ["ConnectorProcess"]
 logger = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-"""How long a declaration, or an end, may go unseen."""
+"""Maximal time until a declaration, or the process's end, is noticed."""
 
 AGAIN_S = 5.0
-"""Until it is tried again where the machine has no process to give."""
+"""Pause before a retry if the machine has no process left."""
 
 STOP_S_MAX = 25.0
-"""More than a source may take to come to a place from which nothing is repeated."""
+"""More than a source may take to reach a position from which nothing is repeated."""
 
 _CONNECTION = ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
-"""Variables of commands that would lead elsewhere than to our own worker."""
+"""Environment variables that would make it call another server than our worker."""
 
 
 class ConnectorProcess:
-    """``declared`` says whether there is a connector; ``config`` is the file of the settings."""
+    """Runs the process. ``config`` is the file of the settings.
+
+    ``is_declared`` returns True if the instance has a connector.
+    """
 
     def __init__(
         self,
         settings: Settings,
         bootstrap: str,
         config: Path | None,
-        declared: Callable[[], bool],
+        is_declared: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._bootstrap = bootstrap
         self._config = config
-        self._declared = declared
+        self._is_declared = is_declared
         self._child: Process | None = None
         self._stopping = False
 
     async def run(self) -> None:
-        """Keep it running, once there is something to run, until cancelled or stopped."""
+        """Keep the process running while a connector is declared, until cancelled or stopped."""
         while not self._stopping:
             await asyncio.sleep(LOOK_S)
-            if self._stopping or not self._declared():
+            if self._stopping or not self._is_declared():
                 continue
             if read_endpoint(self._settings.data_dir) is None:
-                continue  # The worker may serve before it tells where.
+                continue  # The worker may serve before its address is written.
             try:
                 child = await self._start()
             except OSError as error:
-                logger.warning("connectors can't be started now: %s", error)
+                logger.warning("connectors: start failed, retry in %g s: %s", AGAIN_S, error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             status = await child.wait()
             if not self._stopping:
-                logger.warning("connectors ended with status %s, start again", status)
+                logger.warning("connectors: ended with status %s; restarting them", status)
 
     async def stop(self) -> None:
-        """Let it finish what is in hand, and end."""
+        """Let it finish its work in progress, and end."""
         self._stopping = True
         child = self._child
         if child is None or child.returncode is not None:
@@ -92,19 +95,19 @@ class ConnectorProcess:
             *self._command(),
             stdin=DEVNULL,
             env={**environment, PARENT: str(os.getpid())},
-            # Ctrl-C of a terminal reaches it through us alone, once.
+            # Ctrl-C of a terminal must reach it only through us, once.
             start_new_session=True,
         )
         return self._child
 
     def _command(self) -> list[str]:
-        # Whoever runs this has a worker.
+        # Imported here, because only a process with a worker needs it.
         from rowtide.stream.worker.assembly import METRICS_BESIDE
 
         settings = self._settings
         command = [sys.executable, "-c", RUN, "connector", "run"]
         command += ["--data-dir", str(settings.data_dir)]
-        # Without it, and with a local log, they read from our own worker.
+        # Without --kafka, as with a local log, they read from our own worker.
         command += ["--kafka", self._bootstrap] if self._bootstrap else []
         command += ["--topic-prefix", settings.topic_prefix, "--log-format", settings.log_format]
         command += ["--folder", str(settings.connector_folder)]

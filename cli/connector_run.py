@@ -1,4 +1,4 @@
-"""``rowtide connector run``: connectors in this process, beside others that run them too."""
+"""``rowtide connector run``: runs connectors in this process, along with other such processes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def _run(
     receive_stop_signals(lambda _: stop.set())
     async with (
         endpoint_of(client) as endpoint,
-        _reached(settings) as cluster,
+        _reach_kafka(settings) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         beside = [tasks.create_task(watch_parent(stop), name="parent")]
@@ -91,8 +91,8 @@ async def _run(
             beside.append(tasks.create_task(cluster.brokers.watch(), name="leaders"))
         process = f"{socket.gethostname()}:{os.getpid()}"
         place = ProcessContext(endpoint, os.environ, folder, cluster, process)
-        # A batch is some thousand rows of a few dozen objects each, and no cycles: looking for
-        # them took a fifth of the CPU and more.
+        # A batch has thousands of rows with dozens of objects each, and no cycles. The collector's
+        # search for cycles took a fifth of the CPU or more.
         tune_collector()
         await Host(place, names, metrics).run(stop)
         for task in beside:
@@ -100,11 +100,11 @@ async def _run(
 
 
 @asynccontextmanager
-async def _reached(settings: Settings) -> AsyncIterator[KafkaCluster | None]:
+async def _reach_kafka(settings: Settings) -> AsyncIterator[KafkaCluster | None]:
     if not settings.kafka:
         yield None
         return
-    # Only who reads from Kafka waits for its client to be imported.
+    # Imported only if needed, because Kafka's client is slow to import.
     from rowtide.cli.kafka_start import kafka_config
     from rowtide.stream.log.kafka.cluster import KafkaCluster
 

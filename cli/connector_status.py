@@ -1,4 +1,4 @@
-"""``rowtide connector list|status|logs``: what there is, how it gets on, and what it said."""
+"""``rowtide connector list|status|logs``: the connectors, their state and their log lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.endpoint_call import asked
+from rowtide.cli.endpoint_call import run_call
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, clock_text, emit_json, emit_table, time_text
 from rowtide.cli.stream import since_us
@@ -28,8 +28,8 @@ FOLLOW_S = 1.0
 @click.command("list", cls=ClientCommand)
 def list_connectors(client: ProtocolClient, output: Output) -> None:
     """List the connectors of the instance."""
-    declared = asked(client, lambda endpoint: Declarations(endpoint).all())
-    shown = [_declared(found) for found in declared.values()]
+    declared = run_call(client, lambda endpoint: Declarations(endpoint).all())
+    shown = [_listing(found) for found in declared.values()]
     if output == "json":
         emit_json(shown)
         return
@@ -40,7 +40,7 @@ def list_connectors(client: ProtocolClient, output: Output) -> None:
     emit_table(header, rows)
 
 
-def _declared(found: DeclaredConnector) -> dict[str, Any]:
+def _listing(found: DeclaredConnector) -> dict[str, Any]:
     declaration = found.declaration
     ends: tuple[str | None, str | None] = (None, None)
     if declaration is not None and declaration.sink:
@@ -65,7 +65,7 @@ def status(client: ProtocolClient, names: tuple[str, ...], output: Output, *, ta
     Failures are shown below: failed tables of a source, with a remedy, and the last error of
     each process.
     """
-    found = asked(client, lambda endpoint: standings(endpoint, names))
+    found = run_call(client, lambda endpoint: standings(endpoint, names))
     for name in names:
         if name not in found:
             raise CommandRefused(f"There is no connector {name}")
@@ -82,7 +82,7 @@ def status(client: ProtocolClient, names: tuple[str, ...], output: Output, *, ta
 
 
 def _print_tables(found: Collection[ConnectorStatus]) -> None:
-    """Print each table that is reported; one that runs nowhere is not."""
+    """Print each reported table; a table that no process runs is not reported."""
     header = ("name", "table", "in rowtide", "state", "rows copied", "of about")
     rows = [
         (
@@ -116,7 +116,7 @@ def _row(standing: ConnectorStatus) -> Sequence[object]:
 
 
 def _lag(standing: ConnectorStatus) -> tuple[int | str | None, float | None]:
-    """Return how much a connector has not handled, and how many seconds it is behind."""
+    """Return what a connector has not handled yet, and its lag in seconds."""
     lag, behind = standing.lag, standing.behind
     if behind is not None:
         return f"{behind.bytes:,} B", behind.seconds
@@ -173,9 +173,9 @@ def logs(
         after_us = since_us(since, time.time_ns() // 1000)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if name not in asked(client, lambda endpoint: Declarations(endpoint).all()):
+    if name not in run_call(client, lambda endpoint: Declarations(endpoint).all()):
         raise CommandRefused(f"There is no connector {name}")
-    found = asked(client, lambda endpoint: _read(endpoint, name, after_us))[-lines:]
+    found = run_call(client, lambda endpoint: _read(endpoint, name, after_us))[-lines:]
     try:
         while True:
             for line in found:
@@ -184,9 +184,9 @@ def logs(
             if not follow:
                 return
             time.sleep(FOLLOW_S)
-            found = asked(client, lambda endpoint: _read(endpoint, name, after_us))  # noqa: B023
+            found = run_call(client, lambda endpoint: _read(endpoint, name, after_us))  # noqa: B023
     except KeyboardInterrupt:
-        return  # Nothing else ends it, so it is no failure.
+        return  # The usual end of the command.
 
 
 async def _read(endpoint: Endpoint, name: str, after_us: int) -> list[Line]:

@@ -44,8 +44,8 @@ def consumption(
     does not answer is named on stderr.
     """
     wanted = {"table": table, "from": _seconds(begin), "to": _seconds(end)}
-    asked = {name: value for name, value in wanted.items() if value is not None}
-    found = client.call_json("RowtideConsumption", asked)
+    fields = {name: value for name, value in wanted.items() if value is not None}
+    found = client.call_json("RowtideConsumption", fields)
     if output == "json":
         emit_json(found)
     else:

@@ -1,8 +1,7 @@
-"""What ``rowtide up`` leaves in its data directory for other commands of the same user.
+"""Files that ``rowtide up`` writes to its data directory for other commands of the same user.
 
-credentials.json   the key pair and instance, made at the first start; only the owner may read it
-endpoint.json      where the running server listens; there only while it takes requests, or after
-                   a kill -9, when nobody answers at it
+credentials.json   the key pair and instance, created at the first start; readable by its owner
+endpoint.json      the running server's address; removed at the end, but left by a kill -9
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ ENDPOINT = "endpoint.json"
 
 
 class DamagedFile(ValueError):
-    """One of these files is not as it was written."""
+    """One of these files is damaged."""
 
 
 class SavedCredentials(NamedTuple):
-    """A key pair, and the instance it was made with."""
+    """A key pair, and the instance for which it was created."""
 
     access_key_id: str
     access_key_secret: str
@@ -45,7 +44,7 @@ class SavedCredentials(NamedTuple):
 
 
 def read_credentials(data_dir: Path) -> SavedCredentials | None:
-    """Return the stored pair, or None where there is none. Raises ``DamagedFile``."""
+    """Return the stored pair, or None if there is none. Raises ``DamagedFile``."""
     stored = _read(data_dir / CREDENTIALS, SavedCredentials._fields)
     return (
         None if stored is None else SavedCredentials(*(stored[n] for n in SavedCredentials._fields))
@@ -53,11 +52,11 @@ def read_credentials(data_dir: Path) -> SavedCredentials | None:
 
 
 def load_or_create(data_dir: Path, instance: str) -> tuple[SavedCredentials, bool]:
-    """Return the pair and whether it was made just now. The caller owns the directory."""
+    """Return the pair, and True if it is new. The caller owns the directory."""
     stored = read_credentials(data_dir)
     if stored is not None:
         return stored, False
-    # Letters and digits alone: a secret that begins with a hyphen would pass for a flag.
+    # Only letters and digits: a secret that begins with a hyphen would look like a flag.
     secret = "".join(secrets.choice(ALPHABET) for _ in range(40))
     made = SavedCredentials("rt" + secrets.token_hex(9), secret, instance)
     write_private(data_dir / CREDENTIALS, made._asdict())
@@ -65,7 +64,7 @@ def load_or_create(data_dir: Path, instance: str) -> tuple[SavedCredentials, boo
 
 
 def read_endpoint(data_dir: Path) -> str | None:
-    """Return where the server of ``data_dir`` listens, or None where none does.
+    """Return the address of the server on ``data_dir``, or None without a server.
 
     Raises ``DamagedFile``.
     """
@@ -74,19 +73,19 @@ def read_endpoint(data_dir: Path) -> str | None:
 
 
 def write_endpoint(data_dir: Path, endpoint: str) -> None:
-    """Say where the server listens."""
+    """Write the server's address."""
     write_private(data_dir / ENDPOINT, {"endpoint": endpoint, "pid": os.getpid()})
 
 
 def remove_endpoint(data_dir: Path) -> None:
-    """Say that no server listens any more."""
+    """Remove the server's address, because it has stopped."""
     (data_dir / ENDPOINT).unlink(missing_ok=True)
 
 
 def write_private(path: Path, document: dict[str, Any]) -> None:
-    """Write JSON that appears whole or not at all, and that only its owner may read."""
+    """Write JSON atomically; only the owner may read it."""
     draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)  # Its mode would stay what it was.
+    draft.unlink(missing_ok=True)  # An existing file would keep its mode.
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(file, "w", encoding="utf-8") as out:
         json.dump(document, out, indent=2)
@@ -97,7 +96,7 @@ def write_private(path: Path, document: dict[str, Any]) -> None:
 
 
 def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
-    """Return what a file holds under ``names``, or None where there is none."""
+    """Return a file's content with ``names``, or None if there is no file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -105,7 +104,7 @@ def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
     except ValueError as error:
         raise DamagedFile(f"{path} is damaged: {error}") from error
     if not isinstance(found, dict):
-        raise DamagedFile(f"{path} is damaged: it holds no object")
+        raise DamagedFile(f"{path} is damaged: it is no JSON object")
     if missing := [name for name in names if not isinstance(found.get(name), str)]:
         raise DamagedFile(f"{path} is damaged: it has no {missing[0]}")
     return found

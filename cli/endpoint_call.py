@@ -1,4 +1,4 @@
-"""Calls of the asynchronous parts from a command: one event loop, one endpoint, one answer."""
+"""Calls of the asynchronous modules from a command: one event loop, one endpoint."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerErr
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
-__all__ = ["PATIENCE_S", "asked", "endpoint_of"]
+__all__ = ["PATIENCE_S", "endpoint_of", "run_call"]
 
 PATIENCE_S = 10.0
-"""A shard changes hands within 2 s, also from a worker that was killed."""
+"""A shard moves to another worker within 2 s, also if its worker was killed."""
 
 Answer = TypeVar("Answer")
 
 
 def endpoint_of(client: ProtocolClient, *, patience_s: float = 0.0) -> Endpoint:
-    """Return the same server, to be asked from an event loop."""
+    """Return the client's server as an endpoint for an event loop."""
     instance, key_id, secret = client.access
     return Endpoint(
         client.endpoint,
@@ -30,10 +30,10 @@ def endpoint_of(client: ProtocolClient, *, patience_s: float = 0.0) -> Endpoint:
     )
 
 
-def asked(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
-    """Return what ``ask`` returns; its failures are told as those of a client."""
+def run_call(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
+    """Return the result of ``ask``. Raises failures like those of a client."""
 
-    async def answered() -> Answer:
+    async def call() -> Answer:
         async with endpoint_of(client, patience_s=PATIENCE_S) as endpoint:
             try:
                 return await ask(endpoint)
@@ -41,12 +41,12 @@ def asked(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]]) 
                 client.changed = client.changed or endpoint.changed
 
     try:
-        return asyncio.run(answered())
+        return asyncio.run(call())
     except StoreError as error:
-        raise _told(error) from error
+        raise _client_failure(error) from error
 
 
-def _told(error: StoreError) -> Exception:
+def _client_failure(error: StoreError) -> Exception:
     if isinstance(error, OutcomeUnknown):
         return NoAnswer(error.message)
     if isinstance(error, Unavailable) and error.code == "OTSServerUnavailable":

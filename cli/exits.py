@@ -1,13 +1,13 @@
-"""How a command ends: the exit codes, and from which failure of a call each comes.
+"""The exit codes of commands, and the failure of a call that leads to each.
 
-    0    done; also ``up`` and ``stream tail`` ended by Ctrl-C
-    1    refused by the server, absent, or impossible as asked
-    2    the command line or a setting is wrong
-    3    no answer, or not now: nothing was changed and trying again later may work
-    4    no answer in time: a change may have been made or not, so look before repeating it
-    130  ended by Ctrl-C
+    0    done; also ``up`` and ``stream tail`` after Ctrl-C
+    1    rejected by the server, absent, or impossible
+    2    wrong command line or setting
+    3    no answer, or not available now: nothing was changed, try again later
+    4    no answer in time: the change may have been made or not, check before you repeat it
+    130  stopped by Ctrl-C
 
-Every failure is one sentence that says what happened, and what to do where we know it.
+A failure is one sentence that says what happened, and a hint if we know what to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from rowtide.client.failures import failure_of
 from rowtide.core.values import errors
 from rowtide.core.values.errors import StoreError
 
-__all__ = ["EXIT_CODES", "CommandOutcomeUnknown", "CommandRefused", "Failure", "NotNow", "told"]
+__all__ = [
+    "EXIT_CODES",
+    "CommandOutcomeUnknown",
+    "CommandRefused",
+    "Failure",
+    "NotNow",
+    "raise_failures",
+]
 
 
 class Failure(click.ClickException):
@@ -34,7 +41,7 @@ class Failure(click.ClickException):
         self.hint = hint
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the sentence, and the hint on a line of its own."""
+        """Print the sentence, and the hint on a separate line."""
         click.echo(f"Error: {self.message}", file=file, err=file is None)
         if self.hint:
             click.echo(f"  {self.hint}", file=file, err=file is None)
@@ -67,8 +74,8 @@ EXIT_CODES = {
     130: "stopped by Ctrl-C",
 }
 
-_UNKNOWN = "The change may have been made or not: look before you repeat it."
-_BEGUN = "What came before it was done: look before you repeat it."
+_UNKNOWN = "The change may have been made or not: check before you repeat it."
+_PARTLY_DONE = "Earlier changes of this command were made: check before you repeat it."
 _TRY_AGAIN = "Nothing was changed: try again."
 
 _KINDS: dict[type[StoreError], type[Failure]] = {
@@ -76,41 +83,41 @@ _KINDS: dict[type[StoreError], type[Failure]] = {
     errors.Unavailable: NotNow,
     errors.OutcomeUnknown: CommandOutcomeUnknown,
 }
-"""How a command ends by what the client makes of the server's code."""
+"""The failure of a command by the client's class for the server's code."""
 
 _HINTS = {
     "OTSAuthFailed": "Check the access key id, its secret and the instance.",
-    "OTSNoPermissionAccess": "Use a key that may: `rowtide key list` shows what each may.",
-    "OTSConditionCheckFail": "The row is not as --expect wants it, or absent where the server "
-    "numbers the rows.",
+    "OTSNoPermissionAccess": "Use a key with this right: `rowtide key list` shows them.",
+    "OTSConditionCheckFail": "The row does not meet --expect, or it is absent and the server "
+    "generates keys.",
     "OTSQuotaExhausted": "Delete one that is no longer needed first.",
 }
 
 _ABSENT = {
-    "table": "`rowtide table list` shows what tables there are.",
-    "stream": "`rowtide stream list` shows which tables have a stream.",
-    "instance": "`rowtide instance list` shows what instances there are.",
-    "access key": "`rowtide key list` shows what keys there are.",
+    "table": "`rowtide table list` lists the tables.",
+    "stream": "`rowtide stream list` lists the tables with a stream.",
+    "instance": "`rowtide instance list` lists the instances.",
+    "access key": "`rowtide key list` lists the keys.",
 }
 
 
 @contextmanager
-def told(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Turn a call's failure into a ``Failure``; ``writes`` where it may have changed something.
+def raise_failures(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Turn a call's failure into a ``Failure``; ``writes`` if it may have changed something.
 
-    ``begun`` says whether an earlier call of the command has: nothing is told then of one that
-    failed as if nothing had been changed.
+    ``begun`` returns True if an earlier call of the command has changed something. Then no failure
+    may say that nothing was changed.
     """
     try:
         yield
     except ServerError as error:
         failure = _refusal(error, writes=writes)
         if writes and begun() and isinstance(failure, NotNow):
-            failure = CommandOutcomeUnknown(failure.message, _BEGUN)
+            failure = CommandOutcomeUnknown(failure.message, _PARTLY_DONE)
         raise failure from error
     except NotConnected as error:
         if writes and begun():
-            raise CommandOutcomeUnknown(_sentence(str(error)), _BEGUN) from error
+            raise CommandOutcomeUnknown(_sentence(str(error)), _PARTLY_DONE) from error
         raise NotNow(_sentence(str(error)), "Is it running? `rowtide up` starts it.") from error
     except NoAnswer as error:
         if writes:
@@ -121,7 +128,7 @@ def told(*, writes: bool, begun: Callable[[], bool] = lambda: False) -> Iterator
 def _refusal(error: ServerError, *, writes: bool) -> Failure:
     kind = _kind_of(error)
     if kind is CommandOutcomeUnknown and not writes:
-        kind, hint = NotNow, "Try again; the server's log may tell more."
+        kind, hint = NotNow, "Try again; the server's log may have details."
     elif kind is CommandOutcomeUnknown:
         hint = _UNKNOWN
     elif kind is NotNow:
@@ -135,12 +142,12 @@ def _refusal(error: ServerError, *, writes: bool) -> Failure:
 
 def _kind_of(error: ServerError) -> type[Failure]:
     if error.code.startswith("HTTP4"):
-        return CommandRefused  # Of a proxy: the address is wrong, most likely.
+        return CommandRefused  # From a proxy: probably a wrong address.
     failure = failure_of(error.code, error.message)
     return next(kind for known, kind in _KINDS.items() if isinstance(failure, known))
 
 
 def _sentence(text: str) -> str:
-    """Return a server's or a library's message as one sentence without its end."""
+    """Return a server's or a library's message as one sentence without its full stop."""
     text = " ".join(text.split()).rstrip(".")
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""The texts under a dataclass's fields, which are its documentation in help and reference alike."""
+"""The texts under a dataclass's fields, which document them in help and reference."""
 
 from __future__ import annotations
 

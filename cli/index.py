@@ -1,4 +1,4 @@
-"""``rowtide index``: secondary indexes of a table, and how far they are."""
+"""``rowtide index``: secondary indexes of a table, and their lag."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def create(
         main_table_name=table, index_meta=meta, include_base_data=not without_base_data
     )
     client.call("CreateIndex", request, pb.CreateIndexResponse)
-    _done(output, name, "Created")
+    _print_done(output, name, "Created")
 
 
 def _define(client: ProtocolClient, table: str, columns: dict[str, Any]) -> None:
-    """Define those columns that the table does not know yet."""
+    """Define those columns that the table does not have yet."""
     known = {c.name: c.type for c in client.describe_table(table).table_meta.defined_column}
     for name, kind in columns.items():
         if known.get(name, kind) != kind:
@@ -149,13 +149,13 @@ def list_indexes(client: ProtocolClient, table: str, output: Output) -> None:
 
 
 def behind_text(one: dict[str, Any]) -> str:
-    """Say how far an index is behind its table, or why it stands still: a local one never is."""
+    """Return an index's lag, or why it has stopped; empty for a local index, which has none."""
     if one["type"] == "local":
         return ""
     if one["behind"] is None:
         return "unknown: it is not open"
     if one["failed"]:
-        return f"{one['behind']} records, can't go on: {one['failed']}"
+        return f"{one['behind']} records, stopped: {one['failed']}"
     return f"{one['behind']} records, {one['behind_s']:.1f} s"
 
 
@@ -168,10 +168,10 @@ def drop(client: ProtocolClient, table: str, name: str, output: Output, *, yes: 
     confirm(f"Drop index {name} of table {table}?", yes=yes)
     request = pb.DropIndexRequest(main_table_name=table, index_name=name)
     client.call("DropIndex", request, pb.DropIndexResponse)
-    _done(output, name, "Dropped")
+    _print_done(output, name, "Dropped")
 
 
-def _done(output: Output, name: str, what: str) -> None:
+def _print_done(output: Output, name: str, what: str) -> None:
     if output == "json":
         emit_json({"index": name, "done": what.lower()})
     else:

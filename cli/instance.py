@@ -1,4 +1,4 @@
-"""``rowtide instance``: the namespaces that tables live in."""
+"""``rowtide instance``: the namespaces of tables."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def instance() -> None:
 )
 def create(client: ProtocolClient, name: str, kind: str, output: Output) -> None:
     """Create the instance NAME: 3-16 letters, digits and hyphens."""
-    made = client.call_json("RowtideCreateInstance", {"name": name, "kind": kind})
+    created = client.call_json("RowtideCreateInstance", {"name": name, "kind": kind})
     if output == "json":
-        emit_json(made)
+        emit_json(created)
     else:
-        click.echo(f"Created instance {made['name']}.")
+        click.echo(f"Created instance {created['name']}.")
 
 
 @instance.command("list", cls=ClientCommand)
@@ -55,8 +55,8 @@ def list_instances(client: ProtocolClient, output: Output) -> None:
 def delete(client: ProtocolClient, name: str, output: Output, *, yes: bool) -> None:
     """Delete the instance NAME. It must have no tables."""
     confirm(f"Delete instance {name}?", yes=yes)
-    gone = client.call_json("RowtideDeleteInstance", {"name": name})
+    deleted = client.call_json("RowtideDeleteInstance", {"name": name})
     if output == "json":
-        emit_json(gone)
+        emit_json(deleted)
     else:
         click.echo(f"Deleted instance {name}.")

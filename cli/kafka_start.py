@@ -1,8 +1,8 @@
-"""How ``rowtide up`` starts Kafka, or reaches it, while the worker is imported.
+"""How ``rowtide up`` starts Kafka, or connects to it, while the worker is imported.
 
-What a start waits for: the broker's JVM (a child that needs no Python) and the import of the
-worker with Faust under it (0.8 s of CPU) run at once, in two threads, while the event loop minds
-signals. Only then does the worker begin, because it must read the broker.
+A start waits for two things: the broker's JVM (a child that needs no Python), and the import of the
+worker with Faust (0.8 s of CPU). Both run at once in two threads, while the event loop handles
+signals. The worker starts after both, because it must read from the broker.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterUnreachable(Exception):
-    """The Kafka cluster that the settings name does not answer."""
+    """The Kafka cluster in the settings does not answer."""
 
 
 class _StartEnded(Exception):
-    """The user ended the start while jars were being fetched."""
+    """The user ended the start during the download of jars."""
 
 
 @asynccontextmanager
 async def kafka_ground(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Ground | None]:
-    """Yield Kafka to run a worker on, once it answers; None where ``stop`` was set before."""
-    broker = _embedded(settings, stop)
+    """Yield Kafka as a worker's base once it answers; None if ``stop`` was set before."""
+    broker = _embedded_broker(settings, stop)
     try:
-        if not await _started(broker, settings, stop):
+        if not await _start(broker, settings, stop):
             yield None
             return
         from rowtide.stream.worker.kafka_backing import KafkaBacking
@@ -67,7 +67,7 @@ async def kafka_ground(settings: Settings, stop: asyncio.Event) -> AsyncIterator
             await asyncio.to_thread(broker.stop)
 
 
-def _embedded(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
+def _embedded_broker(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
     """Return the broker to start, unless the settings name a cluster."""
     if settings.kafka:
         return None
@@ -81,7 +81,7 @@ def _embedded(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
 
 
 class _JarProgress:
-    """A progress bar on stderr; called in the thread that fetches."""
+    """A progress bar on stderr; called in the downloading thread."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -103,8 +103,8 @@ class _JarProgress:
 # Starting.
 
 
-async def _started(broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event) -> bool:
-    """Return True once Kafka answers and the worker is imported, False when ended by a signal."""
+async def _start(broker: EmbeddedBroker | None, settings: Settings, stop: asyncio.Event) -> bool:
+    """Return True once Kafka answers and the worker is imported; False after a signal."""
     async with asyncio.TaskGroup() as tasks:
         imports = tasks.create_task(asyncio.to_thread(_worker_modules), name="imports")
         start = tasks.create_task(_start_kafka(broker, settings, stop, imports), name="kafka")
@@ -125,7 +125,7 @@ async def _start_kafka(
     imports: asyncio.Task[None],
 ) -> None:
     if broker is None:
-        # Two threads that import modules which import each other see them half made.
+        # Two threads that import modules with mutual imports see incomplete modules.
         await imports
         await _reach(settings)
         return
@@ -153,7 +153,7 @@ async def _reach(settings: Settings) -> None:
 
 
 def _worker_modules() -> None:
-    """Import what a worker needs; a second import is free."""
+    """Import the modules of a worker; a second import is free."""
     importlib.import_module("rowtide.stream.worker.kafka_backing")
     importlib.import_module("rowtide.stream.worker.worker")
 
@@ -161,17 +161,17 @@ def _worker_modules() -> None:
 def _report(counts: Counts, event: BrokerEvent) -> None:
     if isinstance(event, BrokerEnded):
         logger.warning(
-            "Kafka (pid %s) ended with status %s, starting it again", event.pid, event.returncode
+            "Kafka (pid %s) ended with status %s; restarting it", event.pid, event.returncode
         )
     elif isinstance(event, BrokerBack):
         counts.broker_restarts += 1
-        logger.warning("Kafka is back at %s", event.bootstrap)
+        logger.warning("Kafka answers again at %s", event.bootstrap)
     else:
-        logger.warning("Kafka does not start, next try in %g s: %s", event.delay_s, event.error)
+        logger.warning("Kafka start failed, retry in %g s: %s", event.delay_s, event.error)
 
 
 def kafka_config(settings: Settings, bootstrap: str) -> KafkaConfig:
-    """Return how the worker reaches Kafka."""
+    """Return the worker's configuration of Kafka."""
     from rowtide.stream.log.kafka.config import KafkaConfig
 
     return KafkaConfig.of(

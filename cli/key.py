@@ -1,4 +1,4 @@
-"""``rowtide key``: who may send requests."""
+"""``rowtide key``: access keys, which sign requests."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def revoke(client: ProtocolClient, key_id: str, output: Output, *, yes: bool) ->
     new key at its start.
     """
     confirm(f"Revoke key {key_id}?", yes=yes)
-    gone = client.call_json("RowtideRevokeKey", {"access_key_id": key_id})
+    revoked = client.call_json("RowtideRevokeKey", {"access_key_id": key_id})
     if output == "json":
-        emit_json(gone)
+        emit_json(revoked)
     else:
         click.echo(f"Revoked key {key_id}.")
 

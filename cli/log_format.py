@@ -1,8 +1,8 @@
-"""What ``rowtide up`` writes to stderr, from whom, and how: lines for eyes, or JSON for programs.
+"""What ``rowtide up`` logs to stderr, and how: lines for people, or JSON for programs.
 
-Our own events always; the libraries' (faust, mode, aiokafka) hardly ever: what matters of theirs
-is told again by ours. Aiokafka calls a group coordinator that still starts an error, so it is
-silent until one asks for more.
+Our own events are always logged. Events of the libraries (faust, mode, aiokafka) are mostly hidden:
+our log repeats those that matter. Aiokafka reports a starting group coordinator as an error, so it
+is silent without -v.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ VERBOSE = "%(asctime)s.%(msecs)03d %(mark)s%(name)s: %(message)s"
 
 
 class _Line(logging.Formatter):
-    """``12:30:59 message``, with the level where it is a warning or worse.
+    """``12:30:59 message``, with the level of warnings and errors.
 
-    A traceback follows where ``verbose``, and under an ERROR: that is a fault of ours, and nobody
-    can find it without one.
+    A traceback follows with ``verbose``, and after an ERROR: that is a bug of ours, and needs one.
     """
 
     def __init__(self, *, verbose: bool) -> None:
@@ -43,7 +42,7 @@ class _Line(logging.Formatter):
 class _Object(logging.Formatter):
     """One JSON object per line: time (UTC), level, logger, message, and the record's ``fields``.
 
-    Those of a request are request_id, operation, instance, table, code and seconds.
+    Fields of a request are request_id, operation, instance, table, code and seconds.
     """
 
     def __init__(self, *, verbose: bool) -> None:

@@ -1,4 +1,4 @@
-"""The ``rowtide`` command. Subcommands are imported when they are called: start-up stays quick."""
+"""The ``rowtide`` command. Subcommands are imported when called, so that it starts quickly."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rowtide.core.release import VERSION
 __all__ = ["main"]
 
 PURE = "ROWTIDE_PURE"
-"""The environment's switch: with 1, Python does what compiled kernels otherwise do."""
+"""Environment variable; with 1, Python replaces the compiled kernels."""
 
 
 class _Place(NamedTuple):
-    """Where a command is defined, and its line in the list of commands."""
+    """The module of a command, and its line in the list of commands."""
 
     module: str
     name: str
@@ -68,14 +68,14 @@ COMMANDS = {
 
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a write to stdout fails with where that is a file, or its disk is full."""
+"""Errors of a write to stdout if that is a file, or its disk is full."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on use; its list of them needs no import."""
+    """A group whose commands are imported on use. Listing them needs no import."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; output that cannot be written ends it with a sentence."""
+        """Run the command line. Output that cannot be written ends it with one sentence."""
         try:
             return super().main(*args, **extra)
         except OSError as error:
@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
             sys.exit(1)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands' names in the order a reader asks for them."""
+        """Return the commands' names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -98,7 +98,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C ends it with the code that a shell expects."""
+        """Run a command; Ctrl-C ends it with the code that shells expect."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,9 +1,9 @@
-"""The worker processes of ``rowtide up --workers N`` beside the first.
+"""The further worker processes of ``rowtide up --workers N``.
 
-Each is ``rowtide up`` against the same Kafka, in a folder of its own below the data directory, with
-the same key. It ends with its parent: told so by a signal, or by itself when the parent is gone.
-One that ends before is started again. All are told at once: who leaves early gives its slots to who
-has not begun to, and the last ones wait for nobody (``stream/cluster/handover.py``).
+Each is ``rowtide up`` on the same Kafka, in its own folder below the data directory, with the same
+key. It stops with its parent: at a signal, or when it finds that the parent has ended. One that
+ends earlier is restarted. All are signalled at once: workers that drain first give their slots to
+those that have not begun to, and the last ones do not wait (``stream/cluster/handover.py``).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["PARENT", "RUN", "MoreWorkers", "but_settings", "watch_parent"]
 logger = logging.getLogger(__name__)
 
 PARENT = "ROWTIDE_PARENT"
-"""Variable of a child's environment: its parent's process id."""
+"""Environment variable of a child: its parent's process id."""
 
 RUN = "from rowtide.cli.main import main; main()"
 
 SLOW_S = 60.0
-"""Between warnings of a slow start: a worker that rebuilds many rows takes minutes."""
+"""Time between warnings of a slow start. A worker that rebuilds many rows takes minutes."""
 
 STOP_S_MAX = 75.0
-"""What a worker is given to drain, beside its notice; the time its connectors need among it."""
+"""Time for a worker to drain after its notice, including the time of its connectors."""
 
 RESTART_S = 1.0
 RESTART_S_MAX = 30.0
-"""Between attempts to start a worker where the machine has no process to give, or no space."""
+"""Pause between attempts to start a worker if the machine lacks processes or space."""
 
 POLL_S = 0.05
 WATCH_S = 0.5
@@ -47,11 +47,11 @@ WATCH_S = 0.5
 _OWN = frozenset(
     {"data_dir", "port", "kafka", "workers", "kafka_security", "instance", "connector_dir"}
 )
-"""Settings that a child does not take over as they are."""
+"""Settings that a child does not inherit unchanged."""
 
 
 class MoreWorkers:
-    """Workers 1 to ``settings.workers`` - 1. ``config`` is the file that settings came from."""
+    """Workers 1 to ``settings.workers`` - 1. ``config`` is the file of the settings."""
 
     def __init__(
         self, settings: Settings, credentials: SavedCredentials, bootstrap: str, config: Path | None
@@ -62,17 +62,17 @@ class MoreWorkers:
         self._config = config
         self._children: dict[int, Process] = {}
         self._killed_at_s: float | None = None
-        """When those that were told to stop are killed, by the event loop's clock."""
+        """When the signalled workers are killed, by the event loop's clock."""
 
     async def start(self) -> list[str]:
-        """Start them all; return their endpoints once they serve. Raises ``ChildProcessError``."""
+        """Start all; return their endpoints once they serve. Raises ``ChildProcessError``."""
         numbers = range(1, self._settings.workers)
         for number in numbers:
             await self._start(number)
         return [await self._endpoint(number) for number in numbers]
 
     async def watch(self) -> None:
-        """Start again whatever ends, until cancelled."""
+        """Restart workers that end, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for number in self._children:
                 tasks.create_task(self._keep(number), name=f"worker[{number}]")
@@ -80,22 +80,22 @@ class MoreWorkers:
     async def _keep(self, number: int) -> None:
         while True:
             status = await self._children[number].wait()
-            logger.warning("worker %d ended with status %s, starts again", number, status)
+            logger.warning("worker %d: ended with status %s; restarting it", number, status)
             await self._start_again(number)
 
     async def _start_again(self, number: int) -> None:
-        """Start a worker, however often that is refused: it must not end those that serve."""
+        """Start a worker; retry after each failure, which must not stop the others."""
         pause_s = RESTART_S
         while True:
             await asyncio.sleep(pause_s)
             try:
                 return await self._start(number)
             except OSError as error:
-                logger.warning("worker %d can't be started now: %s", number, error)
                 pause_s = min(pause_s * 2, RESTART_S_MAX)
+                logger.warning("worker %d: start failed, retry in %g s: %s", number, pause_s, error)
 
-    def tell_to_stop(self) -> None:
-        """Let them begin to drain; nobody may be starting or watching them any more."""
+    def signal_stop(self) -> None:
+        """Signal all to drain. No task may be starting or watching them any more."""
         if self._killed_at_s is not None:
             return  # A second signal would end them at once.
         now_s = asyncio.get_running_loop().time()
@@ -105,7 +105,7 @@ class MoreWorkers:
 
     async def stop(self) -> None:
         """Let them drain and stop."""
-        self.tell_to_stop()
+        self.signal_stop()
         try:
             async with asyncio.timeout_at(self._killed_at_s):
                 for child in self._running():
@@ -132,7 +132,7 @@ class MoreWorkers:
                 stdout=output,
                 stderr=output,
                 env={**but_settings(os.environ), PARENT: str(os.getpid())},
-                # Ctrl-C of a terminal reaches them through us alone, once.
+                # Ctrl-C of a terminal must reach them only through us, once.
                 start_new_session=True,
             )
 
@@ -152,15 +152,15 @@ class MoreWorkers:
         return command
 
     async def _endpoint(self, number: int) -> str:
-        """Return where a worker serves, once it does. Raises ``ChildProcessError`` if it ends."""
+        """Return a worker's endpoint once it serves. Raises ``ChildProcessError`` if it ends."""
         ready, output = self._folder(number) / "ready.json", self._folder(number) / "output"
         slow_s = asyncio.get_running_loop().time() + SLOW_S
         while not ready.exists():
             if self._children[number].returncode is not None:
-                raise ChildProcessError(f"worker {number} does not start; see {output}")
+                raise ChildProcessError(f"worker {number} failed to start; see {output}")
             if asyncio.get_running_loop().time() > slow_s:
                 slow_s += SLOW_S
-                logger.warning("worker %d takes long to start; see %s", number, output)
+                logger.warning("worker %d: slow to start; see %s", number, output)
             await asyncio.sleep(POLL_S)
         return str(json.loads(ready.read_text())["endpoint"])
 
@@ -172,7 +172,7 @@ def but_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 async def watch_parent(stop: asyncio.Event) -> None:
-    """Set ``stop`` when the parent, where there is one, has ended."""
+    """Set ``stop`` when the parent has ended, if there is one."""
     parent = os.environ.get(PARENT)
     while parent is not None:
         if os.getppid() != int(parent):

@@ -1,6 +1,6 @@
 """``rowtide export`` and ``rowtide import``: from a local directory into a Kafka cluster.
 
-Both go on where a former call ended, also after kill -9. Progress goes to stderr, the summary to
+Both continue after an interruption, also after kill -9. Progress goes to stderr, the summary to
 stdout.
 """
 
@@ -21,7 +21,7 @@ from rowtide.cli.exits import CommandRefused, Failure, NotNow
 from rowtide.cli.output import emit_table
 from rowtide.cli.serving import LOG_FOLDER
 from rowtide.cli.settings import DURABILITIES, Settings, SettingsError, load_settings
-from rowtide.cli.start_failures import first_of, told_failure
+from rowtide.cli.start_failures import explain_failure, first_of
 from rowtide.core.release import VERSION
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.cluster.worker_directory import DirectoryLock
@@ -37,33 +37,33 @@ from rowtide.stream.moving.target_log import Differs
 
 __all__ = ["export_logs", "import_logs"]
 
-TOLD_EVERY_S = 1.0
-SECRETS = "It holds every row and the secrets of access keys: keep it as you keep those."
+LINE_EVERY_S = 1.0
+SECRETS = "It has every row and the secrets of access keys: protect it like those."
 
 
 class ProgressLines:
-    """Prints how far a partition is, a line a second at most, on stderr.
+    """Prints the progress of a partition on stderr, at most one line per second.
 
-    The rate is that of all partitions since the line before.
+    The rate is that of all partitions since the previous line.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._told_s = clock_s()
+        self._printed_s = clock_s()
         self._name = ""
         self._records = 0
         self._since = 0
 
     def __call__(self, name: str, records: int, size: int) -> None:
-        """Take how many records and bytes of a partition are done."""
+        """Add progress: the records and bytes of a partition that are done."""
         self._since += records - (self._records if name == self._name else 0)
         self._name, self._records = name, records
         now_s = self._clock_s()
-        passed_s = now_s - self._told_s
-        if passed_s < TOLD_EVERY_S:
+        passed_s = now_s - self._printed_s
+        if passed_s < LINE_EVERY_S:
             return
         rate = self._since / passed_s
-        self._told_s, self._since = now_s, 0
+        self._printed_s, self._since = now_s, 0
         click.echo(
             f"{name}: {records:,} records, {size / 1e6:,.1f} MB, {rate:,.0f} records/s", err=True
         )
@@ -83,13 +83,13 @@ def export_logs(folder: Path, config: Path | None, **flags: Any) -> None:
     settings = _settings(config, flags)
     began_s = time.monotonic()
     with _failures(partial(_export_failure, settings=settings, folder=folder)):
-        manifest = _exported(settings, folder)
+        manifest = _export(settings, folder)
     seconds = time.monotonic() - began_s
     _summarize(manifest)
     click.echo(f"Exported to {folder} in {seconds:.1f} s. {SECRETS}")
 
 
-def _exported(settings: Settings, folder: Path) -> Manifest:
+def _export(settings: Settings, folder: Path) -> Manifest:
     data_dir = settings.data_dir
     if not (data_dir / LOG_FOLDER).is_dir():
         raise CommandRefused(
@@ -135,16 +135,16 @@ def import_logs(folder: Path, config: Path | None, **flags: Any) -> None:
         export_folder = ExportFolder(folder)
         manifest = export_folder.manifest()
         with export_folder.held():
-            written = asyncio.run(_imported(settings, export_folder))
+            written = asyncio.run(_import(settings, export_folder))
     seconds = time.monotonic() - began_s
     _summarize(manifest)
-    what = f"Imported into {settings.kafka}" if written else f"{settings.kafka} had all of it"
+    what = f"Imported into {settings.kafka}" if written else f"{settings.kafka} was complete"
     click.echo(f"{what}: every record and setting was compared, {seconds:.1f} s.")
     click.echo(f"Now start workers: {_worker_command(settings)}")
 
 
 def _worker_command(settings: Settings) -> str:
-    """Return how a worker is started on what was imported."""
+    """Return the command that starts a worker on the imported logs."""
     usual = Settings()
     words = ["rowtide worker --kafka", settings.kafka]
     if settings.topic_prefix != usual.topic_prefix:
@@ -154,8 +154,8 @@ def _worker_command(settings: Settings) -> str:
     return " ".join([*words, "--data-dir NEW-DIRECTORY"])
 
 
-async def _imported(settings: Settings, folder: ExportFolder) -> bool:
-    # Imported here: with them come libraries that take their time.
+async def _import(settings: Settings, folder: ExportFolder) -> bool:
+    # Imported here, because the libraries are slow to import.
     from rowtide.cli.kafka_start import ClusterUnreachable, kafka_config
     from rowtide.stream.log.kafka.cluster import KafkaCluster
 
@@ -186,7 +186,7 @@ def _settings(config: Path | None, flags: dict[str, Any]) -> Settings:
 
 @contextmanager
 def _failures(failure_of: Callable[[Exception], Failure]) -> Iterator[None]:
-    """Raise what ``failure_of`` makes of an error."""
+    """Raise the failure that ``failure_of`` returns for an error."""
     try:
         yield
     except click.ClickException:
@@ -205,11 +205,11 @@ def _export_failure(cause: Exception, settings: Settings, folder: Path) -> Failu
     if isinstance(cause, EntriesLost):
         return CommandRefused(
             str(cause),
-            f"Start the server; `rowtide shard repair {cause.shard_id}` says what is gone.",
+            f"Start the server; `rowtide shard repair {cause.shard_id}` shows what is lost.",
         )
     if isinstance(cause, OSError):
         return CommandRefused(f"{cause.filename or folder}: {cause.strerror or cause}")
-    return told_failure(cause, Settings(data_dir=settings.data_dir, log="local"))
+    return explain_failure(cause, Settings(data_dir=settings.data_dir, log="local"))
 
 
 def _import_failure(cause: Exception, settings: Settings) -> Failure:
@@ -220,23 +220,23 @@ def _import_failure(cause: Exception, settings: Settings) -> Failure:
     if isinstance(cause, NotEmpty):
         return CommandRefused(
             str(cause),
-            "Choose another --topic-prefix, or delete these topics if you need them no more.",
+            "Choose another --topic-prefix, or delete these topics if you no longer need them.",
         )
     if isinstance(cause, Differs):
         return CommandRefused(
             str(cause),
-            "Something else writes there. Delete the topics of this import, then import again.",
+            "Another program writes there. Delete the topics of this import, then import again.",
         )
-    # Imported already where one of them was raised.
+    # If one of them was raised, the module is imported already.
     from rowtide.stream.log.kafka.errors import NotDurable
 
     passes = isinstance(cause, Unavailable | OutcomeUnknown | Fenced)
     if passes and not isinstance(cause, NotDurable):
         return NotNow(
-            f"Kafka did not do what was asked: {cause}",
-            "See that the brokers are well, and run the same command again: it goes on.",
+            f"Kafka failed: {cause}",
+            "Check the brokers, and run the same command again: it continues.",
         )
-    return told_failure(cause, settings)
+    return explain_failure(cause, settings)
 
 
 def _summarize(manifest: Manifest) -> None:

@@ -1,7 +1,7 @@
-"""How many files, sockets among them, the process may have open: as many as the system lets it.
+"""The limit of open files, which include sockets: as high as the system allows.
 
-Debian's shells give 1,024, of which 1,000 clients and the rows of a few slots (256 files each at
-most) leave nothing; what fails then is whatever opens a file next.
+Debian's shells allow 1,024. A thousand clients and the rows of a few slots (at most 256 files each)
+use all of them. Then the next attempt to open a file fails, whatever it is for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OPEN_FILES = 65_536
 
 
 def allow_open_files() -> None:
-    """Raise the limit of this process, and of those that it starts; where it can't be, leave it."""
+    """Raise the limit for this process and its children; keep it if that is not allowed."""
     try:
         import resource
     except ImportError:  # Windows has no such limit.

@@ -1,8 +1,8 @@
 """Tables and JSON on stdout.
 
-A table is for eyes: columns are as wide as their widest cell on a terminal (East Asian characters
-count two), nothing is cut. JSON is for programs: one document per command, or one per line where
-there is no end to wait for.
+A table is for people. Columns are as wide as their widest cell on a terminal (East Asian characters
+count two), and nothing is cut. JSON is for programs: one document per command, or one per line if
+the output has no end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def emit_json(document: Any) -> None:
 
 
 def emit_fields(pairs: Iterable[tuple[str, object]]) -> None:
-    """Print names and values below each other."""
+    """Print names and values, one pair per line."""
     rows = [(name, str(value)) for name, value in pairs]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -47,7 +47,7 @@ def emit_fields(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under a header; integers stand right."""
+    """Print rows under a header; integers are right-aligned."""
     cells = [[_cell(value) for value in row] for row in rows]
     lines = [list(header), *cells]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
@@ -56,13 +56,13 @@ def emit_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         for i in range(len(header))
     ]
     for line in lines:
-        click.echo(GAP.join(map(_padded, line, widths, right)).rstrip())
+        click.echo(GAP.join(map(_pad, line, widths, right)).rstrip())
 
 
 def require_reader() -> None:
-    """Raise BrokenPipeError where whoever read stdout has gone, as `head` does.
+    """Raise BrokenPipeError if the reader of stdout has gone, such as `head`.
 
-    A write tells so, too; but who waits for something to write would wait for nobody.
+    A write would raise it too. But a command that waits for changes would wait without a reader.
     """
     try:
         file = sys.stdout.fileno()
@@ -71,14 +71,14 @@ def require_reader() -> None:
     poll = select.poll()
     poll.register(file, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output has gone")
 
 
 def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _padded(text: str, width: int, right: bool) -> str:
+def _pad(text: str, width: int, right: bool) -> str:
     space = " " * (width - _width(text))
     return space + text if right else text + space
 
@@ -98,7 +98,7 @@ def time_text(time_us: int) -> str:
 
 
 def clock_text(time_us: int) -> str:
-    """Return Unix microseconds as a UTC time with all its digits."""
+    """Return Unix microseconds as a UTC time with all digits."""
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime(
         f"%Y-%m-%dT%H:%M:%S.{time_us % 1_000_000:06}Z"
     )

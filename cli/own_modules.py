@@ -1,4 +1,4 @@
-"""Connectors and functions of one's own: modules that lie in the folder a command is run in."""
+"""The user's own connectors and functions: modules in the current directory."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["find_modules_here"]
 
 
 def find_modules_here() -> None:
-    """Let them be imported: a program that is installed does not look there by itself."""
+    """Make them importable: an installed program does not search there."""
     sys.path.insert(0, str(Path.cwd()))

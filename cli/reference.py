@@ -1,9 +1,9 @@
-"""The reference pages, made from the commands and the settings: they cannot drift.
+"""Makes the reference pages from the commands and the settings, so that they stay correct.
 
     python -m rowtide.cli.reference cli > docs/reference/cli.md
     python -m rowtide.cli.reference configuration > docs/reference/configuration.md
 
-Tests compare the committed pages with what is made here.
+A test compares the committed pages with these results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["cli_page", "configuration_page"]
 
 WIDTH = 100
 SERVERS = {"up", "dev", "worker"}
-"""Commands whose flags are the settings, which have a page of their own."""
+"""Commands whose flags are the settings, which have a separate page."""
 
 CLI_HEAD = """\
 # The command line
@@ -90,7 +90,7 @@ def cli_page() -> str:
 
 
 def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[str], click.Command]]:
-    """Yield every command below ``command``, and itself, with the words that call it."""
+    """Yield ``command`` and every command below it, each with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):
         ctx = click.Context(command)
@@ -101,7 +101,7 @@ def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[st
 
 
 def _without_settings(command: click.Command) -> tuple[click.Command, str]:
-    """Return a server's command without its settings, and a paragraph that lists their flags."""
+    """Return a server's command without its settings, and a paragraph with their flags."""
     settings = {f.name for f in fields(Settings)}
     flags = [param.opts[0] for param in command.params if param.name in settings]
     if command.name not in SERVERS:
@@ -114,7 +114,7 @@ def _without_settings(command: click.Command) -> tuple[click.Command, str]:
 
 def _help(path: list[str], command: click.Command) -> str:
     command = copy(command)
-    command.add_help_option = False  # The page says once that every command has it.
+    command.add_help_option = False  # The page mentions this flag once.
     ctx = click.Context(
         command,
         info_name=" ".join(path),

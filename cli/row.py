@@ -1,6 +1,6 @@
 """``rowtide row``: reading and writing single rows and ranges.
 
-Which of the columns given are the key is the table's to say, so each command asks it first.
+Each command first reads the table's key columns, to separate them from the other columns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rowtide.cli.row_arguments import (
     delete_of,
     expectation_of,
     only_key,
-    parsed,
+    parse_assignments,
     put_of,
     range_ends,
     schema_of,
@@ -35,7 +35,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 __all__ = ["row"]
 
 BLOCK_ROWS = 1000
-"""Rows of a scan that are laid out as one table."""
+"""Rows of a scan that are printed as one table."""
 
 _columns_argument = click.argument("columns", nargs=-1, required=True, metavar="NAME=VALUE...")
 _expect = click.option(
@@ -104,11 +104,11 @@ def put(
     An AUTO_INCREMENT key column may be left out; its value is printed.
     """
     schema = schema_of(client, table)
-    key, rest = split(schema, parsed(columns), assign=True)
+    key, rest = split(schema, parse_assignments(columns), assign=True)
     puts = [put_of(assignment, version_ms) for assignment in rest]
     stored = client.put_row(table, key, puts, expect=expectation_of(expect))
     assigned = [pair for pair, asked in zip(stored, key, strict=True) if pair != asked]
-    _done(output, stored, "Put", [f"{name} is {value!r}" for name, value in assigned])
+    _print_done(output, stored, "Put", [f"{name} is {value!r}" for name, value in assigned])
 
 
 @row.command("update", cls=ClientCommand, writes=True)
@@ -137,12 +137,12 @@ def update(
     NAME+=N adds N to an integer column.
     """
     schema = schema_of(client, table)
-    key, rest = split(schema, parsed(columns))
+    key, rest = split(schema, parse_assignments(columns))
     changes = [change_of(a, version_ms) for a in rest] + [delete_of(text) for text in deletes]
     if not changes:
         raise click.UsageError("Nothing to change: name a column that is not part of the key.")
     client.update_row(table, key, changes, expect=expectation_of(expect))
-    _done(output, key, "Updated")
+    _print_done(output, key, "Updated")
 
 
 @row.command("delete", cls=ClientCommand, writes=True)
@@ -155,7 +155,7 @@ def delete(
     """Delete the row of TABLE with this key."""
     key = only_key(schema_of(client, table), columns)
     client.delete_row(table, key, expect=expectation_of(expect))
-    _done(output, key, "Deleted")
+    _print_done(output, key, "Deleted")
 
 
 # Reading.
@@ -242,7 +242,7 @@ def scan(
 
 
 def row_document(found: Row, *, versions: bool = False) -> dict[str, Any]:
-    """Return a row as one flat object, or with ``versions`` as key and cells apart."""
+    """Return a row as one flat object; with ``versions``, key and cells are separate."""
     key = {name: to_json(value) for name, value in found.key}
     if not versions:
         return key | {put.name: to_json(put.value) for put in found.columns}
@@ -254,7 +254,7 @@ def row_document(found: Row, *, versions: bool = False) -> dict[str, Any]:
 
 
 def _emit_blocks(rows: Iterable[Row], *, versions: bool) -> None:
-    """Print rows as tables of some hundred rows: a scan need not fit the memory."""
+    """Print rows as tables of ``BLOCK_ROWS`` rows: a scan may be larger than memory."""
     remaining = iter(rows)
     while block := list(islice(remaining, BLOCK_ROWS)):
         names = list(dict.fromkeys(name for row in block for name, _ in row.key))
@@ -279,7 +279,7 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-def _done(output: Output, key: Key, what: str, notes: Sequence[str] = ()) -> None:
+def _print_done(output: Output, key: Key, what: str, notes: Sequence[str] = ()) -> None:
     if output == "json":
         emit_json({"done": what.lower(), "key": {n: to_json(_scalar(v)) for n, v in key}})
     else:

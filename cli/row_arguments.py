@@ -1,7 +1,6 @@
-"""What the arguments of ``rowtide row`` mean for one table: its key, and changes of columns.
+"""The arguments of ``rowtide row`` for one table: its key, and changes of columns.
 
-The order of the arguments means nothing: the table says which columns are its key, and in which
-order they stand.
+The order of the arguments does not matter: the table defines its key columns and their order.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ __all__ = [
     "delete_of",
     "expectation_of",
     "only_key",
-    "parsed",
+    "parse_assignments",
     "put_of",
     "range_ends",
     "schema_of",
@@ -51,8 +50,8 @@ def schema_of(client: ProtocolClient, table: str) -> list[KeyColumn]:
     ]
 
 
-def parsed(arguments: Sequence[str]) -> list[Assignment]:
-    """Return what the arguments assign; a fault in one is the command line's."""
+def parse_assignments(arguments: Sequence[str]) -> list[Assignment]:
+    """Return the assignments of the arguments. Raises ``UsageError`` for a bad one."""
     try:
         found = [a for text in arguments for a in parse_argument(text, _file)]
     except (SyntaxRefused, OSError) as error:
@@ -87,8 +86,8 @@ def split(
 
 
 def only_key(schema: Sequence[KeyColumn], arguments: Sequence[str]) -> Key:
-    """Return the key; any other column is one too many."""
-    key, rest = split(schema, parsed(arguments))
+    """Return the key. Raises ``UsageError`` for any other column."""
+    key, rest = split(schema, parse_assignments(arguments))
     if rest:
         whole = ", ".join(column.name for column in schema)
         raise click.UsageError(f"The key is ({whole}): {rest[0].name} is no part of it.")
@@ -96,24 +95,24 @@ def only_key(schema: Sequence[KeyColumn], arguments: Sequence[str]) -> Key:
 
 
 def range_ends(schema: Sequence[KeyColumn], given: dict[str, Any]) -> tuple[Key, Key]:
-    """Return where a scan begins and ends.
+    """Return the first and the last key of a scan.
 
-    What --from includes and --to excludes is every row that begins with the columns given, in
-    either direction.
+    --from includes, and --to excludes, all rows that begin with the given columns. That holds in
+    both directions.
     """
     if given["prefix"] and (given["start"] or given["end"]):
         raise click.UsageError("--prefix excludes --from and --to.")
     low, high = Special.INF_MIN, Special.INF_MAX
     first, last = (high, low) if given["backward"] else (low, high)
-    start = _bound(schema, given["prefix"] or given["start"], first)
+    start = _fill_key(schema, given["prefix"] or given["start"], first)
     if given["prefix"]:
-        return start, _bound(schema, given["prefix"], last)
-    return start, _bound(schema, given["end"], first if given["end"] else last)
+        return start, _fill_key(schema, given["prefix"], last)
+    return start, _fill_key(schema, given["end"], first if given["end"] else last)
 
 
-def _bound(schema: Sequence[KeyColumn], arguments: Sequence[str], fill: Special) -> Key:
-    """Return a key of the leading columns that are given and ``fill``."""
-    named = {assignment.name: assignment for assignment in parsed(arguments)}
+def _fill_key(schema: Sequence[KeyColumn], arguments: Sequence[str], fill: Special) -> Key:
+    """Return a key of the given leading columns, and ``fill`` for the others."""
+    named = {assignment.name: assignment for assignment in parse_assignments(arguments)}
     key: list[tuple[str, Any]] = []
     for column in schema:
         assignment = named.pop(column.name, None)
@@ -133,14 +132,14 @@ def _value(column: KeyColumn, assignment: Assignment) -> Any:
 
 
 def put_of(assignment: Assignment, version_ms: int | None) -> Put:
-    """Return what a put writes of a column."""
+    """Return the put of a column."""
     if assignment.sign == "+=":
         raise click.UsageError(f"{assignment.name}: put cannot increment, update can.")
     return Put(assignment.name, assignment.value, version_ms)
 
 
 def change_of(assignment: Assignment, version_ms: int | None) -> Change:
-    """Return what an update does to a column."""
+    """Return the change of a column in an update."""
     if assignment.sign == "+=":
         assert isinstance(assignment.value, int), "the parser reads an integer"
         return Increment(assignment.name, assignment.value)
@@ -148,7 +147,7 @@ def change_of(assignment: Assignment, version_ms: int | None) -> Change:
 
 
 def delete_of(text: str) -> Delete:
-    """Return the deletion that NAME or NAME@MS stands for."""
+    """Return the deletion of NAME or NAME@MS."""
     name, at, version = text.rpartition("@")
     if at and version.isdecimal():
         return Delete(name, int(version))
@@ -156,5 +155,5 @@ def delete_of(text: str) -> Delete:
 
 
 def expectation_of(expect: str | None) -> Expect:
-    """Return what --expect stands for."""
+    """Return the expectation of --expect."""
     return _EXPECTATIONS[expect]

@@ -1,4 +1,4 @@
-"""``rowtide search``: rows by words and by columns, from an index that this command keeps."""
+"""``rowtide search``: finds rows by words and by columns, in an index that this command updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.endpoint_call import asked
+from rowtide.cli.endpoint_call import run_call
 from rowtide.cli.exits import CommandRefused, NotNow
 from rowtide.cli.output import Output, emit_table
 from rowtide.cli.settings import variable
@@ -28,7 +28,7 @@ from rowtide.deploy.kafka.config import default_cache_dir
 
 __all__ = ["search"]
 
-TOLD_ROWS = 10_000
+PROGRESS_ROWS = 10_000
 LOCK_S_MAX = 600.0
 
 
@@ -90,7 +90,7 @@ def search(
     """
     if folder is None:
         folder = _up_to_date(client, table, language, cache_dir)
-    found = _searched(folder, table, query, limit)
+    found = _search_folder(folder, table, query, limit)
     if output == "json":
         for row in found.rows:
             columns = {**row.key, **row.columns}
@@ -101,7 +101,7 @@ def search(
 
 
 def _up_to_date(client: ProtocolClient, table: str, language: str, cache_dir: Path | None) -> Path:
-    """Return the folder of this user's own index, which has everything that the table has now."""
+    """Return the folder of this user's index, updated to the table's present rows."""
     stream_id = stream_id_of(client, table)
     cache = cache_dir or default_cache_dir(os.environ, sys.platform)
     folder = cache / "search" / client.access[0] / stream_id
@@ -114,34 +114,34 @@ def _up_to_date(client: ProtocolClient, table: str, language: str, cache_dir: Pa
             click.echo(f"Not searched: {dict(refused.row.key)}: {refused.reason}", err=True)
 
     try:
-        asked(client, update)
+        run_call(client, update)
     except TimeoutError as error:
-        raise NotNow(f"Another search keeps the index in {folder} busy", "Try again.") from error
+        raise NotNow(f"Another search is using the index in {folder}", "Try again.") from error
     finally:
         progress.end()
     return folder
 
 
 class _Progress:
-    """Shows progress on a terminal when the reading takes longer than a moment."""
+    """Shows progress on a terminal if reading takes longer than a moment."""
 
     def __init__(self, table: str) -> None:
         self._table = table
-        self._told = 0
+        self._shown = 0
 
     def at(self, rows: int) -> None:
-        """Note how many rows went in."""
-        if rows - self._told >= TOLD_ROWS and sys.stderr.isatty():
-            self._told = rows
+        """Show the number of rows read so far."""
+        if rows - self._shown >= PROGRESS_ROWS and sys.stderr.isatty():
+            self._shown = rows
             click.echo(f"\rReading {self._table}: {rows:,} rows", err=True, nl=False)
 
     def end(self) -> None:
-        """Leave the line."""
-        if self._told:
+        """End the progress line."""
+        if self._shown:
             click.echo(err=True)
 
 
-def _searched(folder: Path, table: str, query: str, limit: int) -> FoundRows:
+def _search_folder(folder: Path, table: str, query: str, limit: int) -> FoundRows:
     try:
         index = SearchFolder(folder)
     except Unavailable as error:

@@ -1,7 +1,7 @@
-"""Runs a worker, and what it needs beside it, in one event loop until a signal.
+"""Runs a worker, and what it needs besides, in one event loop until a signal.
 
-The first SIGINT or SIGTERM drains, the second ends the process at once: nothing acknowledged
-depends on a drain. Nothing of Kafka is imported unless the settings say that the logs are there
+The first SIGINT or SIGTERM drains, the second ends the process at once. That is safe: nothing
+acknowledged depends on a drain. No Kafka module is imported unless the logs are in Kafka
 (``cli/kafka_start.py``).
 """
 
@@ -45,9 +45,9 @@ LOG_FOLDER = "log"
 
 
 class Ground(NamedTuple):
-    """What a worker is run on. ``bootstrap`` is Kafka's address; empty where there is none.
+    """The base of a worker. ``bootstrap`` is Kafka's address, empty without Kafka.
 
-    ``watch`` is run beside the worker, and told what it counts.
+    ``watch`` runs beside the worker; it counts in the worker's counts.
     """
 
     backing: Backing
@@ -57,10 +57,10 @@ class Ground(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is run, and who is told.
+    """What to run, and the functions to call at its events.
 
-    ``ready`` is told the port and the endpoints of further workers, ``stopping`` is called once, at
-    the signal. ``config`` is the file that settings came from. ``clock`` is the store's.
+    ``ready`` gets the port and the endpoints of further workers. ``stopping`` is called once, at
+    the signal. ``config`` is the file of the settings. ``clock`` is the store's.
     """
 
     settings: Settings
@@ -73,7 +73,7 @@ class Serving:
 
 
 def serve(serving: Serving) -> None:
-    """Run until a signal; raises what made the start impossible, or ended it (in a group)."""
+    """Run until a signal. Raises what made the start fail, or ended the run (in a group)."""
     pause_collector()
     allow_open_files()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -88,7 +88,7 @@ async def _serve(serving: Serving) -> None:
 
 
 def _ground(settings: Settings, stop: asyncio.Event) -> AbstractAsyncContextManager[Ground | None]:
-    """Return what to run the worker on; it yields None where ``stop`` was set meanwhile."""
+    """Return the base of the worker; it yields None if ``stop`` was set meanwhile."""
     if settings.log == "local":
         return _local_ground(settings)
     from rowtide.cli.kafka_start import kafka_ground
@@ -109,13 +109,13 @@ async def _local_ground(settings: Settings) -> AsyncIterator[Ground]:
 def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
     stop = asyncio.Event()
 
-    def received(number: signal.Signals) -> None:
+    def receive(number: signal.Signals) -> None:
         if stop.is_set():
             os._exit(128 + number)
         stop.set()
         stopping()
 
-    receive_stop_signals(received)
+    receive_stop_signals(receive)
     return stop
 
 
@@ -161,10 +161,10 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
 def _connectors(serving: Serving, worker: Worker, bootstrap: str) -> ConnectorProcess:
     instance, wanted = serving.credentials.instance, serving.settings.connectors
 
-    def declared() -> bool:
+    def is_declared() -> bool:
         return wanted and worker.catalog.table(instance, CONNECTOR_TABLE) is not None
 
-    return ConnectorProcess(serving.settings, bootstrap, serving.config, declared)
+    return ConnectorProcess(serving.settings, bootstrap, serving.config, is_declared)
 
 
 async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -> None:
@@ -180,12 +180,12 @@ async def _stop_in_turn(
     leave: Callable[[], None],
     worker_stop: asyncio.Event,
 ) -> None:
-    """Let all workers stop at once, and connectors while their own worker still answers them."""
+    """Stop all workers at once, and connectors while their own worker still answers them."""
     await stop.wait()
     leave()
-    watching.cancel()  # It would start again whatever ends.
+    watching.cancel()  # It would restart the workers that end.
     await asyncio.wait([watching])
-    more.tell_to_stop()
+    more.signal_stop()
     await connectors.stop()
     worker_stop.set()
 
@@ -193,14 +193,14 @@ async def _stop_in_turn(
 async def _run_more(
     serving: Serving, more: MoreWorkers, worker: Worker, served: asyncio.Event
 ) -> None:
-    """Start the further workers once the first serves, and say that all are ready."""
+    """Start the further workers once the first one serves, and announce that all are ready."""
     await served.wait()
     serving.ready(worker.port, await more.start())
     await more.watch()
 
 
 def worker_config(serving: Serving) -> WorkerConfig:
-    """Return what a worker needs."""
+    """Return the configuration of the worker."""
     from rowtide.core.cluster.balance import BalanceSettings
     from rowtide.core.values.limits import Limits
     from rowtide.stream.routing.introduction import Credentials as WorkerCredentials

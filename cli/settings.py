@@ -1,9 +1,9 @@
-"""Everything that can be set, from a TOML file, the environment and flags, in rising order.
+"""All settings, from a TOML file, the environment and flags; the later of these wins.
 
 A setting has one name: ``data_dir`` in the file, ``ROWTIDE_DATA_DIR`` in the environment,
-``--data-dir`` as a flag. The table ``[kafka_security]`` of the file has the fields of
-``Security`` and is set there alone: flags and the environment show passwords. Other
-``ROWTIDE_`` variables are ignored, because clusters set some (``ROWTIDE_SERVICE_HOST``).
+``--data-dir`` as a flag. The table ``[kafka_security]`` of the file has the fields of ``Security``.
+It can only be set there, because flags and the environment expose passwords. Other ``ROWTIDE_``
+variables are ignored, because clusters set some (``ROWTIDE_SERVICE_HOST``).
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Settings:
             raise ValueError("kafka_security has no meaning without kafka")
 
     def _require_one_process(self) -> None:
-        """Raise ValueError where a setting needs Kafka. A local log belongs to one process."""
+        """Raise ValueError if a setting needs Kafka. A local log belongs to one process."""
         for name, value, wanted in (
             ("workers", self.workers, 1),
             ("standbys", self.standbys, 0),
@@ -201,19 +201,19 @@ class Settings:
 
     @property
     def connector_folder(self) -> Path:
-        """Where connectors keep their files."""
+        """The directory of connectors' files."""
         return self.connector_dir or self.data_dir / "connectors"
 
     @property
     def serves_metrics(self) -> bool:
-        """Whether /metrics is served."""
+        """True if /metrics is served."""
         if self.metrics is not None:
             return self.metrics
         return _is_loopback(self.host)
 
 
 def _is_loopback(host: str) -> bool:
-    """True if only this machine can reach a host."""
+    """True if only this machine can reach ``host``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -238,9 +238,9 @@ def flag(name: str) -> str:
 def load_settings(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]
 ) -> Settings:
-    """Return the settings. Raises ``SettingsError`` naming the setting and its place.
+    """Return the settings. Raises ``SettingsError`` with the setting and its source.
 
-    Pairs are judged once, on the whole: a file may name the cluster that a flag relies on.
+    Combinations are checked once, at the end: a file may name the cluster that a flag needs.
     """
     values: dict[str, Any] = {}
     if file is not None:
@@ -248,10 +248,10 @@ def load_settings(
     names = [f.name for f in fields(Settings) if f.name != "kafka_security"]
     for name in names:
         if variable(name) in environment:
-            values[name] = _typed(name, environment[variable(name)], variable(name))
+            values[name] = _read_value(name, environment[variable(name)], variable(name))
     for name, value in flags.items():
         if value is not None:
-            values[name] = _typed(name, value, flag(name))
+            values[name] = _read_value(name, value, flag(name))
     try:
         return replace(Settings(), **values)
     except ValueError as error:
@@ -259,7 +259,7 @@ def load_settings(
 
 
 def _from_file(file: Path) -> dict[str, Any]:
-    import tomllib  # Its patterns take a while to compile, and most starts have no file.
+    import tomllib  # Slow to import, and most starts have no file.
 
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -270,56 +270,56 @@ def _from_file(file: Path) -> dict[str, Any]:
         if name not in known:
             raise SettingsError(f"{file}: unknown setting '{name}': known are {', '.join(known)}")
     return {
-        name: _typed(name, value, f"{file}: {name}", written=True)
+        name: _read_value(name, value, f"{file}: {name}", is_toml=True)
         for name, value in content.items()
     }
 
 
-def _typed(name: str, value: Any, where: str, *, written: bool = False) -> Any:
-    """Return ``value`` in its setting's type; one ``written`` in TOML has a type already."""
+def _read_value(name: str, value: Any, where: str, *, is_toml: bool = False) -> Any:
+    """Return ``value`` in its setting's type. A value of TOML must have the type already."""
     try:
         read: Callable[[Any, bool], Any] = _READERS.get(name, _text)
-        return read(value, written)
+        return read(value, is_toml)
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}: {error}") from error
 
 
-def _text(value: Any, _written: bool) -> str:
+def _text(value: Any, _is_toml: bool) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text in quotes")
     return value
 
 
-def _whole(value: Any, written: bool) -> int:
+def _whole(value: Any, is_toml: bool) -> int:
     if type(value) is int:
         return value
-    if written or not re.fullmatch(r"-?\d+", str(value)):
+    if is_toml or not re.fullmatch(r"-?\d+", str(value)):
         raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 
 
-def _number(value: Any, written: bool) -> float:
+def _number(value: Any, is_toml: bool) -> float:
     if type(value) in (int, float):
         return float(value)
-    if written or not re.fullmatch(r"-?\d+(\.\d+)?", str(value)):
+    if is_toml or not re.fullmatch(r"-?\d+(\.\d+)?", str(value)):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 
-def _truth(value: Any, written: bool) -> bool:
+def _truth(value: Any, is_toml: bool) -> bool:
     if type(value) is bool:
         return value
-    if written or str(value).lower() not in ("true", "false"):
+    if is_toml or str(value).lower() not in ("true", "false"):
         raise ValueError(f"{value!r} is neither true nor false")
     return str(value).lower() == "true"
 
 
-def _path(value: Any, written: bool) -> Path:
-    path = value if isinstance(value, Path) else Path(_text(value, written))
+def _path(value: Any, is_toml: bool) -> Path:
+    path = value if isinstance(value, Path) else Path(_text(value, is_toml))
     return path.expanduser()
 
 
-def _security(value: Any, _written: bool) -> Security:
+def _security(value: Any, _is_toml: bool) -> Security:
     if not isinstance(value, dict):
         raise TypeError("is a table, written as [kafka_security]")
     known = [f.name for f in fields(Security)]
@@ -353,4 +353,4 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "slow_request_s": _number,
     "drain_notice_s": _number,
 }
-"""How a setting's value is read; as text where not named."""
+"""Reader of each setting that is not text."""

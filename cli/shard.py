@@ -99,13 +99,13 @@ def merge(client: ProtocolClient, table: str, left: str, right: str, output: Out
     living = [s for s in _shards(client, table) if s["state"] != "ended"]
     slots = {s["shard"]: s["slot"] for s in living}
     pairs = [{a["shard"], b["shard"]} for a, b in pairwise(living)]
-    # What can't be merged is not moved either: the merge says why.
+    # If the shards cannot be merged, do not move one: the server's error says why.
     if {left, right} not in pairs or slots[left] == slots[right]:
         _change(client, "RowtideMergeShards", {"table": table, "shards": [left, right]}, output)
         return
     fields = {"table": table, "shard": right, "slot": slots[left]}
-    moved = _done(client, "RowtideMoveShard", fields)["children"][0]
-    with _begun(f"Shard {right} was moved to slot {slots[left]} as {moved}, not merged yet"):
+    moved = _change_and_wait(client, "RowtideMoveShard", fields)["children"][0]
+    with _report_partial(f"Shard {right} was moved to slot {slots[left]} as {moved}, not merged"):
         _change(client, "RowtideMergeShards", {"table": table, "shards": [left, moved]}, output)
 
 
@@ -127,26 +127,28 @@ def _shards(client: ProtocolClient, table: str) -> list[dict[str, Any]]:
 
 
 def _change(client: ProtocolClient, operation: str, fields: dict[str, Any], output: Output) -> None:
-    told = _done(client, operation, fields)
+    result = _change_and_wait(client, operation, fields)
     if output == "json":
-        emit_json(told)
+        emit_json(result)
     else:
-        before, after = ", ".join(told["parents"]), ", ".join(told["children"])
+        before, after = ", ".join(result["parents"]), ", ".join(result["children"])
         click.echo(f"{before} -> {after}")
 
 
-def _done(client: ProtocolClient, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Ask for a change and wait until it is done."""
-    told = client.call_json(operation, fields)
-    if not told["done"]:
-        with _begun(f"The {told['kind']} of {', '.join(told['parents'])} goes on"):
-            told["children"] = _children(client, fields["table"], set(told["parents"]))
-        told["done"] = True
-    return told
+def _change_and_wait(
+    client: ProtocolClient, operation: str, fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Request a change and wait until it is done; return its result."""
+    result = client.call_json(operation, fields)
+    if not result["done"]:
+        with _report_partial(f"The {result['kind']} of {', '.join(result['parents'])} continues"):
+            result["children"] = _children(client, fields["table"], set(result["parents"]))
+        result["done"] = True
+    return result
 
 
 def _children(client: ProtocolClient, table: str, parents: set[str]) -> list[str]:
-    """Wait until a change that goes on is done; return what became of its ``parents``."""
+    """Wait until a change is done; return the children of its ``parents``."""
     until = time.monotonic() + DONE_S
     while time.monotonic() < until:
         time.sleep(LOOK_S)
@@ -157,12 +159,12 @@ def _children(client: ProtocolClient, table: str, parents: set[str]) -> list[str
 
 
 @contextmanager
-def _begun(what: str) -> Iterator[None]:
-    """Tell of a failure that comes after something was changed that it was."""
+def _report_partial(what: str) -> Iterator[None]:
+    """Turn a failure into one that reports ``what`` was already changed."""
     try:
         yield
     except (ServerError, NoAnswer) as error:
-        hint = "`rowtide shard list` shows what became of it."
+        hint = "`rowtide shard list` shows the result."
         raise CommandOutcomeUnknown(f"{what}: {error}", hint) from error
 
 
@@ -173,7 +175,7 @@ def _branch(found: list[dict[str, Any]], node: dict[str, Any], indent: str) -> N
     merged = f"  with {', '.join(also)}" if also else ""
     click.echo(f"{indent}{node['shard']}  [{begin}, {end})  slot {node['slot']}{merged}{state}")
     for child in found:
-        # A merged shard stands below the first of its parents.
+        # A merged shard is printed below the first of its parents.
         if child["parents"][:1] == [node["shard"]]:
             _branch(found, child, indent + "  ")
 

@@ -1,4 +1,4 @@
-"""``rowtide shard repair``: a shard whose log lacks acknowledged entries is served again."""
+"""``rowtide shard repair``: serve a shard again whose log has lost acknowledged entries."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def repair(client: ProtocolClient, name: str, output: Output, *, accept_loss: bo
         emit_json(found)
         return
     first, last = found["first"], found["last"]
-    click.echo(f"Entries {first} to {last} of {name} ({last - first + 1}) are gone from its log.")
+    click.echo(f"Entries {first} to {last} of {name} ({last - first + 1}) are lost.")
     if found["filled"]:
-        click.echo("Others stand in their places: they are folded upon what the rows have.")
+        click.echo("The log has other entries at these offsets. They are applied to the rows.")
     if found["in_rows"]:
-        click.echo("The rows have what they did; readers of the stream never see them.")
+        click.echo("The rows have the changes of the lost entries; the stream does not.")
     else:
-        click.echo("The rows lack what they did, and so does the stream.")
+        click.echo("Neither the rows nor the stream have the changes of the lost entries.")
     if found["closed"] is None:
         click.echo(f"{name} is served again.")
     else:

@@ -1,6 +1,6 @@
-"""Why ``rowtide up`` ended, as one sentence and what to do about it.
+"""Why ``rowtide up`` ended, as one sentence, and what to do about it.
 
-The first failure of the tree is the one that is told: the others followed from it.
+Of a tree of failures the first is reported; the others are its consequences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.deploy.kafka.errors import EmbeddedKafkaError, JarsUnavailable, JavaUnusable
 from rowtide.stream.cluster.worker_directory import DirectoryBusy, OtherCluster
 
-__all__ = ["first_of", "told_failure"]
+__all__ = ["explain_failure", "first_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ def first_of(error: BaseException) -> BaseException:
     return error
 
 
-def told_failure(error: BaseException, settings: Settings) -> Failure:
-    """Return the failure to show for what ended a start or a run."""
+def explain_failure(error: BaseException, settings: Settings) -> Failure:
+    """Return the failure to show for the error that ended a start or a run."""
     cause = first_of(error)
     logger.debug("the reason in full", exc_info=cause)
     of_log = _of_local_log if settings.log == "local" else _of_kafka
@@ -40,8 +40,8 @@ def told_failure(error: BaseException, settings: Settings) -> Failure:
 
 
 def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
-    """Return the failure where the local log is at fault."""
-    # Imported already where one of them was raised.
+    """Return the failure if the local log is the cause."""
+    # If one of them was raised, the module is imported already.
     from rowtide.stream.log.local.store import OtherFormat, StoreBusy
 
     if isinstance(cause, StoreBusy):
@@ -50,26 +50,26 @@ def _of_local_log(cause: BaseException, settings: Settings) -> Failure | None:
         )
     if isinstance(cause, OtherFormat):
         return CommandRefused(
-            str(cause), "Start the version that wrote it, or take another --data-dir."
+            str(cause), "Start the version that wrote it, or choose another --data-dir."
         )
     if isinstance(cause, Unavailable | OutcomeUnknown):
         return NotNow(
-            f"The log in {settings.data_dir} did not do what was asked: {cause}",
-            "Nothing acknowledged is lost. See that the disk is well, and start again.",
+            f"The log in {settings.data_dir} failed: {cause}",
+            "Nothing acknowledged is lost. Check the disk, and start again.",
         )
     if isinstance(cause, OtherCluster):
         return CommandRefused(
-            f"The rows in {settings.data_dir} are not those of the log there",
-            "Restore both from one copy; to go on without these rows, remove the folder 'rows' "
+            f"The rows in {settings.data_dir} belong to another log than the one there",
+            "Restore both from one copy. To continue without these rows, remove the folder 'rows' "
             "and identity.json, or choose another --data-dir.",
         )
     return None
 
 
 def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
-    """Return the failure where Kafka is at fault, or how it is reached."""
+    """Return the failure if Kafka, or the connection to it, is the cause."""
     from rowtide.cli.kafka_start import ClusterUnreachable
-    from rowtide.stream.log.kafka.errors import NotDurable  # With a library that takes its time.
+    from rowtide.stream.log.kafka.errors import NotDurable  # Imports a slow library.
 
     if isinstance(cause, ClusterUnreachable):
         return NotNow(
@@ -77,51 +77,53 @@ def _of_kafka(cause: BaseException, settings: Settings) -> Failure | None:
             "Check the address, and [kafka_security] in the --config file.",
         )
     if isinstance(cause, NotDurable):
-        return _not_as_needed(cause, settings)
+        return _explain_durability(cause, settings)
     if isinstance(cause, Unavailable | OutcomeUnknown):
         return NotNow(
-            f"Kafka, or another worker, did not do what was asked: {cause}",
-            "Nothing acknowledged is lost. See that the brokers are well, and start again.",
+            f"Kafka or another worker failed: {cause}",
+            "Nothing acknowledged is lost. Check the brokers, and start again.",
         )
     if isinstance(cause, OtherCluster):
         return CommandRefused(
             str(cause),
-            "Check --kafka and --topic-prefix. If Kafka has lost its logs, restore them; to go on "
-            "without these rows, choose another --data-dir.",
+            "Check --kafka and --topic-prefix. If Kafka has lost its logs, restore them. To "
+            "continue without these rows, choose another --data-dir.",
         )
     return None
 
 
 def _of_either(cause: BaseException, settings: Settings) -> Failure:
-    """Return the failure where it is not the logs' place that is at fault."""
+    """Return the failure if the logs are not the cause."""
     if isinstance(cause, StoreError):
         return CommandRefused(str(cause))
     if isinstance(cause, CorruptRecord):
         return CommandRefused(
-            f"A log holds a record that this version cannot read: {cause}",
-            "Start the version that wrote it, or take another --data-dir.",
+            f"A log has a record that this version cannot read: {cause}",
+            "Start the version that wrote it, or choose another --data-dir.",
         )
     if isinstance(cause, DamagedFile):
-        return CommandRefused(str(cause), "Restore it; where it is removed, another key is made.")
+        return CommandRefused(
+            str(cause), "Restore it. If you remove it, the next start creates another key."
+        )
     if isinstance(cause, DirectoryBusy | EmbeddedKafkaError | JSONDecodeError | OSError):
         return _of_this_machine(cause, settings)
     return _unforeseen(cause)
 
 
-def _not_as_needed(cause: StoreError, settings: Settings) -> Failure:
+def _explain_durability(cause: StoreError, settings: Settings) -> Failure:
     return CommandRefused(
         str(cause),
-        f"Topics must be as durability '{settings.durability}' wants them: change the topics' "
-        f"settings, or --durability, or take another --topic-prefix.",
+        f"The topics do not meet durability '{settings.durability}': change their settings or "
+        f"--durability, or choose another --topic-prefix.",
     )
 
 
 def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
-    """Return the failure where the disk, the port, Java or the jars are at fault."""
+    """Return the failure if the disk, the port, Java or the jars are the cause."""
     if isinstance(cause, JarsUnavailable):
-        return CommandRefused(str(cause), f"Looked for and kept in {_cache(settings)}.")
+        return CommandRefused(str(cause), f"They are kept in {_cache(settings)}.")
     if isinstance(cause, JavaUnusable):
-        return CommandRefused(str(cause), "Without --java the one that came with rowtide is used.")
+        return CommandRefused(str(cause), "Without --java, rowtide uses its own Java.")
     if isinstance(cause, JSONDecodeError):
         return CommandRefused(f"A file in {settings.data_dir} is damaged: {cause}", "Restore it.")
     if not isinstance(cause, OSError):
@@ -129,9 +131,9 @@ def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
     if cause.errno == errno.EADDRINUSE:
         return CommandRefused(
             f"Port {settings.port} of {settings.host} is in use by another program",
-            "Stop that one, or choose another port with --port (0 takes a free one).",
+            "Stop that program, or choose another port with --port (0 chooses a free one).",
         )
-    unknown = isinstance(cause, socket.gaierror)  # Its numbers are others than errno's.
+    unknown = isinstance(cause, socket.gaierror)  # Its numbers differ from errno's.
     refused = cause.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and cause.filename is None
     if unknown or refused:
         return CommandRefused(
@@ -148,7 +150,7 @@ def _of_this_machine(cause: Exception, settings: Settings) -> Failure:
         )
     if cause.errno == errno.ENOSPC:
         return CommandRefused(
-            f"No space is left for {what}", "Free some, or move it with --data-dir."
+            f"No space is left for {what}", "Free some, or choose another --data-dir."
         )
     return CommandRefused(f"{what}: {cause.strerror or cause}")
 
@@ -159,6 +161,6 @@ def _cache(settings: Settings) -> Path | str:
 
 def _unforeseen(cause: BaseException) -> Failure:
     return CommandRefused(
-        f"rowtide stopped on an error of its own: {type(cause).__name__}: {cause}",
-        "Nothing acknowledged is lost. Please report it, with what -v logs.",
+        f"rowtide stopped because of an internal error: {type(cause).__name__}: {cause}",
+        "Nothing acknowledged is lost. Please report it with the output of -v.",
     )

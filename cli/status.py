@@ -1,4 +1,4 @@
-"""``rowtide status``: what an operator asks first."""
+"""``rowtide status``: the state of the server at a glance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def status(client: ProtocolClient, output: Output) -> None:
     answer. It serves reads only while it has its lease. Dirty rows wait for the changelog; they
     are safe in the log.
     """
-    found = _joined(client.call_json("RowtideClusterStatus", {})["workers"])
+    found = _join_workers(client.call_json("RowtideClusterStatus", {})["workers"])
     found = {"endpoint": client.endpoint, **found}
     if output == "json":
         emit_json(found)
@@ -36,8 +36,8 @@ def status(client: ProtocolClient, output: Output) -> None:
     emit_table(header, [_slot(slot) for slot in found["slots"]])
 
 
-def _joined(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first worker's status, with the slots of all and who did not answer."""
+def _join_workers(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first worker's status, with the slots of all workers, and the silent ones."""
     answering = [worker for worker in workers if "error" not in worker]
     slots = [{**slot, "worker": w["address"]} for w in answering for slot in w["slots"]]
     return {
@@ -63,17 +63,17 @@ def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _workers(found: dict[str, Any]) -> list[tuple[str, object]]:
-    """Return how many workers there are, where there are several."""
+    """Return the number of workers, if there are several."""
     silent = ", ".join(worker["address"] for worker in found["silent"])
     if found["workers"] == 1:
         return []
-    missing = f"; {silent} silent, slots there are not shown" if silent else ""
+    missing = f"; {silent} silent, their slots are not shown" if silent else ""
     return [("workers", f"{found['workers']}{missing}")]
 
 
 def _free(free: int, least: int) -> str:
     text = f"{free // MB:,} MB"
-    return f"{text}: writes are refused below {least // MB:,} MB" if free < least else text
+    return f"{text}: writes are rejected below {least // MB:,} MB" if free < least else text
 
 
 def _slot(slot: dict[str, Any]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""``rowtide stream``: the changes of a table as they are made."""
+"""``rowtide stream``: the changes of a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 __all__ = ["since_us", "stream", "stream_id_of"]
 
 IDLE_S_MIN, IDLE_S_MAX = 0.02, 0.5
-"""Pause after a round that found nothing: doubled from round to round."""
+"""Pause after a round without changes; doubled from round to round."""
 
 OUTAGE_S = 1.0
 PASSING = ("OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable", "OTSTimeout")
@@ -100,7 +100,7 @@ class _SinceType(click.ParamType):
 
 
 def since_us(text: str, now_us: int) -> int:
-    """Return microseconds for ``10m`` (ago; s, m, h, d) or an ISO 8601 time, UTC unless it says."""
+    """Return microseconds for ``10m`` (ago; s, m, h, d) or an ISO 8601 time, default UTC."""
     if span := _SPAN.fullmatch(text):
         return max(0, now_us - int(span[1]) * _SECONDS[span[2]] * 1_000_000)
     try:
@@ -147,11 +147,11 @@ def tail(
             if number == limit:
                 return
     except KeyboardInterrupt:
-        return  # Nothing else ends a tail, so it is no failure.
+        return  # The usual end of the command.
 
 
 def _changes(follower: StreamTail, *, follow: bool) -> Iterator[ShardChange]:
-    """Yield changes; rest where there are none, and sit out a server that is away."""
+    """Yield changes. Pause if there are none, and retry while the server does not answer."""
     idle_s, away = IDLE_S_MIN, False
     while True:
         found = False
@@ -163,7 +163,7 @@ def _changes(follower: StreamTail, *, follow: bool) -> Iterator[ShardChange]:
             if not follow or (isinstance(error, ServerError) and error.code not in PASSING):
                 raise
             if not away:
-                click.echo(f"{error}; trying again", err=True)
+                click.echo(f"{error}; retrying", err=True)
             away = True
             time.sleep(OUTAGE_S)
             continue
@@ -177,7 +177,7 @@ def _changes(follower: StreamTail, *, follow: bool) -> Iterator[ShardChange]:
 
 
 def document(change: ShardChange) -> dict[str, Any]:
-    """Return a change for a program."""
+    """Return a change as a JSON document."""
     row, original = change.record.row, change.record.original
     found: dict[str, Any] = {
         "time_us": row.sequence.timestamp_us if row.sequence else None,
@@ -201,7 +201,7 @@ def _change_document(cell: Any) -> dict[str, Any]:
 
 
 def line(change: ShardChange) -> str:
-    """Return a change for eyes."""
+    """Return a change as a line of text."""
     row = change.record.row
     at = clock_text(row.sequence.timestamp_us) if row.sequence else "-"
     key = " ".join(assignment_text(name, value) for name, value in row.key)
@@ -217,10 +217,10 @@ def _change_text(cell: Any) -> str:
 
 
 def stream_id_of(client: ProtocolClient, table: str) -> str:
-    """Return the id of a table's stream; where it has none, tell how it gets one."""
+    """Return the id of a table's stream. Without one, raise how to enable it."""
     found = stream_of(client, table)
     if found is None:
-        client.describe_table(table)  # An absent table is another failure.
+        client.describe_table(table)  # An absent table raises another failure.
         raise CommandRefused(
             f"Table {table} has no stream",
             f"`rowtide table update {table} --stream 24` keeps its changes for 24 hours.",

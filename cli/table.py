@@ -133,7 +133,7 @@ def create(
         stream=_stream_of(options["stream_hours"], options["stream_columns"]),
         reserved=reserved or (0, 0),
     )
-    _done(output, table, "Created")
+    _print_done(output, table, "Created")
 
 
 @table.command("list", cls=ClientCommand)
@@ -187,7 +187,7 @@ def update(
         raise click.UsageError("Nothing to change: name at least one option.")
     given = wanted if wanted.ByteSize() else None
     client.update_table(table, options=given, stream=stream, reserved=reserved)
-    _done(output, table, "Updated")
+    _print_done(output, table, "Updated")
 
 
 @table.command("delete", cls=ClientCommand, writes=True)
@@ -197,10 +197,10 @@ def delete(client: ProtocolClient, table: str, output: Output, *, yes: bool) -> 
     """Delete TABLE with its rows and its stream."""
     confirm(f"Delete table {table} with all its rows?", yes=yes)
     client.delete_table(table)
-    _done(output, table, "Deleted")
+    _print_done(output, table, "Deleted")
 
 
-def _done(output: Output, table: str, what: str) -> None:
+def _print_done(output: Output, table: str, what: str) -> None:
     if output == "json":
         emit_json({"table": table, "done": what.lower()})
     else:
@@ -218,7 +218,7 @@ def _options_of(
     max_version_offset: int | None,
     **_others: object,
 ) -> pb.TableOptions:
-    """Return the options that were given, and no other."""
+    """Return only the given options."""
     return pb.TableOptions(
         time_to_live=ttl,
         max_versions=max_versions,
@@ -235,7 +235,7 @@ def _stream_of(hours: int | None, columns: tuple[str, ...]) -> pb.StreamSpecific
 
 
 def _document(found: pb.DescribeTableResponse) -> dict[str, Any]:
-    """Return a table's description in the words of the options."""
+    """Return a table's description with the names of the options."""
     options, stream = found.table_options, found.stream_details
     units = found.reserved_throughput_details.capacity_unit
     enabled = found.HasField("stream_details") and stream.enable_stream

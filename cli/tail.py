@@ -1,8 +1,8 @@
-"""Following every shard of a stream, in an order that keeps each row's changes in theirs.
+"""Follows every shard of a stream and keeps the order of each row's changes.
 
-A shard is read only once its parents are read to their end, so that for one primary key changes
-come in commit order, across splits and merges too. Between shards there is no order. Positions are
-the server's iterators, so an outage loses and repeats nothing.
+A shard is read only after its parents are read to their end. So changes of one primary key come in
+commit order, also across splits and merges. There is no order between shards. Positions are the
+server's iterators, so an outage loses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rowtide.cli.client import ProtocolClient, StreamRecord
 __all__ = ["END", "ShardChange", "StreamTail", "stream_of"]
 
 END = 2**63 - 1
-"""A time in microseconds after every change: the end of the stream as it is now."""
+"""A time in microseconds after every change: the stream's present end."""
 
 
 class ShardChange(NamedTuple):
-    """One change and the shard that it stands in."""
+    """One change, and its shard."""
 
     shard_id: str
     record: StreamRecord
@@ -33,15 +33,15 @@ class StreamTail:
         self._stream_id = stream_id
         self._iterators: dict[str, str] = {}
         self._read: set[str] = set()
-        """Shards that are closed and read to their end."""
+        """Shards that have ended and are read to their end."""
         self._start_us = start_us
         self._open_shards()
         if start_us == END:
-            # What begins later was all written after we came.
+            # All changes of later shards come after our start.
             self._start_us = None
 
     def poll(self) -> Iterator[list[ShardChange]]:
-        """Ask each shard once; yield what it had, if anything."""
+        """Read each shard once; yield the changes of those that had any."""
         for shard_id, iterator in list(self._iterators.items()):
             page = self._client.get_stream_record(iterator)
             if page.next_iterator is None:
@@ -55,7 +55,7 @@ class StreamTail:
             self._open_shards()
 
     def _open_shards(self) -> None:
-        """Take up the shards whose parents are read, or no longer listed."""
+        """Start to read the shards whose parents are read, or no longer listed."""
         shards = self._client.describe_stream(self._stream_id).shards
         listed = {shard.shard_id for shard in shards}
         for shard in shards:
@@ -70,6 +70,6 @@ class StreamTail:
 
 
 def stream_of(client: ProtocolClient, table: str) -> str | None:
-    """Return the id of a table's stream, or None where it has none."""
+    """Return the id of a table's stream, or None without a stream."""
     streams = client.list_stream(table)
     return streams[0].stream_id if streams else None

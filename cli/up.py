@@ -1,8 +1,10 @@
-"""``rowtide up``: Kafka, unless one is named, and workers; ``rowtide worker``: one, on a Kafka;
-``rowtide dev``: one for itself, without Kafka.
+"""The commands that start servers: ``rowtide up``, ``rowtide worker`` and ``rowtide dev``.
 
-Order matters: the settings are read and the port is tried before anything is written, then the data
-directory is locked, and only its owner touches what is in it or the ready file.
+``up`` starts Kafka, unless the settings name one, and workers. ``worker`` starts one worker on a
+Kafka. ``dev`` starts a single worker without Kafka.
+
+The order matters. Settings are read and the port is tried before anything is written. Then the data
+directory is locked, and only its owner changes its content or the ready file.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from rowtide.cli.settings import (
     flag,
     load_settings,
 )
-from rowtide.cli.start_failures import told_failure
+from rowtide.cli.start_failures import explain_failure
 from rowtide.core.release import VERSION
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.measures.clock import AdvancedClock, MachineClock
@@ -47,7 +49,7 @@ __all__ = ["dev", "up", "worker"]
 Decorated = TypeVar("Decorated", bound=Callable[..., None])
 
 NOT_OF_A_WORKER = frozenset({"log", "workers", "java", "cache_dir"})
-"""Settings of what ``rowtide up`` starts beside a worker."""
+"""Settings of what ``rowtide up`` starts besides a worker."""
 
 NOT_OF_DEV = frozenset(
     {
@@ -55,7 +57,7 @@ NOT_OF_DEV = frozenset(
         *("standbys", "cache_dir", "java", "split_writes_per_s"),
     }
 )
-"""Settings of what several workers need, or Kafka."""
+"""Settings that only several workers, or Kafka, need."""
 
 SNIPPET = """\
     from tablestore import OTSClient
@@ -90,11 +92,11 @@ _TYPES: dict[str, click.ParamType] = {
 }
 
 _SHORTER = {"data_dir": ["--data"]}
-"""Further names of flags."""
+"""Additional names of flags."""
 
 
 def _setting_options(without: frozenset[str] = frozenset()) -> list[click.Parameter]:
-    """Return a flag for every setting that may stand on a command line, but for some."""
+    """Return a flag for each setting that a command line may have, except ``without``."""
     texts = field_texts(Settings)
     return [
         click.Option(
@@ -107,8 +109,8 @@ def _setting_options(without: frozenset[str] = frozenset()) -> list[click.Parame
     ]
 
 
-def _how(command: Decorated) -> Decorated:
-    """Add the flags that are no settings."""
+def _add_other_flags(command: Decorated) -> Decorated:
+    """Add the flags that are not settings."""
     for added in (
         click.option(
             "-v",
@@ -128,7 +130,7 @@ def _how(command: Decorated) -> Decorated:
 
 
 @click.command(params=_setting_options())
-@_how
+@_add_other_flags
 def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
     """Start rowtide and keep it running until Ctrl-C.
 
@@ -141,7 +143,7 @@ def up(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: A
 
 
 @click.command(params=_setting_options(NOT_OF_A_WORKER))
-@_how
+@_add_other_flags
 def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flags: Any) -> None:
     """Run one worker on the Kafka that --kafka names, until Ctrl-C.
 
@@ -152,7 +154,7 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
     settings = _settings(config, flags, verbose)
     if not settings.kafka:
         raise click.UsageError(
-            "No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which brings one."
+            "No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which includes one."
         )
     _start(replace(settings, workers=1), config, ready_file)
 
@@ -168,7 +170,7 @@ def worker(config: Path | None, ready_file: Path | None, *, verbose: int, **flag
     is_flag=True,
     help="Allow tests to advance the clock (docs/guides/testing.md). Needs --ephemeral.",
 )
-@_how
+@_add_other_flags
 def dev(
     config: Path | None,
     ready_file: Path | None,
@@ -186,13 +188,13 @@ def dev(
     """
     if not ephemeral:
         if test_clock:
-            # Records of the future would stay behind, and later writes would be stamped after them.
+            # Records of the future would remain, and later writes would have even later stamps.
             raise click.UsageError("--test-clock needs --ephemeral.")
         settings = _settings(config, {**flags, "log": "local"}, verbose)
         _start(settings, config, ready_file)
         return
     if flags["data_dir"] is not None:
-        raise click.UsageError("--ephemeral makes a directory of its own: leave --data-dir out.")
+        raise click.UsageError("--ephemeral creates its own directory: omit --data-dir.")
     with TemporaryDirectory(prefix="rowtide-dev-", ignore_cleanup_errors=True) as folder:
         flags["data_dir"] = Path(folder)
         settings = _settings(config, {**flags, "log": "local"}, verbose)
@@ -200,7 +202,7 @@ def dev(
 
 
 def _settings(config: Path | None, flags: dict[str, Any], verbose: int) -> Settings:
-    """Return the settings, with logging set up as they say. Raises ``UsageError``."""
+    """Return the settings, and set up logging by them. Raises ``UsageError``."""
     set_up_logging(verbose)
     try:
         settings = load_settings(config, os.environ, flags)
@@ -216,24 +218,24 @@ def _start(
     ready_file: Path | None,
     clock: MachineClock | None = None,
 ) -> None:
-    """Serve until a signal comes. Raises what tells a person why that failed."""
+    """Serve until a signal. Raises a failure that explains to the user what went wrong."""
     try:
         _try_port(settings)
         own = WorkerDirectory(settings.data_dir)
         _require_log(settings)
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
-        credentials, made = load_or_create(settings.data_dir, settings.instance)
-        ready, stopping = _notices(settings, credentials, ready_file, made=made)
+        credentials, is_new = load_or_create(settings.data_dir, settings.instance)
+        ready, stopping = _notices(settings, credentials, ready_file, is_new=is_new)
         _run(Serving(settings, own, credentials, ready, stopping, config, clock or MachineClock()))
     except click.ClickException:
         raise
     except Exception as error:
-        raise told_failure(error, settings) from error
+        raise explain_failure(error, settings) from error
 
 
 def _require_log(settings: Settings) -> None:
-    """Raise ``CommandRefused`` if the directory keeps its logs in another way than requested."""
+    """Raise ``CommandRefused`` if the directory has another kind of log than requested."""
     for log, folder in (("local", LOG_FOLDER), ("kafka", "kafka")):
         if log != settings.log and (settings.data_dir / folder).exists():
             raise CommandRefused(
@@ -244,32 +246,32 @@ def _require_log(settings: Settings) -> None:
 
 
 def _try_port(settings: Settings) -> None:
-    """Raise OSError where the port cannot be had, before a start of seconds finds it out."""
+    """Raise OSError if the port is not available, before a start that takes seconds."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     with socket.socket(family, kind, protocol) as attempt:
-        if os.name == "posix":  # On Windows a port that is in use would pass.
+        if os.name == "posix":  # On Windows a port in use would be accepted.
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         attempt.bind(address)
 
 
 def _notices(
-    settings: Settings, credentials: SavedCredentials, ready_file: Path | None, *, made: bool
+    settings: Settings, credentials: SavedCredentials, ready_file: Path | None, *, is_new: bool
 ) -> tuple[Callable[[int, Sequence[str]], None], Callable[[], None]]:
-    """Return what to call once clients may come, and at the signal to stop."""
+    """Return the functions to call when the server is ready, and at the signal to stop."""
 
     def ready(port: int, more: Sequence[str]) -> None:
         endpoint = endpoint_of(settings.host, port)
         write_endpoint(settings.data_dir, endpoint)
         if ready_file is not None:
             write_private(ready_file, {"endpoint": endpoint, **credentials._asdict()})
-        shown = made or sys.stdout.isatty()
+        shown = is_new or sys.stdout.isatty()
         _announce([endpoint, *more], credentials, settings.data_dir, secret=shown)
 
     def stopping() -> None:
         remove_endpoint(settings.data_dir)
-        click.echo("\nStopping: requests under way are answered, rows flushed.", err=True)
+        click.echo("\nStopping: finishing requests and flushing rows.", err=True)
 
     return ready, stopping
 
@@ -277,7 +279,7 @@ def _notices(
 def _run(serving: Serving) -> None:
     data_dir = serving.settings.data_dir
     click.echo(f"rowtide {VERSION}, data in {data_dir}", err=True)
-    remove_endpoint(data_dir)  # A killed server's.
+    remove_endpoint(data_dir)  # A killed server leaves it.
     try:
         serve(serving)
     finally:
@@ -286,7 +288,7 @@ def _run(serving: Serving) -> None:
 
 
 def endpoint_of(host: str, port: int) -> str:
-    """Return the URL at which this machine reaches a server that listens on ``host``."""
+    """Return the URL of a server that listens on ``host``, for clients on this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -294,15 +296,15 @@ def endpoint_of(host: str, port: int) -> str:
 def _announce(
     endpoints: Sequence[str], credentials: SavedCredentials, data_dir: Path, *, secret: bool
 ) -> None:
-    """Print what a client needs. The secret goes to a terminal, or out once, where it was made.
+    """Print what a client needs. The secret is printed to a terminal, or once when it is new.
 
-    Later starts of a service write to a log, which is read by more people than the data directory.
+    A service's later starts write to a log, which more people can read than the data directory.
     """
     shown = credentials.access_key_secret if secret else f"in {data_dir / 'credentials.json'}"
     endpoint = endpoints[0]
     click.echo(f"\nrowtide is ready.\n\n  endpoint           {endpoint}")
     for other in endpoints[1:]:
-        click.echo(f"  the same           {other}")
+        click.echo(f"  another worker     {other}")
     click.echo(f"  instance           {credentials.instance}")
     click.echo(f"  access key id      {credentials.access_key_id}")
     click.echo(f"  access key secret  {shown}\n")

@@ -1,4 +1,4 @@
-"""How values are written on the command line, and in JSON.
+"""The syntax of values on the command line, and in JSON.
 
     NAME=TEXT      a string; for a key column, TEXT read as the column's type
     NAME:=JSON     5 integer, 1.5 or 2.0 double, true boolean, "text" string,
@@ -7,9 +7,9 @@
     NAME+=INTEGER  an increment (update alone)
     {...}          one JSON object, several columns: {"NAME": VALUE, ...}
 
-The first of the four signs ends the name; a name with one in it is written in a JSON object. What
-is printed can be given back: a number with a point is a double, one without an integer. Texts are
-escaped where a terminal might act on them.
+The first of the four signs ends the name. A name with such a sign must be in a JSON object. What is
+printed can be used as an argument: a number with a point is a double, one without is an integer.
+Texts are escaped where a terminal might interpret them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SyntaxRefused(ValueError):
 
 
 class Assignment(NamedTuple):
-    """One column's value; ``sign`` tells a bare text (=) and an increment (+=) from the rest."""
+    """One column's value; ``sign`` distinguishes text (=) and increment (+=) from the others."""
 
     name: str
     sign: str
@@ -57,7 +57,7 @@ class Assignment(NamedTuple):
 
 
 def parse_argument(text: str, read_file: Callable[[str], bytes]) -> list[Assignment]:
-    """Return what one argument assigns. Raises ``SyntaxRefused``, OSError from ``read_file``."""
+    """Return an argument's assignments. Raises ``SyntaxRefused``, OSError from ``read_file``."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -76,16 +76,16 @@ def parse_argument(text: str, read_file: Callable[[str], bytes]) -> list[Assignm
         return [Assignment(name, sign, read_file(value))]
     if sign == "+=":
         return [Assignment(name, sign, _integer(name, value))]
-    return [Assignment(name, sign, _from_json(name, _loaded(value, name)))]
+    return [Assignment(name, sign, _from_json(name, _parse_json(value, name)))]
 
 
 def _parse_object(text: str) -> list[Assignment]:
-    found = _loaded(text, "the object")
-    assert isinstance(found, dict), "it starts with a brace"
+    found = _parse_json(text, "the object")
+    assert isinstance(found, dict), "JSON that starts with a brace is an object"
     return [Assignment(name, ":=", _from_json(name, value)) for name, value in found.items()]
 
 
-def _loaded(text: str, what: str) -> Any:
+def _parse_json(text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -98,7 +98,7 @@ def _no_constant(name: str) -> float:
 
 
 def _from_json(name: str, value: Any) -> Scalar:
-    """Return the value that a piece of JSON stands for."""
+    """Return the value of a piece of JSON."""
     if isinstance(value, dict) and len(value) == 1:
         [(form, text)] = value.items()
         if form == "base64" and isinstance(text, str):
@@ -149,7 +149,7 @@ def _in_range(name: str, number: int) -> int:
 
 
 def key_value(column: KeyColumn, assignment: Assignment) -> Scalar:
-    """Return the value of a key column; a bare text takes the column's type."""
+    """Return the value of a key column; text without quotes takes the column's type."""
     value = assignment.value
     if assignment.sign == "+=":
         raise SyntaxRefused(f"{column.name} is part of the key and cannot be incremented")
@@ -170,7 +170,7 @@ def key_value(column: KeyColumn, assignment: Assignment) -> Scalar:
 
 
 def type_name(value: Scalar | Special) -> str:
-    """Return the name of a value's type, as documents write it."""
+    """Return the name of a value's type for documents."""
     if isinstance(value, Special):
         return value.name.lower()
     names = {bool: "boolean", int: "integer", float: "double", str: "string", bytes: "binary"}
@@ -178,7 +178,7 @@ def type_name(value: Scalar | Special) -> str:
 
 
 def to_json(value: Scalar) -> Any:
-    """Return what stands for a value in JSON; ``parse_argument`` reads it back."""
+    """Return the JSON of a value; ``parse_argument`` reads it back."""
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
@@ -187,13 +187,13 @@ def to_json(value: Scalar) -> Any:
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    """Return JSON that is safe to print: what a terminal might act on is escaped."""
+    """Return JSON that is safe to print: what a terminal might interpret is escaped."""
     text = json.dumps(document, ensure_ascii=False, indent=indent)
     return text if text.replace("\n", "").isprintable() else json.dumps(document, indent=indent)
 
 
 def plain_text(value: Scalar) -> str:
-    """Return a value for a table's cell: short, and not always to be read back."""
+    """Return a value for a table's cell: short, and not always readable as an argument."""
     if isinstance(value, str):
         return value if value.isprintable() else json_text(value)
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""``rowtide verify``: whether both ends of a connector have the same rows, while both run."""
+"""``rowtide verify``: compares both ends of a connector, while both run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand, data_dir_given
 from rowtide.cli.connector_folder import folder_of
-from rowtide.cli.endpoint_call import asked
+from rowtide.cli.endpoint_call import run_call
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.own_modules import find_modules_here
@@ -67,7 +67,7 @@ def verify(
 
     files = folder or folder_of(sink, data_dir_given())
 
-    async def compared(endpoint: Endpoint) -> tuple[Declaration, Verdict]:
+    async def compare(endpoint: Endpoint) -> tuple[Declaration, Verdict]:
         place = ProcessContext(endpoint, os.environ, str(files))
         declared = await Declarations(endpoint).all()
         known = {name: found.declaration for name, found in declared.items()}
@@ -77,12 +77,12 @@ def verify(
         if (filling := known.get(source)) is not None and filling.source:
             return filling, await verify_source(filling, sink, place)
         raise CommandRefused(
-            f"Neither is {sink} a connector that reads {source}, nor {source} a source"
+            f"{sink} is no connector that reads {source}, and {source} is no source"
         )
 
     find_modules_here()
     try:
-        declaration, verdict = asked(client, compared)
+        declaration, verdict = run_call(client, compare)
     except SettingsRefused as error:
         raise click.UsageError(str(error)) from error
     if output == "json":
@@ -110,10 +110,10 @@ def _print(source: str, sink: str, kind: str, verdict: Verdict, *, show: int, ra
         click.echo(f"{difference.kind:<9}  {_key_text(difference.key_bytes)}{columns}")
     if len(verdict.differences) > show:
         click.echo(f"and {len(verdict.differences) - show:,} more (--show)")
-    told = f"{len(verdict.differences):,} rows differ" if verdict.differences else "equal"
+    result = f"{len(verdict.differences):,} rows differ" if verdict.differences else "equal"
     click.echo(
         f"{source} -> {sink} ({kind}): {verdict.rows:,} rows, {verdict.rows_held:,} held, "
-        f"{len(verdict.ranges):,} {'range' if len(verdict.ranges) == 1 else 'ranges'}: {told}"
+        f"{len(verdict.ranges):,} {'range' if len(verdict.ranges) == 1 else 'ranges'}: {result}"
     )
 
 
@@ -130,7 +130,7 @@ def _line(compared: Compared) -> tuple[str, ...]:
 
 
 def _key_text(encoded: bytes) -> str:
-    """Return a key, or the beginning of one, for eyes."""
+    """Return a key, or the beginning of one, as text."""
     return ", ".join(plain_text(variant.decode(value)) for value in key.decode(encoded))
 
 

@@ -78,7 +78,7 @@ slot  worker  state     lease age  shards  unflushed  flushed        reclaimer
 a:1 is not ready: slot 0 is not open
 slot 0 does not open at a:1: rows/0: IO error: No space left on device
 shard s9 stays closed: its log ends at 5
-shard s8 is tried again and does not open: its log has not answered
+shard s8 does not open, retried: its log has not answered
 b:1 does not answer: no answer
 """
 

@@ -194,7 +194,7 @@ def test_a_damaged_log_is_told_in_a_sentence(tmp_path: Path) -> None:
         manifest.write_bytes(b"this is no list of files")
     code, text = refused("--data", tmp_path / "data", "--port", "0")
     assert code == 3
-    assert f"The log in {tmp_path}/data did not do what was asked: " in text
+    assert f"The log in {tmp_path}/data failed: " in text
 
 
 def test_the_status_says_where_the_logs_are(tmp_path: Path) -> None:

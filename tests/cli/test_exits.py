@@ -4,7 +4,7 @@ import click
 import pytest
 
 from rowtide.cli.client import NoAnswer, NotConnected, ServerError
-from rowtide.cli.exits import EXIT_CODES, CommandOutcomeUnknown, Failure, told
+from rowtide.cli.exits import EXIT_CODES, CommandOutcomeUnknown, Failure, raise_failures
 from rowtide.core.values.errors import STATUS
 
 READ, WRITE = False, True
@@ -12,7 +12,7 @@ READ, WRITE = False, True
 
 def ended(error: Exception, *, writes: bool) -> tuple[int, str, str]:
     """Return exit code, sentence and hint of a call that failed so."""
-    with pytest.raises(Failure) as raised, told(writes=writes):
+    with pytest.raises(Failure) as raised, raise_failures(writes=writes):
         raise error
     return raised.value.exit_code, raised.value.message, raised.value.hint
 
@@ -44,7 +44,7 @@ def test_a_refusal_has_its_exit_code(code: str, writes: bool, exit_code: int) ->
 def test_a_write_without_an_answer_may_have_happened() -> None:
     code, message, hint = ended(NoAnswer("no answer from x: timed out"), writes=True)
     assert (code, message) == (4, "No answer from x: timed out")
-    assert "look before you repeat it" in hint
+    assert "check before you repeat it" in hint
 
 
 def test_a_write_that_was_never_sent_did_not_happen() -> None:
@@ -71,7 +71,7 @@ def test_what_is_absent_is_to_be_found_in_a_list(thing: str) -> None:
         refusal("OTSObjectNotExist", f"Requested {thing} does not exist."), writes=False
     )
     assert (code, message) == (1, f"Requested {thing} does not exist (OTSObjectNotExist)")
-    assert f"`rowtide {thing.split()[-1]} list` shows" in hint
+    assert f"`rowtide {thing.split()[-1]} list` lists" in hint
 
 
 @pytest.mark.parametrize("code", sorted(STATUS))
@@ -89,6 +89,11 @@ def test_a_failure_is_one_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]
 def test_nothing_was_changed_is_not_told_behind_a_call_that_changed_something(
     error: Exception,
 ) -> None:
-    with pytest.raises(CommandOutcomeUnknown) as raised, told(writes=True, begun=lambda: True):
+    with (
+        pytest.raises(CommandOutcomeUnknown) as raised,
+        raise_failures(writes=True, begun=lambda: True),
+    ):
         raise error
-    assert raised.value.hint == "What came before it was done: look before you repeat it."
+    assert raised.value.hint == (
+        "Earlier changes of this command were made: check before you repeat it."
+    )

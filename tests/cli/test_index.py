@@ -17,7 +17,7 @@ FOLLOWING = {"type": "global", "behind": 40, "behind_s": 1.25, "failed": None}
         ({}, "40 records, 1.2 s"),
         ({"type": "local"}, ""),
         ({"behind": None}, "unknown: it is not open"),
-        ({"failed": "the log is trimmed"}, "40 records, can't go on: the log is trimmed"),
+        ({"failed": "the log is trimmed"}, "40 records, stopped: the log is trimmed"),
     ],
 )
 def test_an_index_says_how_far_it_is_behind_or_why_it_can_not_go_on(

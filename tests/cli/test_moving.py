@@ -248,7 +248,7 @@ def test_the_rows_are_served_and_the_local_directory_is_not(
     started = f"rowtide worker {' '.join(kafka)} --data-dir NEW-DIRECTORY"
     assert out.splitlines()[-1] == f"Now start workers: {started}"
     code, out, _ = rowtide("import", exported, *kafka)
-    assert (code, f"{broker} had all of it" in out) == (0, True)
+    assert (code, f"{broker} was complete" in out) == (0, True)
     code, _, error = rowtide("worker", "--data-dir", written, "--port", "0", *kafka)
     assert code == 1
     assert "has its logs in 'log', which --log kafka does not read" in error

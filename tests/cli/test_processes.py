@@ -117,7 +117,7 @@ async def test_a_worker_that_ends_as_it_starts_is_not_waited_for(tmp_path: Path)
     more = workers(tmp_path)
     more._children[1] = ended = await child("pass")
     await ended.wait()
-    with pytest.raises(ChildProcessError, match="worker 1 does not start; see"):
+    with pytest.raises(ChildProcessError, match="worker 1 failed to start; see"):
         await more._endpoint(1)
 
 
@@ -182,6 +182,6 @@ async def test_workers_that_were_told_to_stop_are_told_once(
         "_running",
         lambda _: [cast(Any, SimpleNamespace(send_signal=told.append, wait=ended.wait))],
     )
-    more.tell_to_stop()
+    more.signal_stop()
     await more.stop()
     assert told == [signal.SIGTERM]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import NotConnected, ProtocolClient, ServerError
-from rowtide.cli.exits import CommandOutcomeUnknown, told
+from rowtide.cli.exits import CommandOutcomeUnknown, raise_failures
 from rowtide.cli.shard import merge, move, split
 
 Answer = dict[str, Any] | Exception
@@ -50,9 +50,9 @@ def ask(command: Any, client: ProtocolClient, **arguments: Any) -> None:
 
 
 def failed(command: Any, client: ProtocolClient, **arguments: Any) -> CommandOutcomeUnknown:
-    with pytest.raises(CommandOutcomeUnknown) as raised, told(writes=True):
+    with pytest.raises(CommandOutcomeUnknown) as raised, raise_failures(writes=True):
         ask(command, client, **arguments)
-    assert raised.value.hint == "`rowtide shard list` shows what became of it."
+    assert raised.value.hint == "`rowtide shard list` shows the result."
     return raised.value
 
 
@@ -64,7 +64,7 @@ def test_a_change_that_goes_on_and_cannot_be_followed_is_not_told_as_one_that_wa
     )
     error = failed(split, client, name="s2", at="m")
     assert error.message == (
-        "The split of s2 goes on: OTSPartitionUnavailable: The partition is not available."
+        "The split of s2 continues: OTSPartitionUnavailable: The partition is not available."
     )
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_went_away_amid_a_change_has_not_undone_it() -> None:
         ],
     )
     error = failed(move, client, name="s2", slot=1)
-    assert error.message.startswith("The move of s2 goes on: no answer")
+    assert error.message.startswith("The move of s2 continues: no answer")
 
 
 def test_a_change_that_goes_on_is_followed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,4 +100,4 @@ def test_a_merge_that_fails_behind_its_move_tells_of_the_move() -> None:
         RowtideMergeShards=[BUSY],
     )
     error = failed(merge, client, left="s1", right="s2")
-    assert error.message.startswith("Shard s2 was moved to slot 0 as s3, not merged yet: OTSPart")
+    assert error.message.startswith("Shard s2 was moved to slot 0 as s3, not merged: OTSPart")

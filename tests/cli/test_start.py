@@ -18,7 +18,7 @@ from rowtide.cli.credentials import CREDENTIALS, DamagedFile, load_or_create
 from rowtide.cli.kafka_start import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.log_format import LIBRARIES, set_up_logging
 from rowtide.cli.settings import Settings
-from rowtide.cli.start_failures import told_failure
+from rowtide.cli.start_failures import explain_failure
 from rowtide.cli.up import endpoint_of
 from rowtide.core.records.record import CorruptRecord
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
@@ -46,27 +46,27 @@ FAILURES: list[tuple[BaseException, int, str]] = [
     (NotDurable("topic t is not fsync"), 1, "topic t is not fsync"),
     (Unavailable("topics: no answer within 30 s"), 3, "topics: no answer within 30 s"),
     (OutcomeUnknown(), 3, "Operation timeout."),
-    (CorruptRecord("no schema known"), 1, "A log holds a record that this version cannot read"),
-    (KeyError("x"), 1, "rowtide stopped on an error of its own: KeyError: 'x'"),
+    (CorruptRecord("no schema known"), 1, "A log has a record that this version cannot read"),
+    (KeyError("x"), 1, "rowtide stopped because of an internal error: KeyError: 'x'"),
 ]
 
 
 @pytest.mark.parametrize(("error", "exit_code", "words"), FAILURES)
 def test_a_failure_is_told_in_a_sentence(error: BaseException, exit_code: int, words: str) -> None:
-    failure = told_failure(error, Settings())
+    failure = explain_failure(error, Settings())
     assert words in failure.message
     assert (failure.exit_code, "\n" in failure.message) == (exit_code, False)
 
 
 @pytest.mark.parametrize("error", [Unavailable("no leader"), OutcomeUnknown()])
 def test_only_a_topic_that_could_lose_a_write_has_its_settings_blamed(error: BaseException) -> None:
-    assert "durability" in told_failure(NotDurable("topic t is not fsync"), Settings()).hint
-    assert "durability" not in told_failure(error, Settings()).hint
+    assert "durability" in explain_failure(NotDurable("topic t is not fsync"), Settings()).hint
+    assert "durability" not in explain_failure(error, Settings()).hint
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [("", "Expecting value"), ("[]", "no object"), ('{"access_key_id": "a"}', "access_key_secret")],
+    [("", "Expecting value"), ("[]", "no JSON object"), ('{"access_key_id": "a"}', "access_key_secret")],
 )
 def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, content: str, what: str) -> None:
     path = tmp_path / CREDENTIALS
@@ -78,7 +78,7 @@ def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, content: str,
 
 def test_the_first_failure_of_a_group_is_told() -> None:
     group = BaseExceptionGroup("g", [ExceptionGroup("h", [DirectoryBusy("first")]), KeyError("x")])
-    assert told_failure(group, Settings()).message == "first"
+    assert explain_failure(group, Settings()).message == "first"
 
 
 def test_a_download_that_the_user_ended_goes_no_further() -> None:

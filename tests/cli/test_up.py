@@ -171,7 +171,7 @@ def test_a_worker_without_a_kafka_is_refused(tmp_path: Path) -> None:
     code, text = failed("--data-dir", tmp_path / "data", command="worker")
     assert code == 2
     assert text.splitlines()[-1] == (
-        "Error: No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which brings one."
+        "Error: No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which includes one."
     )
     assert not (tmp_path / "data").exists()
 

@@ -81,7 +81,7 @@ async def test_rows_survive_the_loss_of_their_log(
 ) -> None:
     client, end = await filled_and_lost(workers, broker, tmp_path)
     data_dir = tmp_path / "worker0"
-    told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are gone from its log."
+    told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are lost."
     assert told in repair(data_dir)
     assert "were acknowledged" in refusal_of(workers)
     assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
