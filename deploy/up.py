@@ -1,7 +1,7 @@
-"""A whole rowtide as a child process: what the demo, the benchmarks and system tests start.
+"""A whole rowtide as a child process, for the demo, the benchmarks and system tests.
 
-``rowtide up`` writes its ready file when it serves, and stops cleanly on SIGTERM. Nothing here
-knows the server beyond that contract; an ended child is reaped, never searched for by name.
+``rowtide up`` writes its ready file when it serves, and stops cleanly at SIGTERM. Nothing here
+depends on more than that. A child is ended by its process id, never by name.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import IO, NamedTuple, Self
 __all__ = ["NotReady", "Ready", "Up"]
 
 RUN = "from rowtide.cli.main import main; main()"
-"""Needs no script beside the interpreter; some ways to install make none."""
+"""Needs no script beside the interpreter; some installations have none."""
 
 POLL_S = 0.01
 STOP_S_MAX = 60.0
-"""A drain flushes and stops the broker, which takes seconds; beyond this the child is killed."""
+"""A drain flushes and stops the broker, which takes seconds. After this the child is killed."""
 
 
 class Ready(NamedTuple):
-    """What a client needs, as the ready file gives it."""
+    """The content of the ready file: what a client needs."""
 
     endpoint: str
     instance: str
@@ -39,12 +39,12 @@ class NotReady(Exception):
 
 
 class Up:
-    """``rowtide up``, or ``worker``, on one data directory, started again as often as one likes.
+    """``rowtide up``, or ``worker``, on one data directory; it can be started repeatedly.
 
-    ``output`` takes what the child prints; None leaves it on the terminal. The child has a process
-    group of its own, so that Ctrl-C reaches it through its parent alone, once. ``environment`` is
-    this process's own unless given. With ``ephemeral``, which ``dev`` alone knows, the child makes
-    its data directory and removes it; ``data_dir`` then only names its ready file.
+    ``output`` gets what the child prints; None leaves it on the terminal. The child has its own
+    process group, so that Ctrl-C reaches it only through its parent, once. ``environment`` is this
+    process's unless given. With ``ephemeral``, for ``dev`` only, the child creates and removes its
+    data directory; ``data_dir`` then only names its ready file.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Up:
         return self._child.pid
 
     def start(self, *, timeout_s: float = 180.0) -> Ready:
-        """Start the child and wait until it serves; the first start ever downloads the broker."""
+        """Start the child and wait until it serves. The very first start downloads Kafka."""
         assert self._child is None, "already started"
         self._ready_file.parent.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
@@ -119,16 +119,16 @@ class Up:
         return Ready(*(found[name] for name in Ready._fields))
 
     def wait(self) -> None:
-        """Wait until the child ends by itself."""
+        """Wait until the child ends."""
         assert self._child is not None, "not started"
         self._child.wait()
 
     def stop(self) -> None:
-        """Let the child drain and stop; a stopped one may be started again."""
+        """Let the child drain and stop; it can be started again."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the child as a power cut would."""
+        """Kill the child, as a power cut would."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:

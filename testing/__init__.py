@@ -1,8 +1,7 @@
 """A pytest plugin: a real Table Store for the tests of an application.
 
-``pip install rowtide`` registers it. Its fixtures, with examples, are described in
-docs/guides/testing.md. A suite that uses none of them pays for the import of this module alone:
-it imports nothing but pytest, which is there already.
+``pip install rowtide`` registers it. docs/guides/testing.md describes its fixtures with examples. A
+suite that uses none of them only imports this module, which imports nothing but pytest.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["rowtide_clock", "rowtide_clock_server", "rowtide_instance", "rowtide
 
 @pytest.fixture(scope="session")
 def rowtide_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running server: one for the session, or for each process of pytest-xdist."""
+    """A running server: one per session, or per process of pytest-xdist."""
     from rowtide.testing.server import running_server
 
     with running_server(tmp_path_factory.mktemp("rowtide")) as server:
@@ -31,7 +30,7 @@ def rowtide_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture(scope="session")
 def rowtide_clock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A second server, whose clock tests advance; the first keeps the machine's time."""
+    """A second server, whose clock tests advance; the first one keeps the machine's time."""
     from rowtide.testing.server import running_server
 
     folder = tmp_path_factory.mktemp("rowtide-clock")
@@ -41,7 +40,7 @@ def rowtide_clock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture
 def rowtide_instance(request: pytest.FixtureRequest) -> Iterator[InstanceAccess]:
-    """A fresh instance, dropped after the test; with ``rowtide_clock`` it is on that server."""
+    """A new instance, dropped after the test; with ``rowtide_clock`` it is on that server."""
     clocked = "rowtide_clock" in request.fixturenames
     server: Server = request.getfixturevalue(
         "rowtide_clock_server" if clocked else "rowtide_server"
@@ -54,7 +53,7 @@ def rowtide_instance(request: pytest.FixtureRequest) -> Iterator[InstanceAccess]
 def rowtide_clock(
     request: pytest.FixtureRequest, rowtide_instance: InstanceAccess
 ) -> Iterator[Clock]:
-    """The clock of the server that holds this test's ``rowtide_instance``."""
+    """The clock of the server with this test's ``rowtide_instance``."""
     from rowtide.testing.clock import Clock
 
     if "rowtide_clock" not in request.fixturenames:

@@ -1,4 +1,4 @@
-"""The clock of a server that was started with ``--test-clock``, as a test moves it."""
+"""The clock of a server that was started with ``--test-clock``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class Clock:
-    """Runs as the machine's does, and is advanced. It never goes back, over all tests.
+    """Runs like the machine's clock, and can be advanced. It never goes back, across all tests.
 
-    Versions, time to live, the expiry of streams and the lives of local transactions follow it.
-    Signatures and time-outs do not. Advancing it also removes at once what has expired in the
-    tables of the test's instance, to which ``admin`` is connected: no test waits for that.
+    Versions, time to live, the expiry of streams and the life of local transactions follow it.
+    Signatures and time-outs do not. To advance it also removes what has expired in the tables of
+    the test's instance, to which ``admin`` is connected. So no test has to wait for that.
     """
 
     def __init__(self, admin: ProtocolClient) -> None:
@@ -25,22 +25,22 @@ class Clock:
 
     def now(self) -> datetime:
         """Return the time of the server, in UTC."""
-        return self._moved(by_us=0)
+        return self._move(by_us=0)
 
     def advance(self, seconds: float) -> datetime:
-        """Let ``seconds`` pass at once, and return the time then. Raises ``ValueError``."""
-        return self._moved(by_us=round(seconds * 1_000_000))
+        """Advance by ``seconds``; return the new time. Raises ``ValueError``."""
+        return self._move(by_us=round(seconds * 1_000_000))
 
     def set(self, moment: datetime) -> datetime:
-        """Let it be ``moment``, and return the time then.
+        """Advance to ``moment``; return the new time.
 
-        Raises ``ValueError`` for a moment that has passed, or one without a time zone.
+        Raises ``ValueError`` for a moment in the past, or one without a time zone.
         """
         if moment.tzinfo is None:
             raise ValueError(f"The moment {moment} has no time zone: add tzinfo=UTC.")
-        return self._moved(to_us=(moment - EPOCH) // MICROSECOND)
+        return self._move(to_us=(moment - EPOCH) // MICROSECOND)
 
-    def _moved(self, **by_or_to: int) -> datetime:
+    def _move(self, **by_or_to: int) -> datetime:
         try:
             now_us: int = self._admin.call_json("RowtideAdvanceClock", by_or_to)["now_us"]
         except ServerError as error:

@@ -1,4 +1,4 @@
-"""One instance of a running server, as a test uses it."""
+"""An instance of a running server, for one test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["InstanceAccess"]
 
 @dataclass(frozen=True, slots=True)
 class InstanceAccess:
-    """Where an instance is, and a key pair for it."""
+    """The address of an instance, and a key pair for it."""
 
     endpoint: str
     name: str
@@ -34,7 +34,7 @@ class InstanceAccess:
         )
 
     def connect(self, **options: Any) -> RowtideClient:
-        """Return a ``rowtide.client.Client``; ``options`` are passed on to it. Close it."""
+        """Return a ``rowtide.client.Client``, made with ``options``. Close it."""
         from rowtide.client import Client as RowtideClient
 
         return RowtideClient(
@@ -46,12 +46,12 @@ class InstanceAccess:
         )
 
     def client(self, **options: Any) -> Any:
-        """Return a ``tablestore.OTSClient``; ``options`` are passed on to it.
+        """Return a ``tablestore.OTSClient``, made with ``options``.
 
-        Raises ``ImportError`` where the official SDK is not installed.
+        Raises ``ImportError`` if the official SDK is not installed.
         """
         with warnings.catch_warnings():
-            # The SDK says at import that its compiled codec is for another Python.
+            # At import the SDK warns that its compiled codec is for another Python.
             warnings.simplefilter("ignore", ImportWarning)
             try:
                 from tablestore import OTSClient
@@ -64,6 +64,6 @@ class InstanceAccess:
         return client
 
     def close(self) -> None:
-        """Close the connections of all clients; those of the SDK stay open by themselves."""
+        """Close the connections of all clients, because the SDK does not close its own."""
         for client in self._clients:
             client.connection.pool.clear()

@@ -1,7 +1,7 @@
 """A server for a test session: ``rowtide dev --ephemeral`` as a child process.
 
-The child is stopped by SIGTERM, and removes its directory then. Where pytest itself is killed, the
-child notices within a second that its parent has gone, and stops too.
+SIGTERM stops the child, which then removes its directory. If pytest itself is killed, the child
+notices within a second that its parent has ended, and stops too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rowtide.testing.instance import InstanceAccess
 __all__ = ["Server", "running_server"]
 
 START_S_MAX = 60.0
-"""A start takes half a second; a machine with too much to do takes longer."""
+"""A start takes half a second; longer on an overloaded machine."""
 
-SAID_MAX = 4000
-"""Characters of the server's log that are shown where it does not start: its end."""
+OUTPUT_SHOWN_MAX = 4000
+"""Characters of the log's end that are shown if the server does not start."""
 
 OPTIONS = (
     *("--port", "0"),
-    # Each test makes tables: how often is no matter of the test.
+    # Each test creates tables; the limit of their rate is not under test.
     *("--table-operations-per-s", "0"),
 )
 _numbers = count(1)
@@ -36,9 +36,9 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a running server is reached, by a key pair with every right.
+    """The address of a running server, and a key pair with all rights.
 
-    ``instance`` is the one that it was made with; ``log_file`` is what it prints.
+    ``instance`` is its first instance; ``log_file`` has its output.
     """
 
     endpoint: str
@@ -53,9 +53,9 @@ class Server:
 
     @contextmanager
     def new_instance(self) -> Iterator[InstanceAccess]:
-        """Yield a fresh instance; it is dropped at the end, with all its tables.
+        """Yield a new instance, which is dropped at the end with all its tables.
 
-        A server has ten instances at most.
+        A server can have ten instances.
         """
         instance = self._instance(f"test-{next(_numbers)}")
         with self.client() as client:
@@ -80,9 +80,9 @@ def _drop(instance: InstanceAccess) -> None:
 
 @contextmanager
 def running_server(folder: Path, *options: str) -> Iterator[Server]:
-    """Yield a server that runs until the end. ``folder`` takes its log and its files.
+    """Yield a server that runs until the end. ``folder`` gets its log and its files.
 
-    Raises ``NotReady``, with what the server printed, where it does not start.
+    Raises ``NotReady`` with the server's output if it does not start.
     """
     log_file = folder / "server.log"
     environment = {**but_settings(os.environ), PARENT: str(os.getpid()), "TMPDIR": str(folder)}
@@ -99,6 +99,6 @@ def running_server(folder: Path, *options: str) -> Iterator[Server]:
             try:
                 ready = up.start(timeout_s=START_S_MAX)
             except NotReady as error:
-                said = log_file.read_text(encoding="utf-8", errors="replace")
-                raise NotReady(f"{error}; it printed:\n{said[-SAID_MAX:]}") from None
+                printed = log_file.read_text(encoding="utf-8", errors="replace")
+                raise NotReady(f"{error}; it printed:\n{printed[-OUTPUT_SHOWN_MAX:]}") from None
             yield Server(*ready, log_file)

@@ -1,1 +1,1 @@
-"""Real servers on loopback, each one process on a folder of its own, for tests and demos."""
+"""Real servers on loopback, each one process on its own folder, for tests and demos."""

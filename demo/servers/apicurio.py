@@ -1,7 +1,7 @@
-"""A real schema registry on loopback: Apicurio, which speaks Confluent's protocol at ccompat/v7.
+"""A real schema registry on loopback: Apicurio, with Confluent's protocol at ccompat/v7.
 
-Its distribution is one archive on Maven Central (159 MB), fetched once and held to its digest.
-Schemas are kept in memory.
+Its distribution is one archive on Maven Central (159 MB), downloaded once and checked by its
+digest. Schemas are kept in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from demo.servers.server import HOST, Answered, NotStarted, Server, fetched, free_port
+from demo.servers.server import HOST, Answered, NotStarted, Server, fetch, free_port
 from rowtide.deploy.kafka.java import ENVIRONMENT, find_java
 
 __all__ = ["Apicurio"]
@@ -24,7 +24,7 @@ FETCH_S_MAX = 900
 
 
 class Apicurio(Server):
-    """A registry that forgets its schemas when it ends."""
+    """A registry that loses its schemas when it ends."""
 
     start_s_max = 240.0
     poll_s = 0.2
@@ -39,7 +39,7 @@ class Apicurio(Server):
 
     def start(self) -> None:
         """Start, and return when it answers. Raises NotStarted."""
-        home = unpacked(self._cache_dir)
+        home = unpack(self._cache_dir)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         health = free_port(other=self.port)
@@ -55,22 +55,22 @@ class Apicurio(Server):
     def answers(self) -> bool:
         """True if it lists its subjects."""
         try:
-            fetched(f"{self.url}/subjects")
+            fetch(f"{self.url}/subjects")
         except (OSError, Answered):
             return False
         return True
 
 
-def unpacked(cache_dir: Path) -> Path:
-    """Return the folder of the distribution, fetched and unpacked at the first call."""
+def unpack(cache_dir: Path) -> Path:
+    """Return the distribution's folder; the first call downloads and unpacks it."""
     home = cache_dir / "apicurio" / VERSION
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=home.parent, prefix="incoming-"))
         try:
-            archive = _fetched(draft)
+            archive = _download(draft)
             with tarfile.open(archive) as whole:
-                # Python 3.11.3 and before have no filters; what is unpacked has the known digest.
+                # Python 3.11.3 and older have no filters; the archive has the known digest.
                 whole.extraction_filter = getattr(tarfile, "data_filter", None)
                 whole.extractall(draft / "home")
             [jar] = (draft / "home").rglob("quarkus-run.jar")
@@ -80,7 +80,7 @@ def unpacked(cache_dir: Path) -> Path:
     return home
 
 
-def _fetched(folder: Path) -> Path:
+def _download(folder: Path) -> Path:
     from jgo.maven import MavenContext
 
     context = MavenContext(repo_cache=folder / "m2", local_repos=[], timeout=FETCH_S_MAX)
@@ -92,5 +92,5 @@ def _fetched(folder: Path) -> Path:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != SHA256:
-        raise NotStarted(f"what was downloaded has the sha256 {digest}, not {SHA256}")
+        raise NotStarted(f"the downloaded file has sha256 {digest}, not {SHA256}")
     return path

@@ -1,7 +1,7 @@
-"""A real ClickHouse on loopback: one process on one folder, which can be killed and started again.
+"""A real ClickHouse on loopback: one process on one folder, which can be killed and restarted.
 
-The program is the one on PATH, else Debian's (18.16), unpacked into the cache. It answers HTTP
-alone, to this machine alone, as the user ``default`` without a password.
+The program is the one on PATH, or Debian's (18.16), unpack into the cache. It answers HTTP only,
+to this machine only, as the user ``default`` without a password.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from demo.servers.debian import NotToBeHad, library_path, unpacked
-from demo.servers.program import Program, installed
-from demo.servers.server import HOST, Answered, Server, fetched, free_port
+from demo.servers.debian import NotToBeHad, library_path, unpack
+from demo.servers.program import Program, find_installed
+from demo.servers.server import HOST, Answered, Server, fetch, free_port
 
 __all__ = ["HOST", "Clickhouse", "NotToBeHad", "find_program"]
 
 ASK_S_MAX = 30.0
 
-# "yandex" is the root element that every version reads.
+# Every version reads the root element "yandex".
 CONFIG = """<yandex>
   <logger><level>warning</level><console>1</console></logger>
   <listen_host>{host}</listen_host>
@@ -50,18 +50,18 @@ USERS = """<yandex>
 
 
 def find_program(cache_dir: Path) -> Program:
-    """Return the program of this machine, else Debian's from the cache. Raises NotToBeHad."""
-    server = installed("clickhouse-server")
+    """Return this machine's program, or Debian's from the cache. Raises NotToBeHad."""
+    server = find_installed("clickhouse-server")
     if server:
         return Program((server,))
-    root = unpacked(cache_dir / "clickhouse", "clickhouse-server")
+    root = unpack(cache_dir / "clickhouse", "clickhouse-server")
     # One of its libraries, pcre, is in /lib.
     libraries = [library_path(root, os.environ), *map(str, (root / "lib").glob("*-linux-gnu"))]
     return Program((str(root / "usr/sbin/clickhouse-server"),), os.pathsep.join(libraries))
 
 
 class Clickhouse(Server):
-    """``profile`` are settings of every query."""
+    """``profile`` has settings of every query."""
 
     def __init__(
         self, folder: Path, cache_dir: Path, *, profile: Mapping[str, object] | None = None
@@ -71,7 +71,7 @@ class Clickhouse(Server):
         self._profile = profile or {}
 
     def start(self) -> None:
-        """Start, and return when it answers; on the same port as before. Raises NotToBeHad."""
+        """Start on the previous port; return when it answers. Raises NotToBeHad."""
         program = find_program(self._cache_dir)
         self.port = self.port or free_port()
         self._configure()
@@ -89,7 +89,7 @@ class Clickhouse(Server):
     def ask(self, query: str) -> str:
         """Return the answer to a query, as text."""
         request = urllib.request.Request(self.url, data=query.encode(), method="POST")
-        return fetched(request, timeout_s=ASK_S_MAX).decode()
+        return fetch(request, timeout_s=ASK_S_MAX).decode()
 
     def _configure(self) -> None:
         for name in ("store", "tmp", "user_files"):

@@ -1,7 +1,8 @@
-"""A real Kafka Connect on loopback with a connector of Debezium's: a peer that nobody here wrote.
+"""A real Kafka Connect on loopback with a connector of Debezium: software that we did not write.
 
-One standalone process. Java is the wheel's, the jars are fetched once from Maven Central and held
-to the digests of ``connect-VERSION.lock.json``, those of each plugin apart from the worker's.
+One standalone process. Java is the wheel's. The jars are downloaded once from Maven Central and
+checked by the digests of ``connect-VERSION.lock.json``. Each plugin's jars are separate from the
+worker's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from demo.servers.server import Answered, NotStarted, Server, fetched, free_port
+from demo.servers.server import Answered, NotStarted, Server, fetch, free_port
 from rowtide.deploy.kafka.jars import jars_of, resolve_jars
 from rowtide.deploy.kafka.java import ENVIRONMENT, find_java
 
@@ -28,7 +29,7 @@ LOG_TIMES = (
 
 
 class Connect(Server):
-    """A worker that runs one connector, of the ``plugin`` that the lock names so."""
+    """A worker that runs one connector of the ``plugin`` with this name in the lock."""
 
     start_s_max = 240.0
     poll_s = 0.2
@@ -64,7 +65,7 @@ class Connect(Server):
         self.launch(command, ENVIRONMENT)
 
     def answers(self) -> bool:
-        """True if the connector's task runs. Raises NotStarted where it has failed."""
+        """True if the connector's task runs. Raises NotStarted if it has failed."""
         try:
             states = {task["state"] for task in self._status()["tasks"]}
         except (OSError, Answered, ValueError):
@@ -79,7 +80,7 @@ class Connect(Server):
         return str(tasks[0].get("trace", "")) if tasks else ""
 
     def _lay_out(self) -> list[Path]:
-        """Return the worker's jars; the plugin's stand in a folder of their own."""
+        """Return the worker's jars; the plugin's are in a separate folder."""
         lock = Path(__file__).parent / f"connect-{VERSION}.lock.json"
         groups: dict[str, dict[str, str]] = json.loads(lock.read_text())
         plugins = self.folder / "plugins"
@@ -101,7 +102,7 @@ class Connect(Server):
             "offset.storage.file.filename": str(self.folder / "offsets"),
             "offset.flush.interval.ms": "1000",
             "plugin.path": str(self.folder / "plugins"),
-            # Else every class of every plugin is looked at, which takes seconds.
+            # Otherwise every class of every plugin is scanned, which takes seconds.
             "plugin.discovery": "service_load",
             "listeners": self.url,
             "consumer.metadata.max.age.ms": "1000",
@@ -113,4 +114,4 @@ class Connect(Server):
 
     def _status(self) -> Any:
         url = f"{self.url}/connectors/{self._connector['name']}/status"
-        return json.loads(fetched(url))
+        return json.loads(fetch(url))

@@ -1,10 +1,10 @@
-"""Programs of Debian packages without installing them: fetched by apt, unpacked into the cache.
+"""Programs of Debian packages without installation: downloaded by apt, unpack into the cache.
 
-Needs no root, changes nothing outside the folder that it is given, and takes the versions that
-this machine's sources offer. Packages that are installed already are not fetched again.
+This needs no root and changes nothing outside the given folder. It uses the versions of this
+machine's package sources. Packages that are installed already are not downloaded.
 
-Of another suite of the same archive nothing that is installed here counts: all that a package needs
-is unpacked, the C library too, and its programs are run by their own loader (``by_own_loader``).
+For another suite of the same archive, no installed package counts. Everything that a package needs
+is unpack, including the C library, and its programs are run by that loader (``by_own_loader``).
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["NotToBeHad", "by_own_loader", "library_path", "unpacked"]
+__all__ = ["NotToBeHad", "by_own_loader", "library_path", "unpack"]
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class NotToBeHad(Exception):
-    """A program is neither installed nor can it be fetched; the text says why."""
+    """A program is neither installed nor can it be downloaded; the text has the reason."""
 
 
-def unpacked(folder: Path, *packages: str, suite: str = "") -> Path:
-    """Return a folder that holds ``usr`` and so on of the packages and of what they lack here.
+def unpack(folder: Path, *packages: str, suite: str = "") -> Path:
+    """Return a folder with ``usr`` etc. of the packages and of their missing dependencies.
 
-    With ``suite``, the packages of that suite and all that they need. It is made once; several
-    processes may ask at the same time. Raises NotToBeHad.
+    With ``suite``, it has the packages of that suite and all that they need. It is created once;
+    several processes may call this at the same time. Raises NotToBeHad.
     """
     root = folder / "root"
     if not root.exists():
         _require("apt-get", "dpkg-deb")
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "lock"):
+        with _lock(folder / "lock"):
             if not root.exists():
                 _unpack(folder, packages, suite)
     return root
 
 
 def library_path(root: Path, environment: Mapping[str, str]) -> str:
-    """Return LD_LIBRARY_PATH for programs of an unpacked folder."""
+    """Return LD_LIBRARY_PATH for programs of an unpack folder."""
     folders = [root / "usr" / "lib", *(root / "usr" / "lib").glob("*-linux-gnu")]
     known = environment.get("LD_LIBRARY_PATH")
     return os.pathsep.join([*map(str, folders), *([known] if known else [])])
 
 
 def by_own_loader(root: Path) -> list[str]:
-    """Return what stands before a program of a folder that has its own C library."""
+    """Return the words before a program of a folder that has its own C library."""
     loader = next((root / "usr").glob("lib*/ld-linux*.so.*"), None)
     if loader is None:
         raise NotToBeHad(f"{root} has no loader of programs.")
@@ -61,10 +61,10 @@ def by_own_loader(root: Path) -> list[str]:
 
 def _unpack(folder: Path, packages: tuple[str, ...], suite: str) -> None:
     staging = folder / "incoming"
-    shutil.rmtree(staging, ignore_errors=True)  # What a killed process left behind.
+    shutil.rmtree(staging, ignore_errors=True)  # A killed process may have left it.
     for name in ("debs", "root", "lists/partial", "archives/partial"):
         (staging / name).mkdir(parents=True)
-    # The machine's own lists may be missing (images drop them), old, or not ours to renew.
+    # The machine's own lists may be missing (images drop them), outdated, or not writable for us.
     private = [
         *("-o", f"Dir::State::Lists={staging / 'lists'}", "-o", f"Dir::Cache={staging}"),
         *("-o", "APT::Sandbox::User=", "-qq"),
@@ -83,7 +83,7 @@ def _unpack(folder: Path, packages: tuple[str, ...], suite: str) -> None:
 
 
 def _only(suite: str, staging: Path) -> list[str]:
-    """Return options of apt that know one suite of this machine's archive, and no package here."""
+    """Return options with which apt knows one suite of this machine's archive and no package."""
     signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
     sources, status = staging / "sources.list", staging / "status"
     sources.write_text(f"deb {signed}{_archive(staging)} {suite} main\n", encoding="utf-8")
@@ -95,12 +95,12 @@ def _only(suite: str, staging: Path) -> list[str]:
 
 
 def _archive(staging: Path) -> str:
-    """Return where this machine has its own release from."""
+    """Return the archive of this machine's own release."""
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     uris = _run("apt-get", "--print-uris", "update", where=staging)
     found = re.search(rf"^'(\S+)/dists/{re.escape(release)}/(?:In)?Release'", uris, re.M)
     if not release or not found:
-        raise NotToBeHad("This machine's sources name no archive that has its own release.")
+        raise NotToBeHad("This machine's package sources have no archive of its own release.")
     return found[1]
 
 
@@ -114,12 +114,12 @@ def _run(*command: str, where: Path) -> str:
 def _require(*programs: str) -> None:
     lacking = [program for program in programs if shutil.which(program) is None]
     if lacking:
-        raise NotToBeHad(f"{', '.join(lacking)} is not here: this is no Debian machine.")
+        raise NotToBeHad(f"{', '.join(lacking)} is missing: this is no Debian machine.")
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process in at a time."""
+def _lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock between processes."""
     with path.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,7 @@
-"""A real Elasticsearch on loopback, which can be killed and started again.
+"""A real Elasticsearch on loopback, which can be killed and restarted.
 
-Version 7.17 does not start without Java's security manager, which Java 24 has no more: so it has a
-Java of its own. That and the jars are fetched once.
+Version 7.17 needs Java's security manager, which Java 24 has removed, so it has its own Java. That
+and the jars are downloaded once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from demo.servers.search_server import SearchServer, java_of, runtime_of
 
 __all__ = ["Elasticsearch"]
 
-# The rights that netty uses: a module has none beside those that its folder names.
+# The permissions that netty needs: a module has only those in its folder.
 POLICY = """grant {
  permission java.net.SocketPermission "*", "accept,connect,resolve,listen";
  permission java.io.FilePermission "/proc/sys/net/core/somaxconn", "read";
@@ -27,7 +27,7 @@ POLICY = """grant {
 
 
 class Elasticsearch(SearchServer):
-    """Has no module with the languages' analyzers: its indices are of language ``standard``."""
+    """Lacks the languages' analyzers, so its indices have the language ``standard``."""
 
     distribution = Distribution(
         name="elasticsearch",

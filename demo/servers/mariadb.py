@@ -1,7 +1,7 @@
-"""A real MariaDB on loopback: one process on one folder, which can be killed and started again.
+"""A real MariaDB on loopback: one process on one folder, which can be killed and restarted.
 
-Its programs are those on PATH, else Debian's, unpacked into the cache (`demo/servers/debian.py`).
-The binlog is on, by rows, whole and with the columns' names, as the MySQL source asks for.
+Its programs are those on PATH, or Debian's, unpack into the cache (`demo/servers/debian.py`). The
+binlog is on, row-based, with whole rows and column names, as the MySQL source requires.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from demo.servers.debian import NotToBeHad, library_path, unpacked
-from demo.servers.program import Program, installed
+from demo.servers.debian import NotToBeHad, library_path, unpack
+from demo.servers.program import Program, find_installed
 from demo.servers.server import HOST, NotStarted
 from demo.servers.sql_server import QUICK, SqlServer, as_root
 
@@ -33,20 +33,20 @@ INSTALL = (
 
 
 class Programs(NamedTuple):
-    """The server, and the script that makes its system tables."""
+    """The server, and the script that creates its system tables."""
 
     server: Program
     install: Program
 
 
 def find_programs(cache_dir: Path) -> Programs:
-    """Return the programs of this machine, else Debian's from the cache. Raises NotToBeHad."""
-    server, install = installed("mariadbd"), installed("mariadb-install-db")
+    """Return this machine's programs, or Debian's from the cache. Raises NotToBeHad."""
+    server, install = find_installed("mariadbd"), find_installed("mariadb-install-db")
     if server and install:
         return Programs(Program((server, "--no-defaults")), Program((install, "--no-defaults")))
-    root = unpacked(cache_dir / "mariadb", "mariadb-server-core", "mariadb-client-core")
+    root = unpack(cache_dir / "mariadb", "mariadb-server-core", "mariadb-client-core")
     usr, libraries = root / "usr", library_path(root, os.environ)
-    # The script knows of this option alone.
+    # The script only knows this option.
     start = ("--no-defaults", f"--basedir={usr}")
     messages = f"--lc-messages-dir={usr / 'share' / 'mysql'}"
     return Programs(
@@ -61,7 +61,7 @@ class MariaDB(SqlServer):
     gtids_query = "SELECT @@gtid_binlog_pos"
 
     def start(self) -> None:
-        """Start, on the same port as before; return when it answers. Raises NotToBeHad."""
+        """Start on the previous port; return when it answers. Raises NotToBeHad."""
         programs = find_programs(self._cache_dir)
 
         def install(rows: Path) -> None:

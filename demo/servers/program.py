@@ -1,4 +1,4 @@
-"""A server's program as it is called: this machine's own, or one unpacked into the cache."""
+"""A server's program: this machine's own, or one that is unpacked into the cache."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from demo.servers.server import NotStarted
 
-__all__ = ["Program", "installed"]
+__all__ = ["Program", "find_installed"]
 
 
 class Program(NamedTuple):
-    """What calls it, and where its libraries are (empty: where this machine has them)."""
+    """The command, and the path of its libraries (empty: this machine's)."""
 
     command: tuple[str, ...]
     library_path: str = ""
@@ -25,9 +25,10 @@ class Program(NamedTuple):
         return {**os.environ, **libraries}
 
     def output(self, *options: str) -> str:
-        """Run it to its end and return what it prints. Raises NotStarted where it fails.
+        """Run it to its end and return its output. Raises NotStarted if it fails.
 
-        Its temporary files are its own: MariaDB's server deletes those of others as it starts.
+        It has its own directory of temporary files: MariaDB's server deletes those of others at its
+        start.
         """
         with tempfile.TemporaryDirectory() as temporary:
             done = subprocess.run(
@@ -43,7 +44,7 @@ class Program(NamedTuple):
         return done.stdout
 
 
-def installed(name: str) -> str | None:
-    """Return where this machine has a program; servers often stand beside PATH."""
+def find_installed(name: str) -> str | None:
+    """Return this machine's path of a program; servers are often not on PATH."""
     places = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     return shutil.which(name, path=places)

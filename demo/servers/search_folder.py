@@ -1,10 +1,9 @@
-"""OpenSearch and Elasticsearch as they are distributed, made of jars from Maven Central.
+"""OpenSearch and Elasticsearch like their distributions, assembled from jars of Maven Central.
 
-There is no archive to unpack: the server is a jar with others in ``lib``, and each of its modules
-a folder of jars beside a descriptor. ``NAME-VERSION.lock.json`` names every jar of each folder with
-its sha256. What is left out next to a real distribution: the modules that no test or demo of ours
-asks for or that Maven Central does not have, and OpenSearch's sandbox (an agent that takes rights
-from plugins).
+There is no archive to unpack. The server is a jar with others in ``lib``, and each of its modules
+is a folder of jars and a descriptor. ``NAME-VERSION.lock.json`` has every jar of each folder with
+its sha256. A real distribution also has the modules that our tests and demos do not need or that
+Maven Central lacks, and OpenSearch's sandbox (an agent that restricts plugins).
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from demo.servers.made_once import made_once
+from demo.servers.made_once import make_once
 from rowtide.deploy.kafka.jars import jars_of, resolve_jars
 
-__all__ = ["Distribution", "laid_out"]
+__all__ = ["Distribution", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What is laid out, and how it is addressed.
+    """A distribution: its jars, and how it is started.
 
     ``prefix`` is that of its system properties. ``extends`` names the module whose classes another
-    one sees, ``policies`` the rights that a module needs beside those that every one has.
+    one sees, ``policies`` the additional permissions of a module.
     """
 
     name: str
@@ -39,15 +38,15 @@ class Distribution:
     policies: Mapping[str, str] = field(default_factory=dict)
 
 
-def laid_out(cache_dir: Path, wanted: Distribution) -> Path:
-    """Return the folder of the server, made at the first call. Raises JarsUnavailable."""
+def lay_out(cache_dir: Path, wanted: Distribution) -> Path:
+    """Return the server's folder; the first call creates it. Raises JarsUnavailable."""
     lock = (Path(__file__).parent / f"{wanted.name}-{wanted.version}.lock.json").read_text()
     digest = hashlib.sha256(f"{lock}{wanted}".encode()).hexdigest()
     home = cache_dir / wanted.name / f"{wanted.version}-{digest[:12]}"
-    return made_once(home, lambda draft: _lay_out(draft, cache_dir, wanted, json.loads(lock)))
+    return make_once(home, lambda draft: _fill_folder(draft, cache_dir, wanted, json.loads(lock)))
 
 
-def _lay_out(
+def _fill_folder(
     home: Path, cache_dir: Path, wanted: Distribution, folders: dict[str, dict[str, str]]
 ) -> None:
     jars = {name: jars_of(digests) for name, digests in folders.items()}
@@ -60,12 +59,12 @@ def _lay_out(
             os.link(cache_dir / "jars" / jar.name, folder / jar.name)
         if name != "lib":
             _describe(folder, wanted)
-    for name in ("bin", "extensions", "plugins"):  # They must be there, though empty.
+    for name in ("bin", "extensions", "plugins"):  # They must exist, though empty.
         (home / name).mkdir()
 
 
 def _describe(folder: Path, wanted: Distribution) -> None:
-    """Write what a distribution says of a module; its class is the one named like a plugin."""
+    """Write a module's descriptor; its class is the one whose name ends like a plugin's."""
     name = folder.name
     plugins = [
         entry.removesuffix(".class").replace("/", ".")

@@ -1,7 +1,7 @@
-"""A real search server on loopback, of either distribution: a process on a folder of its own.
+"""A real search server on loopback, of either distribution: a process on its own folder.
 
-It can be killed and started again at the same port. It has no users and no TLS: what guards a
-server is a plugin of the distribution. Without replicas and with two cores it is small (300 MB).
+It can be killed and restarted on the same port. It has no users and no TLS, which a plugin of the
+distributions adds. Without replicas and with two cores it is small (300 MB).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from demo.servers.search_folder import Distribution, laid_out
-from demo.servers.server import HOST, Answered, Server, fetched, free_port, not_root
+from demo.servers.search_folder import Distribution, lay_out
+from demo.servers.server import HOST, Answered, Server, fetch, free_port, not_root
 from rowtide.deploy.kafka.java import ENVIRONMENT, Java, Runtime
 
 __all__ = ["SearchServer", "java_of", "runtime_of"]
@@ -29,7 +29,7 @@ JVM = (
 )
 
 NOBODY = 65534
-"""Neither server agrees to be root."""
+"""Both servers refuse to run as root."""
 
 LOGGING = """
 status = error
@@ -44,9 +44,9 @@ rootLogger.appenderRef.f.ref = f
 
 
 class SearchServer(Server):
-    """``settings`` go into its configuration, beside ours.
+    """``settings`` are added to its configuration.
 
-    A distribution says what it is, and which Java runs it with which options.
+    A subclass defines its distribution, and the Java command with its options.
     """
 
     start_s_max = 180.0
@@ -62,13 +62,13 @@ class SearchServer(Server):
         self._settings = settings or {}
 
     def start(self) -> None:
-        """Start, and return when it answers; on the same port as before.
+        """Start on the previous port; return when it answers.
 
         Raises JarsUnavailable, NotStarted.
         """
         self.port = self.port or free_port()
         self._transport_port = self._transport_port or free_port(other=self.port)
-        home = laid_out(self._cache_dir, self.distribution)
+        home = lay_out(self._cache_dir, self.distribution)
         self._configure()
         temporary = str(self.folder / "tmp")
         command = [
@@ -78,11 +78,11 @@ class SearchServer(Server):
             *(f"-D{name}" for name in self._properties(home)),
             self.distribution.main,
         ]
-        # Native calls need memory that may be run, of a folder that the server may write.
+        # Native calls need executable memory, from a folder that the server can write to.
         self.launch(command, {**ENVIRONMENT, "LIBFFI_TMPDIR": temporary})
 
     def java(self, home: Path) -> Sequence[str]:
-        """Return the command that runs Java on the jars of a folder, as far as the main class."""
+        """Return the command that runs Java on the jars of a folder, without the main class."""
         raise NotImplementedError
 
     def answers(self) -> bool:
@@ -93,17 +93,17 @@ class SearchServer(Server):
             return False
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Return what a request is answered, as JSON. Raises Answered."""
+        """Return the JSON answer to a request. Raises Answered."""
         request = urllib.request.Request(
             f"{self.url}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        return json.loads(fetched(request))
+        return json.loads(fetch(request))
 
     def last_words(self, count: int = 30) -> str:
-        """Return the end of what the server printed and logged."""
+        """Return the end of the server's output and log."""
         files = [self.folder / name for name in ("output.log", "server.log")]
         text = "".join(file.read_text(errors="replace") for file in files if file.exists())
         return "\n".join(text.splitlines()[-count:])
@@ -142,7 +142,7 @@ class SearchServer(Server):
 
 
 def runtime_of(home: Path, java: Java, *options: str) -> Runtime:
-    """Return Java with the jars of a server's folder, and with more options than every one has."""
+    """Return Java with the jars of a server's folder, the common options and ``options``."""
     return Runtime(java, tuple(sorted((home / "lib").glob("*.jar"))), (*JVM, *options))
 
 

@@ -1,6 +1,6 @@
-"""One process of a real server on loopback, which can be stopped, killed and started again.
+"""One process of a real server on loopback, which can be stopped, killed and restarted.
 
-It works in a folder of its own, where what it prints is kept, and does not outlive this process.
+It works in its own folder, which also has its output, and does not outlive this process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = [
     "NotStarted",
     "Server",
     "children",
-    "fetched",
+    "fetch",
     "free_port",
-    "is_gone",
+    "has_ended",
     "not_root",
 ]
 
@@ -33,11 +33,11 @@ STOP_S_MAX = 60.0
 
 
 class NotStarted(Exception):
-    """The server does not come up; the text has its last words."""
+    """The server did not start; the text has its last output."""
 
 
 class Answered(Exception):
-    """A server's refusal, as it told it."""
+    """A server's error answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
@@ -47,7 +47,7 @@ class Answered(Exception):
 class Server:
     """A server in ``folder``. As a context manager it is started, and killed at the end.
 
-    A kind of server says how it is started (``start``, by ``launch``) and when it is up.
+    A subclass defines how to start it (``start``, which calls ``launch``) and when it is up.
     """
 
     start_s_max = 60.0
@@ -75,7 +75,7 @@ class Server:
         return self._child.pid
 
     def start(self) -> None:
-        """Start, and return when it answers; on the same port as before. Raises NotStarted."""
+        """Start on the previous port; return when it answers. Raises NotStarted."""
         raise NotImplementedError
 
     def answers(self) -> bool:
@@ -83,24 +83,24 @@ class Server:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Shut it down in order."""
+        """Shut down."""
         child, self._child = self._child, None
         if child is not None:
             child.terminate(STOP_S_MAX)
 
     def kill(self) -> None:
-        """End it as a power cut would, but for what the disk's cache has."""
+        """Kill the server, like a power cut, except that the disk's cache survives."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
 
     def last_words(self, count: int = 30) -> str:
-        """Return the end of what the server printed."""
+        """Return the end of the server's output."""
         text = (self.folder / "output.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-count:])
 
     def launch(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Run a command in the folder until it answers; one that does not is killed."""
+        """Run a command in the folder until it answers. Kill it if it does not."""
         assert self._child is None, "already started"
         with (self.folder / "output.log").open("ab") as output:
             child = self._child = TetheredProcess(
@@ -111,15 +111,15 @@ class Server:
             while not self.answers():
                 if child.returncode() is not None or time.monotonic() > deadline:
                     kind = type(self).__name__
-                    raise NotStarted(f"{kind} does not start: {self.last_words()}")
+                    raise NotStarted(f"{kind} failed to start: {self.last_words()}")
                 time.sleep(self.poll_s)
         except BaseException:
             self.kill()
             raise
 
 
-def fetched(request: str | urllib.request.Request, *, timeout_s: float = 60.0) -> bytes:
-    """Return the answer to a request. Raises Answered for one that refuses, OSError for none."""
+def fetch(request: str | urllib.request.Request, *, timeout_s: float = 60.0) -> bytes:
+    """Return the answer to a request. Raises Answered for an error, OSError without answer."""
     try:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             content: bytes = answer.read()
@@ -130,12 +130,12 @@ def fetched(request: str | urllib.request.Request, *, timeout_s: float = 60.0) -
 
 
 def free_port(*, other: int = 0) -> int:
-    """Return a port that nobody listens at."""
+    """Return a port on which no program listens."""
     return next(port for port in free_ports(HOST) if port != other)
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that one has made, where the system tells."""
+    """Return the child processes of a process, if the system has /proc."""
     found: list[int] = []
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -145,27 +145,27 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def is_gone(pid: int) -> bool:
-    """True if a process has ended, even if nobody has waited for it.
+def has_ended(pid: int) -> bool:
+    """True if a process has ended, even if no process has waited for it.
 
-    Nobody does where pid 1 of a container does not reap.
+    That happens if pid 1 of a container does not reap.
     """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     try:
-        told = Path(f"/proc/{pid}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return Path("/proc").is_dir()  # It ended meanwhile, where there is a /proc.
-    return told.rpartition(")")[2].split()[0] == "Z"
+        return Path("/proc").is_dir()  # It ended meanwhile, if there is a /proc.
+    return status.rpartition(")")[2].split()[0] == "Z"
 
 
 def not_root(user: int) -> Sequence[str]:
-    """Return what runs a command as another user where this is root, which some servers refuse.
+    """Return the words that run a command as another user, if this is root.
 
-    It gets root's right to every file: its own may lie where nobody else can go. Without the bit,
-    access(2) would not count that right.
+    Some servers refuse to run as root. The command keeps root's right to every file, because its
+    files may be in a private folder. Without the bit, access(2) would ignore that right.
     """
     if os.geteuid() != 0:
         return ()

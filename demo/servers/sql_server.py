@@ -1,4 +1,4 @@
-"""A server that speaks MySQL's protocol: MariaDB's or MySQL's own. ``root`` has no password."""
+"""A server with MySQL's protocol: MariaDB's or MySQL's own. ``root`` has no password."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 import pymysql
 
-from demo.servers.made_once import made_once
+from demo.servers.made_once import make_once
 from demo.servers.program import Program
 from demo.servers.server import HOST, Server, free_port
 
 __all__ = ["HOST", "QUICK", "SqlServer", "as_root", "numbers"]
 
 QUICK = ("--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2")
-"""Options of a server that need not outlive a power cut. A killed process loses nothing of what it
-gave to the system."""
+"""Options of a server that need not survive a power cut. A killed process loses nothing that it has
+passed to the system.
+"""
 
 
 class SqlServer(Server):
-    """A server on loopback, and statements to it.
+    """A server on loopback that runs statements.
 
-    ``options`` go to its program, after ours, so that they win.
+    ``options`` are added to its command and override ours.
     """
 
     gtids_query = ""
@@ -34,9 +35,9 @@ class SqlServer(Server):
         self._options = options
 
     def serve(self, program: Program, *options: str, system_tables: Callable[[Path], None]) -> None:
-        """Run its program on its rows, which begin as ``system_tables`` makes them."""
-        rows = made_once(self.folder / "rows", system_tables)
-        # A server that starts removes what it finds of temporary tables, of other servers too.
+        """Run its program on its rows; ``system_tables`` creates them at the first start."""
+        rows = make_once(self.folder / "rows", system_tables)
+        # At its start a server removes temporary tables that it finds, also those of other servers.
         temporary = self.folder / "temporary"
         temporary.mkdir(exist_ok=True)
         self.port = self.port or free_port()
@@ -54,7 +55,7 @@ class SqlServer(Server):
         return str(gtids)
 
     def answers(self) -> bool:
-        """True if it takes connections."""
+        """True if it accepts connections."""
         try:
             self.connect().close()
         except pymysql.err.MySQLError:
@@ -62,28 +63,28 @@ class SqlServer(Server):
         return True
 
     def connect(self, **settings: Any) -> pymysql.connections.Connection[pymysql.cursors.Cursor]:
-        """Return a new connection as root; it commits by itself unless told otherwise."""
+        """Return a new connection as root, by default with autocommit."""
         given: dict[str, Any] = {"host": HOST, "port": self.port, "user": "root"}
         given["charset"] = "utf8mb4"
-        # Else PyMySQL loads certificates for each connection, 80 ms.
+        # Otherwise PyMySQL loads certificates for each connection, 80 ms.
         given |= {"autocommit": True, "ssl_disabled": True}
         return pymysql.connect(**{**given, **settings})
 
     def execute(self, *statements: str) -> None:
-        """Run statements on a connection of their own."""
+        """Run statements on a separate connection."""
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return what a query gives."""
+        """Return the rows of a query."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
 
 
 def numbers(most: int) -> str:
-    """Return what stands behind FROM for a table ``seq`` of the numbers 1 to ``most``."""
+    """Return the text after FROM for a table ``seq`` of the numbers 1 to ``most``."""
     digit = " UNION ALL ".join(f"SELECT {n} AS d" for n in range(10))
     places = [f"p{place}.d * {10**place}" for place in range(len(str(most)))]
     tables = ", ".join(f"({digit}) AS p{place}" for place in range(len(places)))
@@ -92,5 +93,5 @@ def numbers(most: int) -> str:
 
 
 def as_root() -> list[str]:
-    """Return the option without which such a server does not run as root."""
+    """Return the option that such a server needs to run as root."""
     return ["--user=root"] if os.geteuid() == 0 else []

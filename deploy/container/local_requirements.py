@@ -1,8 +1,8 @@
-"""Prints what ``rowtide dev`` needs of the dependencies in pyproject.toml, as lines for pip.
+"""Prints the dependencies of ``rowtide dev`` in pyproject.toml, as lines for pip.
 
     python deploy/container/local_requirements.py pyproject.toml > requirements.txt
 
-The image for local mode is made of them. A test starts ``rowtide dev`` with nothing else.
+The image for local mode is built with them. A test starts ``rowtide dev`` with nothing else.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LEFT_OUT = {
     "jgo": "fetches the embedded Kafka",
     "tantivy": "the search index, which a connector fills",
 }
-"""Packages that local mode never imports, and what they are for."""
+"""Packages that local mode never imports, and their purpose."""
 
 
 def requirements(project: Path) -> list[str]:
-    """Return the lines; raises ``ValueError`` where a package that is left out is unknown."""
+    """Return the lines. Raises ``ValueError`` if a package of ``LEFT_OUT`` is no dependency."""
     known = {
         re.split(r"[<>=!~;\[ ]", line)[0]: line
         for line in tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]

@@ -1,12 +1,12 @@
 """The AOT cache: classes already loaded and linked, so that a start takes a third of the CPU.
 
-Java 25 makes it in two steps: a run that *records* what it loads (``AOTMode=record``), and a
-second JVM that *creates* the cache from the record. Kafka's own exit would take 3-8 s for this,
-which a user would meet at the first Ctrl-C. So a training broker on scratch data does it
-in the background, at the lowest priority, while the real broker already serves.
+Java 25 makes it in two steps: a run that *records* what it loads (``AOTMode=record``), and a second
+JVM that *creates* the cache from the record. In Kafka's own exit this would take 3-8 s, which a
+user would notice at the first Ctrl-C. So a training broker on scratch data does it in the
+background, at the lowest priority, while the real broker already serves.
 
-A cache fits one JVM and one set of jars. One that does not fit, or is torn, is ignored by
-Java without a word and the start is a slow one, so everything it depends on is in its name.
+A cache fits one JVM and one set of jars. Java silently ignores a cache that does not fit or is
+damaged, and starts slowly. So the cache's name has everything on which it depends.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rowtide.deploy.kafka.java import Runtime
 __all__ = ["AotCache"]
 
 KEPT = 3
-"""Caches that stay when a new one is made: other environments may use them (63 MB each)."""
+"""Caches that are kept when a new one is made: other environments may use them (63 MB each)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AotCache:
-    """Where the cache of one runtime is, and the options that record, create and use it."""
+    """The path of a runtime's cache, and the options that record, create and use it."""
 
     path: Path
 
@@ -36,12 +36,12 @@ class AotCache:
         return cls(cache_dir / "aot" / f"{_fingerprint(runtime)}.aot")
 
     @property
-    def made(self) -> bool:
+    def is_made(self) -> bool:
         return self.path.exists()
 
-    def used_by(self, runtime: Runtime) -> Runtime:
-        """Return ``runtime`` with this cache, or as it is while there is none."""
-        options = (f"-XX:AOTCache={self.path}",) if self.made else ()
+    def apply_to(self, runtime: Runtime) -> Runtime:
+        """Return ``runtime`` with this cache, or unchanged while the cache does not exist."""
+        options = (f"-XX:AOTCache={self.path}",) if self.is_made else ()
         return replace(runtime, options=options)
 
     def record(self, record: Path) -> list[str]:
@@ -51,7 +51,7 @@ class AotCache:
         return ["-XX:AOTMode=create", f"-XX:AOTConfiguration={record}", f"-XX:AOTCache={draft}"]
 
     def install(self, draft: Path) -> None:
-        """Put a finished cache into place, and forget those that nobody has made for long."""
+        """Move a finished cache into place, and delete the oldest ones."""
         draft.replace(self.path)
         caches = sorted(self.path.parent.glob("*.aot"), key=lambda cache: -cache.stat().st_mtime)
         for old in caches[KEPT:]:
@@ -59,7 +59,7 @@ class AotCache:
 
 
 def _fingerprint(runtime: Runtime) -> str:
-    """Name a runtime by its options, and by path, size and mtime of its Java and its jars."""
+    """Return a name by the runtime's options, and path, size and mtime of its Java and jars."""
     modules = runtime.java.path.resolve().parent.parent / "lib" / "modules"
     facts = [*JVM_OPTIONS, *_facts([runtime.java.path, modules, *runtime.jars])]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""One embedded broker: started, asked whether it lives, restarted, stopped.
+"""One embedded broker: start, check, restart, stop.
 
-Blocking by design: a start takes a second and more, so an event loop calls it in a thread (see
-``supervision``). ``stop`` may be called from any thread, also during a start, which it ends.
+It blocks by design: a start takes a second or more, so an event loop calls it in a thread (see
+``supervision``). ``stop`` may be called from any thread, also during a start, which it aborts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.directory import BrokerDirectory
 from rowtide.deploy.kafka.errors import BrokerFailed
-from rowtide.deploy.kafka.jars import Progress, locked_jars, resolve_jars
+from rowtide.deploy.kafka.jars import Progress, read_lock, resolve_jars
 from rowtide.deploy.kafka.java import Runtime, find_java
 from rowtide.deploy.kafka.node import Node, launch
 from rowtide.deploy.kafka.orphan import end_orphan
@@ -49,7 +49,7 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """``host:port`` for clients. A restart changes it when the port was lost meanwhile."""
+        """``host:port`` for clients. A restart changes it if another program took the port."""
         assert self._node is not None, "the broker was never started"
         return self._node.addresses.bootstrap
 
@@ -60,7 +60,7 @@ class EmbeddedBroker:
 
     @property
     def returncode(self) -> int | None:
-        """Exit status of the broker that ended (minus the signal that killed it), else None."""
+        """Exit status of the broker after its end (minus the signal that killed it), else None."""
         return None if self._node is None else self._node.child.returncode()
 
     @property
@@ -69,11 +69,11 @@ class EmbeddedBroker:
         return self._directory.log_file
 
     def alive(self) -> bool:
-        """Return whether the broker's process runs. One system call."""
+        """True if the broker's process is running. One system call."""
         return self._node is not None and self._node.alive()
 
     def start(self) -> None:
-        """Own the directory and return once the broker answers; on failure nothing is left."""
+        """Own the directory and return once the broker answers. A failure leaves nothing behind."""
         self._stopping.clear()
         with self._changing:
             self._directory.acquire()
@@ -84,7 +84,7 @@ class EmbeddedBroker:
                 raise
 
     def restart(self) -> None:
-        """Start the broker again after it ended, or end it first. The directory stays owned."""
+        """Start the broker again, after ending it if it still runs. The directory stays owned."""
         with self._changing:
             if self._stopping.is_set():
                 raise BrokerFailed("stopped while restarting")
@@ -93,8 +93,8 @@ class EmbeddedBroker:
             self._launch()
 
     def stop(self) -> None:
-        """End the broker in good order and let go of the directory. Nothing to do is no error."""
-        self._stopping.set()  # A start in another thread gives up and lets go of the lock.
+        """Shut down the broker and release the directory; do nothing if it does not run."""
+        self._stopping.set()  # Aborts a start in another thread, which releases the lock.
         with self._changing:
             if self._training is not None:
                 self._training.abort()
@@ -106,16 +106,16 @@ class EmbeddedBroker:
             self._directory.release()
 
     def kill(self) -> None:
-        """End the broker with SIGKILL, as a fault. The directory stays owned, for ``restart``."""
+        """Kill the broker with SIGKILL, as a fault. The directory stays owned, for ``restart``."""
         assert self._node is not None, "the broker was never started"
         self._node.child.kill()
 
     def _launch(self) -> None:
         runtime = _runtime(self.config, self._progress)
         if orphan := end_orphan(self._directory.properties):
-            logger.warning("ended pid %d, a broker whose rowtide was killed", orphan)
+            logger.warning("ended an orphaned broker (pid %d), whose rowtide was killed", orphan)
         cache = AotCache.of(self.config.cache_dir, runtime)
-        used = cache.used_by(runtime) if self.config.aot else runtime
+        used = cache.apply_to(runtime) if self.config.aot else runtime
         self._node = launch(lambda: Node(self.config, self._directory, used), self._stopping)
         if self._training is None and _wants_training(self.config, runtime, cache):
             self._training = AotTraining(self.config, runtime, cache)
@@ -127,7 +127,7 @@ class EmbeddedBroker:
 
 
 def prepare(config: EmbeddedConfig, progress: Progress | None = None) -> None:
-    """Fetch the jars and make the AOT cache now, for an image that must start offline."""
+    """Download the jars and make the AOT cache now, for an image that must start offline."""
     runtime = _runtime(config, progress)
     cache = AotCache.of(config.cache_dir, runtime)
     if _wants_training(config, runtime, cache):
@@ -137,10 +137,10 @@ def prepare(config: EmbeddedConfig, progress: Progress | None = None) -> None:
 def _runtime(config: EmbeddedConfig, progress: Progress | None) -> Runtime:
     java = find_java(config.java)
     jars = resolve_jars(
-        config.cache_dir, locked_jars(), repository=config.maven_repository, progress=progress
+        config.cache_dir, read_lock(), repository=config.maven_repository, progress=progress
     )
     return Runtime(java, tuple(jars))
 
 
 def _wants_training(config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> bool:
-    return config.aot and runtime.java.has_aot_cache and not cache.made
+    return config.aot and runtime.java.has_aot_cache and not cache.is_made

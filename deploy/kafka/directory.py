@@ -1,11 +1,11 @@
-"""The data directory of an embedded broker: who owns it, and what survives a restart.
+"""The data directory of an embedded broker: its owner, and what survives a restart.
 
-owner.lock           locked (flock) by the one rowtide that owns the directory; holds its pid
+owner.lock           locked (flock) by the rowtide that owns the directory; has its pid
 state.json           cluster id and ports, kept across restarts
-server.properties    written anew at each start from the configuration
+server.properties    written at each start from the configuration
 logging.properties   the same
 topics/              Kafka's log directory
-logs/                the broker's log files, rotated; jvm.log is what the JVM itself says
+logs/                the broker's log files, rotated; jvm.log is the output of the JVM
 tmp/                 native libraries that Kafka unpacks; emptied at each start
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from rowtide.deploy.kafka.config import Addresses
-from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken, translated
+from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken, convert_os_errors
 from rowtide.deploy.ports import PORTS, TRIES, free_ports, is_free
 
 __all__ = ["HOST", "BrokerDirectory", "fresh_id"]
@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 
 
 class BrokerDirectory:
-    """One data directory. Everything but ``acquire`` needs the directory to be owned."""
+    """One data directory. All methods except ``acquire`` need ownership of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -47,14 +47,14 @@ class BrokerDirectory:
         return self._lock is not None
 
     def acquire(self) -> None:
-        """Own the directory until ``release`` or the death of this process."""
+        """Own the directory until ``release`` or the end of this process."""
         assert not self.owned, "acquired twice"
-        with translated(BrokerFailed, f"cannot use {self.path}"):
+        with convert_os_errors(BrokerFailed, f"cannot use {self.path}"):
             for folder in (self.path, self.topics, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._locked()
+            self._lock = self._lock_directory()
 
-    def _locked(self) -> IO[str]:
+    def _lock_directory(self) -> IO[str]:
         file = (self.path / "owner.lock").open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ class BrokerDirectory:
         return file
 
     def release(self) -> None:
-        """Let another process own the directory. The broker must have ended."""
+        """Release the directory for other processes. The broker must have ended."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -85,16 +85,16 @@ class BrokerDirectory:
         """The newest of the broker's own log files."""
         return self.logs / "kafka.log"
 
-    def formatted(self) -> bool:
+    def is_formatted(self) -> bool:
         return (self.topics / "meta.properties").exists()
 
     def clear_tmp(self) -> None:
-        """Remove what a killed broker left unpacked."""
+        """Remove what a killed broker unpacked."""
         shutil.rmtree(self.tmp, ignore_errors=True)
         self.tmp.mkdir()
 
     def cluster_id(self) -> str:
-        """Return the id of this cluster, made at the first call."""
+        """Return the id of this cluster; the first call creates it."""
         state = self._load()
         if "cluster_id" not in state:
             state = self._save(cluster_id=fresh_id())
@@ -108,8 +108,8 @@ class BrokerDirectory:
                 "or none to let rowtide find a free one."
             )
         state = self._load()
-        port = wanted or _kept_or_free(state.get("port"))
-        controller_port = _kept_or_free(state.get("controller_port"), other=port)
+        port = wanted or _choose_port(state.get("port"))
+        controller_port = _choose_port(state.get("controller_port"), other=port)
         self._save(port=port, controller_port=controller_port)
         return Addresses(HOST, port, controller_port)
 
@@ -128,8 +128,8 @@ class BrokerDirectory:
         return state
 
 
-def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
-    """Return ``kept`` while it is free and not ``other``, else a free port."""
+def _choose_port(kept: int | str | None, *, other: int | None = None) -> int:
+    """Return ``kept`` if it is free and not ``other``, else a free port."""
     if kept is not None and kept != other and is_free(HOST, int(kept)):
         return int(kept)
     for port in free_ports(HOST):
@@ -139,7 +139,7 @@ def _kept_or_free(kept: int | str | None, *, other: int | None = None) -> int:
 
 
 def fresh_id() -> str:
-    """Return a random cluster id as Kafka writes them; a leading hyphen would seem an option."""
+    """Return a random cluster id in Kafka's format, without a leading hyphen (of an option)."""
     while True:
         fresh = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not fresh.startswith("-"):

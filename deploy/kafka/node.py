@@ -1,4 +1,4 @@
-"""One run of Kafka's JVM on a data directory that the caller owns: spawned, awaited, ended."""
+"""One run of Kafka's JVM on a data directory that the caller owns: start, wait, end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rowtide.deploy.kafka.command import (
 )
 from rowtide.deploy.kafka.config import EmbeddedConfig, server_properties
 from rowtide.deploy.kafka.directory import BrokerDirectory
-from rowtide.deploy.kafka.errors import BrokerFailed, translated
+from rowtide.deploy.kafka.errors import BrokerFailed, convert_os_errors
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime
 from rowtide.deploy.kafka.probe import answers
 from rowtide.deploy.kafka.tether import TetheredProcess
@@ -32,7 +32,7 @@ FORMAT_TIMEOUT_S = 60.0
 
 LAST_WORDS = 5
 NO_COMPLAINT = re.compile(r" INFO |^\s+at |^WARNING:|\[warning\]\[aot")
-"""Lines of the logs that never tell why a broker ended."""
+"""Lines of the logs that never show why a broker ended."""
 
 
 class Node:
@@ -50,10 +50,10 @@ class Node:
         self._config = config
         self._directory = directory
         self._jvm_log = directory.logs / "jvm.log"
-        with translated(BrokerFailed, f"cannot start the broker in {directory.path}"):
+        with convert_os_errors(BrokerFailed, f"cannot start the broker in {directory.path}"):
             self.addresses = directory.choose_addresses(config.port)
             self._configure()
-            if not directory.formatted():
+            if not directory.is_formatted():
                 _format(directory, runtime)
             self._log_start = self._turn_over_logs()
             command = broker_command(runtime, config, directory, options)
@@ -66,7 +66,7 @@ class Node:
         write_properties(directory.logging, logging_properties(self._config))
 
     def _turn_over_logs(self) -> int:
-        """Keep the JVM's output of the last run aside; return where Kafka's log goes on."""
+        """Rename the JVM's output of the last run; return the present end of Kafka's log."""
         if self._jvm_log.exists():
             os.replace(self._jvm_log, self._jvm_log.with_suffix(".log.1"))
         log = self._directory.log_file
@@ -86,7 +86,7 @@ class Node:
         return self.child.returncode() is None
 
     def wait_until_ready(self, stopping: threading.Event) -> None:
-        """Return once the broker answers; raise BrokerFailed when it will not."""
+        """Return once the broker answers. Raises BrokerFailed if it ends or times out."""
         deadline = time.monotonic() + self._config.start_timeout_s
         while not answers(self.addresses.host, self.addresses.port) or not self.alive():
             if not self.alive():
@@ -99,25 +99,25 @@ class Node:
                 raise BrokerFailed("stopped while starting")
 
     def abandon(self) -> None:
-        """Make sure that the process is gone."""
+        """Make sure that the process has ended."""
         if self.alive():
             self.child.kill()
         self.child.release()
 
-    def lost_port(self) -> bool:
-        """Return whether another program holds the port, once the process is gone."""
+    def has_lost_port(self) -> bool:
+        """True if another program uses the port after the process has ended."""
         assert not self.alive()
         return not is_free(self.addresses.host, self.addresses.port)
 
     def _last_words(self) -> str:
-        """Return what this run complained of, for an error message."""
-        told = _since(self._directory.log_file, self._log_start) + _since(self._jvm_log, 0)
-        complaints = [line for line in told.splitlines() if line and not NO_COMPLAINT.search(line)]
+        """Return the last errors in this run's logs, for an error message."""
+        text = _since(self._directory.log_file, self._log_start) + _since(self._jvm_log, 0)
+        complaints = [line for line in text.splitlines() if line and not NO_COMPLAINT.search(line)]
         return "\n  ".join([f"; see {self._directory.log_file}", *complaints[-LAST_WORDS:]])
 
 
 def _since(path: Path, start: int) -> str:
-    """Return what was written to ``path`` after ``start``; all of it when it was rotated."""
+    """Return what was written to ``path`` after ``start``; all of it if it was rotated."""
     if not path.exists():
         return ""
     with path.open("rb") as file:
@@ -126,14 +126,14 @@ def _since(path: Path, start: int) -> str:
 
 
 def launch(make: Callable[[], Node], stopping: threading.Event) -> Node:
-    """Return a node that answers; try again when a program takes its port meanwhile."""
+    """Return a node that answers; retry if another program takes its port meanwhile."""
     for attempt in range(1, PORT_ATTEMPTS + 1):
         node = make()
         try:
             node.wait_until_ready(stopping)
         except BaseException as error:
             node.abandon()
-            if attempt < PORT_ATTEMPTS and isinstance(error, BrokerFailed) and node.lost_port():
+            if attempt < PORT_ATTEMPTS and isinstance(error, BrokerFailed) and node.has_lost_port():
                 continue
             raise
         return node

@@ -1,8 +1,8 @@
-"""A broker that outlived the process that started it, found by its command line and ended.
+"""Finds a broker that outlived its parent process, by its command line, and ends it.
 
-The watchdog of ``tether`` makes orphans rare; this is the second line, for a watchdog that was
-killed too. No pid file is trusted: a pid in a file may belong to another program by now. The
-path of ``server.properties`` in a command line names the broker of one data directory for sure.
+The watchdog of ``tether`` makes such orphans rare. This handles the case that the watchdog was
+killed too. No pid file is trusted, because its pid may belong to another program by now. The path
+of ``server.properties`` in a command line identifies the broker of a data directory reliably.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_S = 0.02
 
 
 def find_broker(properties: Path) -> int | None:
-    """Return the pid of the Java that runs on ``properties``, if there is one."""
+    """Return the pid of the Java that runs on ``properties``, or None."""
     for pid, arguments in _processes():
         if arguments.rstrip().endswith(f"kafka.Kafka {properties}"):
             return pid
@@ -32,19 +32,19 @@ def find_broker(properties: Path) -> int | None:
 
 
 def end_orphan(properties: Path, *, grace_s: float = 20.0) -> int | None:
-    """End the broker that still runs on ``properties``; return the pid that it had."""
+    """End a broker that still runs on ``properties``; return its pid."""
     pid = find_broker(properties)
     if pid is None:
         return None
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        if _gone(properties, pid, grace_s):
+        if _has_ended(properties, pid, grace_s):
             return pid
     raise BrokerFailed(f"an earlier broker (pid {pid}) cannot be ended: end it by hand")
 
 
-def _gone(properties: Path, pid: int, timeout_s: float) -> bool:
+def _has_ended(properties: Path, pid: int, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
     while find_broker(properties) == pid:
         if time.monotonic() > deadline:
@@ -54,7 +54,7 @@ def _gone(properties: Path, pid: int, timeout_s: float) -> bool:
 
 
 def _processes() -> Iterator[tuple[int, str]]:
-    """Yield pid and command line of every process that may be seen."""
+    """Yield pid and command line of every visible process."""
     if PROC.joinpath("self", "cmdline").exists():
         yield from _linux_processes()
     else:
@@ -70,7 +70,7 @@ def _linux_processes() -> Iterator[tuple[int, str]]:
 
 
 def _posix_processes() -> Iterator[tuple[int, str]]:
-    """Ask ``ps`` (macOS has no /proc)."""
+    """Read the processes from ``ps`` (macOS has no /proc)."""
     listing = subprocess.run(
         ["ps", "-axww", "-o", "pid=,command="], capture_output=True, text=True, check=True
     )

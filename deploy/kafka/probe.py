@@ -1,4 +1,4 @@
-"""Does a Kafka broker answer at an address? Asked with the protocol itself, over a plain socket."""
+"""Checks that a Kafka broker answers at an address, with the protocol on a plain socket."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CORRELATION = 7
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Return whether a broker answers ApiVersions (v0) at ``host:port``.
+    """True if a broker answers ApiVersions (v0) at ``host:port``.
 
-    The broker opens its listener only when its log managers and metadata are caught up, so an
-    answer means that it serves.
+    The broker opens its listener only when its log managers and metadata are ready, so an answer
+    means that it serves.
     """
     client_id = b"rowtide"
     header = struct.pack(">hhih", API_VERSIONS, 0, CORRELATION, len(client_id)) + client_id

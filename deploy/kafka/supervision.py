@@ -1,8 +1,8 @@
-"""Keeping an embedded broker alive: it is started again, with back-off, whenever it ends.
+"""Keeps an embedded broker running: restarts it, with back-off, whenever it ends.
 
-A coroutine for the server's task group. It runs until it is cancelled and fails only by a bug:
-while the broker cannot be started (a full disk, say) it reports that and goes on trying, because
-the server has answers to give meanwhile, if only errors.
+A coroutine for the server's task group. It runs until it is cancelled and fails only by a bug.
+While the broker cannot be started (for example, because of a full disk), it reports that and
+retries, because the server still answers requests, if only with errors.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rowtide.deploy.kafka.errors import EmbeddedKafkaError
 
 __all__ = ["BrokerBack", "BrokerEnded", "BrokerEvent", "BrokerRefused", "supervise"]
 
-POLL_S = 0.05  # One waitpid each time.
+POLL_S = 0.05  # One waitpid per poll.
 BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0)
 STABLE_S = 60.0
-"""After this long without an end the next one is restarted at once again."""
+"""After this time without an end, the next restart has no delay again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEnded:
-    """The broker's process ended although nobody stopped it."""
+    """The broker's process ended without being stopped."""
 
     pid: int | None
     returncode: int | None
@@ -50,9 +50,9 @@ BrokerEvent = BrokerEnded | BrokerRefused | BrokerBack
 
 
 async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None]) -> NoReturn:
-    """Restart ``broker`` each time it ends, telling ``report`` in the event loop's thread.
+    """Restart ``broker`` each time it ends; call ``report`` in the event loop's thread.
 
-    Cancel this before ``broker.stop()``. A restart that is under way then is ended by ``stop``.
+    Cancel this before ``broker.stop()``, which also ends a restart in progress.
     """
     clock = asyncio.get_running_loop().time
     failures, ready_at = 0, clock()
@@ -66,14 +66,14 @@ async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None
 
 
 async def _end_of(broker: EmbeddedBroker) -> None:
-    while broker.alive():  # noqa: ASYNC110 - nothing tells us but waitpid.
+    while broker.alive():  # noqa: ASYNC110 - only waitpid reports the end.
         await asyncio.sleep(POLL_S)
 
 
 async def _bring_back(
     broker: EmbeddedBroker, report: Callable[[BrokerEvent], None], failures: int
 ) -> int:
-    """Try until the broker answers; return how often in a row it has needed us."""
+    """Retry until the broker answers; return the number of consecutive restarts."""
     while True:
         await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
         failures += 1

@@ -1,13 +1,13 @@
 """A child process that does not outlive this one, however this one ends.
 
-Linux has PDEATHSIG, but it fires when the *thread* that started the child ends, needs code
-between fork and exec, and exists nowhere else. Instead a second small child, the watchdog (a
-POSIX shell, 1 MB), reads from a pipe whose only writer is this process. The end of file tells
-it that this process is gone, after kill -9 as well; then it ends the tethered child. A line on
-the pipe releases it.
+Linux has PDEATHSIG, but it fires when the *thread* that started the child ends, needs code between
+fork and exec, and exists only on Linux. Instead a second small child, the watchdog (a POSIX shell,
+1 MB), reads from a pipe whose only writer is this process. At the end of file this process has
+ended, also after kill -9. Then the watchdog ends the tethered child. A line on the pipe releases
+the watchdog.
 
-Both children lead sessions of their own, so that Ctrl-C in the terminal reaches neither:
-the order in which things stop is ours.
+Both children lead sessions of their own, so that Ctrl-C in the terminal reaches neither. We decide
+the order in which they stop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO
 
 __all__ = ["TetheredProcess"]
 
-# $1 is the child's pid, $2 the seconds it has to end by itself. ``kill -0`` asks whether it lives.
+# $1 is the child's pid, $2 the seconds for it to end. ``kill -0`` tests if it is running.
 WATCHDOG = """
 read -r _released && exit 0
 kill -TERM "$1" 2>/dev/null
@@ -35,7 +35,7 @@ NICE = ("nice", "-n", "19")
 
 
 class TetheredProcess:
-    """A running child and its watchdog. Not safe for use by two threads at once."""
+    """A running child and its watchdog. Not safe for concurrent use by two threads."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TetheredProcess:
         output: IO[bytes],
         nice: bool = False,
     ) -> None:
-        # Between these two lines a kill -9 of this process leaves an orphan: the next start on
+        # A kill -9 of this process between these two statements leaves an orphan. The next start on
         # the same directory finds it by its command line and ends it.
         self._child = subprocess.Popen(
             [*NICE, *command] if nice else command,
@@ -70,15 +70,15 @@ class TetheredProcess:
         return self._child.pid
 
     def returncode(self) -> int | None:
-        """Return the exit status, or None while the child lives."""
+        """Return the exit status, or None while the child is running."""
         return self._child.poll()
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM and do not wait."""
+        """Send SIGTERM without waiting."""
         self._child.terminate()
 
     def terminate(self, timeout_s: float) -> int:
-        """Ask the child to end, insist after ``timeout_s``, and return its exit status."""
+        """Send SIGTERM, after ``timeout_s`` SIGKILL, and return the exit status."""
         self.ask_to_end()
         try:
             return self._child.wait(timeout_s)
@@ -96,7 +96,7 @@ class TetheredProcess:
             self.release()
 
     def release(self) -> None:
-        """Let the watchdog go. The child must have ended, or its pid could be another's by now."""
+        """End the watchdog. The child must have ended, as another process may get its pid later."""
         assert self._child.poll() is not None, "the child is still running"
         pipe = self._watchdog.stdin
         assert pipe is not None

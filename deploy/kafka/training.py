@@ -1,4 +1,4 @@
-"""Making the AOT cache with a second broker on scratch data, in the background or at once."""
+"""Makes the AOT cache with a second broker on scratch data, in the background or at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["AotTraining"]
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.05
-START_TIMEOUT_S = 300.0  # At the lowest priority on a busy machine a start may take long.
+START_TIMEOUT_S = 300.0  # A start at the lowest priority may take long.
 
 
 class AotTraining:
-    """One attempt to make the cache. It may be aborted at any time and then leaves nothing."""
+    """One attempt to make the cache. It can be aborted at any time, and leaves nothing then."""
 
     def __init__(self, config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> None:
         self._folder = cache.path.parent / "training"
@@ -44,26 +44,26 @@ class AotTraining:
         self._thread.start()
 
     def abort(self) -> None:
-        """End the training and wait until its processes are gone (some milliseconds)."""
+        """Abort the training and wait until its processes have ended (some milliseconds)."""
         self._aborted.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def run(self) -> None:
-        """Train now. A failure is no more than a slow start next time, so it is only logged."""
+        """Train now. A failure is only logged: it means a slow start next time."""
         try:
             self._folder.parent.mkdir(parents=True, exist_ok=True)
             with (self._folder.parent / "training.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._train()
         except BlockingIOError:
-            logger.debug("another rowtide is making the AOT cache already")
+            logger.debug("another rowtide is already making the AOT cache")
         except (EmbeddedKafkaError, OSError) as error:
             if not self._aborted.is_set():
-                logger.warning("no AOT cache was made, starts stay slow: %s", error)
+                logger.warning("AOT cache not made, starts stay slow: %s", error)
 
     def _train(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)  # What a killed process left behind.
+        shutil.rmtree(self._folder, ignore_errors=True)  # A killed process may have left it.
         directory = BrokerDirectory(self._folder)
         directory.acquire()
         try:

@@ -12,7 +12,7 @@ from rowtide.deploy.kafka.aot import AotCache
 from rowtide.deploy.kafka.broker import EmbeddedBroker, prepare
 from rowtide.deploy.kafka.command import java_command
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.deploy.kafka.jars import locked_jars, resolve_jars
+from rowtide.deploy.kafka.jars import read_lock, resolve_jars
 from rowtide.deploy.kafka.java import Runtime, find_java
 from rowtide.deploy.kafka.orphan import find_broker
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def untrained(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
     """The cache of a machine that has the jars and nothing else."""
-    resolve_jars(cache_dir, locked_jars())
+    resolve_jars(cache_dir, read_lock())
     fresh = tmp_path / "cache"
     fresh.mkdir()
     (fresh / "jars").symlink_to(cache_dir / "jars")
@@ -56,10 +56,10 @@ def test_a_prepared_cache_is_one_that_java_accepts(
     untrained: EmbeddedConfig, settings: dict[str, str]
 ) -> None:
     prepare(replace(untrained, settings=settings))
-    jars = resolve_jars(untrained.cache_dir, locked_jars(), repository="")
+    jars = resolve_jars(untrained.cache_dir, read_lock(), repository="")
     runtime = Runtime(find_java(None), tuple(jars))
     cache = AotCache.of(untrained.cache_dir, runtime)
-    assert cache.made
+    assert cache.is_made
     # With AOTMode=on Java refuses to start when the cache does not fit it or the class path.
-    command = java_command(cache.used_by(runtime), ["-XX:AOTMode=on"])
+    command = java_command(cache.apply_to(runtime), ["-XX:AOTMode=on"])
     subprocess.run([*command, "-version"], check=True, cwd=untrained.cache_dir)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from demo.servers.server import is_gone
+from demo.servers.server import has_ended
 from rowtide.deploy.kafka.tether import TetheredProcess
 from tests.support.waiting import until
 
@@ -24,7 +24,7 @@ signal.pause()
 
 
 def wait_for_end(pid: int, timeout_s: float = 20.0) -> None:
-    until(lambda: is_gone(pid), f"pid {pid} has ended", s_max=timeout_s)
+    until(lambda: has_ended(pid), f"pid {pid} has ended", s_max=timeout_s)
 
 
 def test_a_child_does_not_outlive_an_owner_that_is_killed(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_child_does_not_outlive_an_owner_that_is_killed(tmp_path: Path) -> Non
     ) as owner:
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
-        assert not is_gone(child)
+        assert not has_ended(child)
         owner.send_signal(signal.SIGKILL)
         wait_for_end(child)
 
@@ -51,7 +51,7 @@ def test_a_child_ends_in_good_order_and_its_status_is_known(tmp_path: Path) -> N
     finally:
         if child.returncode() is None:
             child.kill()
-    assert is_gone(child.pid)
+    assert has_ended(child.pid)
 
 
 def test_a_child_that_will_not_end_is_killed(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.kafka.directory import HOST, fresh_id
-from rowtide.deploy.kafka.jars import locked_jars, resolve_jars
+from rowtide.deploy.kafka.jars import read_lock, resolve_jars
 from rowtide.deploy.ports import free_ports
 from tests.system.broker_hosts import BrokerHosts
 
@@ -81,7 +81,7 @@ class ThreeBrokers:
         """Start all at once: none answers before two of them are there."""
         if self._hosts is not None:
             # A host reaches only the others: what is fetched from afar is fetched before.
-            resolve_jars(self.nodes[0].config.cache_dir, locked_jars())
+            resolve_jars(self.nodes[0].config.cache_dir, read_lock())
             for n, port in enumerate(self.ports):
                 self._hosts.lead_to(n, port)
         with ThreadPoolExecutor(NODES) as pool:
