@@ -2,5 +2,5 @@
 
 import logging
 
-# The SDK warns at import that its compiled codec does not fit this machine, and uses Python.
+# At import the SDK warns that its compiled codec does not fit this machine, and uses Python.
 logging.getLogger("tablestore").addHandler(logging.NullHandler())

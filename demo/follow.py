@@ -1,8 +1,8 @@
-"""Copies of tables rebuilt from their streams alone, read while others write.
+"""Copies of tables that are rebuilt from their streams alone, while others write.
 
-A shard is read only after its parents, so that every change of a key is applied in commit order.
-Within a shard the sequence must increase strictly: a record that came twice, or too late, is an
-error here and not a wrong copy. Rows are kept as JSON text, a quarter of the size of dictionaries.
+A shard is read only after its parents, so that changes of a key are applied in commit order. Within
+a shard the sequence must strictly increase: a repeated or late record is an error here, and does
+not lead to a wrong copy. Rows are kept as JSON text, a quarter of the size of dictionaries.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from rowtide.deploy.up import Ready
 __all__ = ["Copy", "Follower", "FollowerFailed", "connect"]
 
 IDLE_S = 0.02
-"""The pause after a round that found nothing, so that an idle follower costs little."""
+"""Pause after a round without records, so that an idle follower costs little."""
 
 PASSING = frozenset({"OTSPartitionUnavailable", "OTSServerBusy"})
-"""Nothing was done, and the same request may succeed soon: SDKs ask again."""
+"""Errors of requests that were not applied and may succeed soon: SDKs retry them."""
 
-AGAIN_S = 0.2
-"""The pause before that: each refusal is a line in the server's log."""
+RETRY_S = 0.2
+"""Pause before a retry, because each error is a line in the server's log."""
 
-AWAY_S_MAX = 60.0
-"""So long a shard may not be available."""
+UNAVAILABLE_S_MAX = 60.0
+"""Longest time for which a shard may be unavailable."""
 
 
 class Copy:
-    """One table, as its stream tells it."""
+    """A copy of one table, built from its stream."""
 
     def __init__(self, client: ProtocolClient, table: Table) -> None:
         self.table = table
@@ -56,7 +56,7 @@ class Copy:
             yield Row(key, json.loads(columns))
 
     def read(self) -> int:
-        """Read every open shard once and return how many records came."""
+        """Read every open shard once; return the number of records."""
         count = 0
         for shard_id, iterator in list(self._iterators.items()):
             page = self._page(iterator)
@@ -72,18 +72,18 @@ class Copy:
         return count
 
     def _page(self, iterator: str) -> StreamPage:
-        """Return the next records; a machine with much else to do loses its leases for moments."""
-        until_s = time.monotonic() + AWAY_S_MAX
+        """Return the next records. Retries, because a busy machine loses its leases for moments."""
+        until_s = time.monotonic() + UNAVAILABLE_S_MAX
         while True:
             try:
                 return self._client.get_stream_record(iterator)
             except ServerError as error:
                 if error.code not in PASSING or time.monotonic() > until_s:
                     raise
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
 
     def _open_shards(self) -> None:
-        """Begin every shard whose parents are read; a parent no longer listed has expired."""
+        """Start every shard whose parents are read or have expired, so are no longer listed."""
         shards = self._client.describe_stream(self._stream_id).shards
         unread = {shard.shard_id for shard in shards} - self._finished
         for shard in shards:
@@ -113,11 +113,11 @@ class Copy:
 
 
 class FollowerFailed(Exception):
-    """The process that follows the streams ended, and says why."""
+    """The process that follows the streams ended; the text has the reason."""
 
 
 class Follower:
-    """A process of its own that reads all streams round and round, and knows only the endpoint.
+    """A separate process that reads all streams in turn. It only knows the endpoint.
 
     ``seen`` counts the records it has read; ``finish`` returns what it rebuilt.
     """
@@ -130,12 +130,12 @@ class Follower:
             target=_follow, args=(ready, tables, self._seen, pipe), name="follower", daemon=True
         )
         self._process.start()
-        pipe.close()  # The child's end is the child's alone, so that its death ends our wait.
+        pipe.close()  # Only the child keeps its end, so that its death ends our wait.
         self._answer()  # Every stream is open.
 
     @property
     def seen(self) -> int:
-        """How many records have been read so far."""
+        """The number of records read so far."""
         return int(self._seen.value)
 
     @property
@@ -144,13 +144,13 @@ class Follower:
         return self._process.is_alive()
 
     def finish(self) -> dict[str, Total]:
-        """End the process and return each table's total; raise what it failed with."""
+        """End the process; return each table's total. Raises the process's failure."""
         with contextlib.suppress(BrokenPipeError):
             self._pipe.send("finish")
         return self._answer()
 
     def stop(self) -> None:
-        """End the process without asking for anything."""
+        """End the process without a result."""
         self._process.terminate()
         self._process.join()
 
@@ -166,8 +166,8 @@ class Follower:
 
 
 def _follow(ready: Ready, tables: Sequence[Table], seen: Any, pipe: Any) -> None:
-    """Run the follower's process: answer once when ready, and once with the totals."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on.
+    """Run the follower's process: send one answer when ready, and one with the totals."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     try:
         with connect(ready) as client:
             copies = [Copy(client, table) for table in tables]
@@ -183,5 +183,5 @@ def _follow(ready: Ready, tables: Sequence[Table], seen: Any, pipe: Any) -> None
 
 
 def connect(ready: Ready) -> ProtocolClient:
-    """Return a client of the server that is ready."""
+    """Return a client of the server."""
     return ProtocolClient(**ready._asdict())

@@ -1,8 +1,8 @@
-"""Everything the demo does through the official Python SDK: load, change, read back.
+"""Everything that the demo does through the official Python SDK: load, change, read back.
 
-The SDK's client may be shared between threads. Its encoder is Python, so threads overlap the
-waiting, not the encoding. The SDK never repeats a write whose outcome is unknown, and neither
-does this: such a failure ends the demo.
+The SDK's client may be shared between threads. Its encoder is Python, so threads overlap waiting,
+not encoding. The SDK never retries a write with an unknown outcome, and neither does this module:
+such a failure ends the demo.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rowtide.deploy.up import Ready
 __all__ = ["Loader"]
 
 BATCH_ROWS = 200
-"""The most rows the protocol allows in one BatchWriteRow."""
+"""The protocol's maximum of rows in one BatchWriteRow."""
 
 PAGE_ROWS = 5000
 THREADS = 6
@@ -30,14 +30,14 @@ Work = TypeVar("Work")
 
 
 class Loader:
-    """Writes and reads whole tables; ``wrote`` is told how many rows were acknowledged."""
+    """Writes and reads whole tables; calls ``count`` with the number of acknowledged rows."""
 
-    def __init__(self, ready: Ready, wrote: Callable[[int], None]) -> None:
+    def __init__(self, ready: Ready, count: Callable[[int], None]) -> None:
         self._sdk = tablestore.OTSClient(
             ready.endpoint, ready.access_key_id, ready.access_key_secret, ready.instance
         )
         self._condition = tablestore.Condition(tablestore.RowExistenceExpectation.IGNORE)
-        self._wrote = wrote
+        self._count = count
 
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """Put every row, by BatchWriteRow."""
@@ -55,7 +55,7 @@ class Loader:
         failed = self._sdk.batch_write_row(request).get_failed_of_put()
         if failed:
             raise RuntimeError(f"{table.name}: {failed[0].error_code}: {failed[0].error_message}")
-        self._wrote(len(rows))
+        self._count(len(rows))
 
     def change(self, table: Table, changes: Iterable[Change]) -> None:
         """Correct or delete one row per call, by UpdateRow and DeleteRow."""
@@ -68,7 +68,7 @@ class Loader:
             self._sdk.update_row(table.name, tablestore.Row(key, columns), self._condition)
         else:
             self._sdk.delete_row(table.name, tablestore.Row(key), self._condition)
-        self._wrote(1)
+        self._count(1)
 
     def rows(self, table: Table) -> Iterator[Row]:
         """Yield every row, by GetRange from INF_MIN to INF_MAX."""
@@ -94,7 +94,7 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _in_threads(work: Iterable[Work], do: Callable[[Work], None]) -> None:
-    """Do every piece of work in one of several threads; the first failure stops all."""
+    """Do the work in several threads; the first failure stops all."""
     iterator, taking, failed = iter(work), threading.Lock(), threading.Event()
 
     def run() -> None:

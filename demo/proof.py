@@ -1,8 +1,8 @@
 """Counts and checksums that do not depend on the order of rows.
 
-A row's digest is a hash of its key and its columns by name, values with their types (1 is not
-1.0). A table's checksum is the sum of its rows' digests modulo 2^64: equal tables have equal sums,
-and a row that is lost, doubled or altered changes the sum.
+A row's digest is a hash of its key and its columns by name, values with their types (1 is not 1.0).
+A table's checksum is the sum of its rows' digests modulo 2^64. Equal tables have equal sums. A row
+that is lost, repeated or altered changes the sum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Total", "total"]
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What one way of looking at a table found."""
+    """The rows of a table: their number and checksum."""
 
     rows: int
     checksum: int

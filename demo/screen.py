@@ -1,7 +1,7 @@
-"""What a person sees: one line that lives while work goes on, and the proof as a table.
+"""The output of the demo: one line that is redrawn during each stage, and the proof as a table.
 
-The counters are told by several threads; the line is drawn by one of its own. Where the output
-is no terminal, each stage is one line when it ends.
+Several threads count; one thread draws the line. If the output is no terminal, each stage is one
+line at its end.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Progress:
         self._seen = seen
         self.written = 0
 
-    def wrote(self, rows: int) -> None:
-        """Count rows that the server acknowledged."""
+    def count_written(self, rows: int) -> None:
+        """Count rows that the server has acknowledged."""
         with self._lock:
             self.written += rows
 
     @property
     def lag(self) -> int:
-        """Acknowledged writes that the stream has not brought yet."""
-        # A record may be seen before its write's answer is: that is no lag.
+        """Acknowledged writes that the stream has not delivered yet."""
+        # A record may be seen before its write's answer: that is no lag.
         return max(0, self.written - self._seen())
 
 
@@ -85,7 +85,7 @@ class _Line:
 
 
 def proof_table(found: Mapping[str, tuple[Total, Total, Total]]) -> bool:
-    """Print the three totals of every table side by side; return whether all are equal."""
+    """Print the three totals of every table side by side; return True if all are equal."""
     heads = ("source", "read by GetRange", "rebuilt from stream")
     click.secho(
         f"  {'table':<9} {'rows':>8}" + "".join(f"  {head:<19}" for head in heads), bold=True

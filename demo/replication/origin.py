@@ -1,7 +1,7 @@
-"""The origin: nycflights13 in a real MariaDB, and a programme that goes on changing it.
+"""The origin: nycflights13 in a real MariaDB, and changes of it.
 
 The changes are many small transactions over several tables, as an application makes them. The seed
-decides what is changed; how fast is up to whoever asks for the next.
+decides what is changed; the caller decides how fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COUNTER = "--"
 """Key of the airline that counts transactions."""
 
 OPERATIONS_MAX = 60
-"""The largest transaction; most are far smaller."""
+"""Operations of the largest transaction; most have far fewer."""
 
 TYPES = {int: "INT", float: "DOUBLE", str: "VARCHAR(80)", bool: "BOOLEAN"}
 KEY_TYPES = {"STRING": "VARCHAR(40)", "INTEGER": "INT"}
@@ -33,7 +33,7 @@ Cursor = pymysql.cursors.Cursor
 
 
 def load(server: MariaDB, source: Source) -> Iterator[tuple[Table, int]]:
-    """Make the database and fill it; yield (table, rows) for each part that is there."""
+    """Create and fill the database; yield (table, rows) after each part."""
     server.execute(f"CREATE DATABASE {DATABASE}")
     with server.connect(database=DATABASE) as connection, connection.cursor() as cursor:
         for table in TABLES:
@@ -48,15 +48,15 @@ def load(server: MariaDB, source: Source) -> Iterator[tuple[Table, int]]:
 
 
 def total_rows(source: Source) -> int:
-    """Return how many rows ``load`` will load."""
+    """Return the number of rows that ``load`` loads."""
     return sum(1 for table in TABLES for _ in source.rows(table))
 
 
 class Changes:
     """Changes of the loaded flights, one transaction at a time.
 
-    Flights are delayed again, planes get other seats, some flights are cancelled (deleted), some
-    come back, and some get another number: their key changes.
+    Flights get other delays, planes get other seats, some flights are cancelled (deleted), some are
+    restored, and some get another number, so their key changes.
     """
 
     def __init__(self, server: MariaDB, source: Source, *, seed: int) -> None:
@@ -64,13 +64,16 @@ class Changes:
         self._chance = random.Random(seed)
         self._flights = [row.key for row in source.rows(TABLES[-1])]
         self._planes = [row.key for row in source.rows(TABLES[2])]
-        self._gone: list[Key] = []
+        self._cancelled: list[Key] = []
         self._connection: pymysql.connections.Connection[Cursor] | None = None
         self.transactions = 0
-        """Those that were committed. The last row that each changes says which one it is."""
+        """The number of committed transactions. The last row that each changes has its number."""
 
     def transaction(self) -> int:
-        """Make one; return how many rows it changed. Raises ``pymysql.MySQLError``, undone."""
+        """Make one transaction; return how many rows it changed.
+
+        Raises ``pymysql.MySQLError``; then it is rolled back.
+        """
         if self._connection is None:
             self._connection = self._server.connect(database=DATABASE, autocommit=False)
         operations = min(OPERATIONS_MAX, 1 + int(self._chance.expovariate(1 / 12)))
@@ -88,7 +91,7 @@ class Changes:
         return changed
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -106,7 +109,7 @@ class Changes:
             )
         if what < 0.94:
             return self._cancel(cursor)
-        if what < 0.97 and self._gone:
+        if what < 0.97 and self._cancelled:
             return self._return(cursor)
         number = self._chance.randrange(10_000, 1_000_000)
         return self._update(cursor, "flight = flight + %s", [number])
@@ -117,11 +120,11 @@ class Changes:
 
     def _cancel(self, cursor: Cursor) -> int:
         key = self._chance.choice(self._flights)
-        self._gone.append(key)
+        self._cancelled.append(key)
         return cursor.execute(f"DELETE FROM flights WHERE {_WHERE}", key)
 
     def _return(self, cursor: Cursor) -> int:
-        key = self._gone.pop(self._chance.randrange(len(self._gone)))
+        key = self._cancelled.pop(self._chance.randrange(len(self._cancelled)))
         names = ", ".join(TABLES[-1].key_names)
         return cursor.execute(
             f"INSERT IGNORE INTO flights ({names}, tailnum) VALUES (%s, %s, %s, %s, %s)",
@@ -137,12 +140,12 @@ _WHERE = " AND ".join(f"{name} = %s" for name in TABLES[-1].key_names)
 
 
 def count_in(name: str) -> int:
-    """Return how many transactions the counting row tells of."""
+    """Return the number of transactions in the counting row."""
     return int(name.rpartition(" ")[2] or 0)
 
 
 def _columns(table: Table, rows: Iterable[Row]) -> dict[str, str]:
-    """Return each column's type of MariaDB."""
+    """Return each column's type in MariaDB."""
     kinds: dict[str, str] = {name: KEY_TYPES[kind] for name, kind in table.key}
     for row in rows:
         for name, value in row.columns.items():
@@ -170,5 +173,5 @@ def _values(row: Row, names: Sequence[str]) -> list[Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    # 2013-01-01T05:00:00Z is no DATETIME to MariaDB.
+    # MariaDB does not accept 2013-01-01T05:00:00Z as a DATETIME.
     return value.replace("T", " ").rstrip("Z") if name in DATES and value else value

@@ -1,6 +1,6 @@
-"""What a person sees of the replication demo: a line that lives, and a line per table at the end.
+"""The output of the replication demo: a line that is redrawn, and a line per table at the end.
 
-Where the output is no terminal, each stage is one line when it ends.
+If the output is no terminal, each stage is one line at its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REDRAW_S = 0.1
 
 
 class Bar:
-    """How much of something is done, and a word beside it."""
+    """How much of something is done, with a text beside it."""
 
     def __init__(self, name: str, total: int) -> None:
         self._name = name
@@ -39,11 +39,11 @@ class Bar:
         click.echo(("\r\x1b[K" if self._live else "") + self._text())
 
     def add(self, count: int) -> None:
-        """Count what was done."""
+        """Add to what is done."""
         self.set(self._done + count, self._beside)
 
     def set(self, done: int, beside: str) -> None:
-        """Say how much is done."""
+        """Set how much is done."""
         self._done, self._beside = done, beside
         if self._live and time.monotonic() - self._drawn_s > REDRAW_S:
             self._drawn_s = time.monotonic()
@@ -56,7 +56,7 @@ class Bar:
 
 
 def verdict_line(table: str, found: Sequence[tuple[str, Verdict | StoreError]]) -> bool:
-    """Print what ``verify`` found of one table; return whether all is equal."""
+    """Print the result of ``verify`` for one table; return True if all is equal."""
     texts: list[str] = []
     equal = True
     for name, verdict in found:

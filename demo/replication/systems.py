@@ -1,5 +1,6 @@
-"""Every system of the demo: two MariaDBs, OpenSearch, rowtide with its broker, four connector
-processes. Each can be killed with kill -9, and comes back as a service manager would bring it back.
+"""All systems of the demo: two MariaDBs, OpenSearch, rowtide with its broker, connector processes.
+
+Each can be killed with kill -9, and is restarted as by a service manager.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from demo.replication.declarations import RUNNERS, declared
+from demo.replication.declarations import RUNNERS, declaration_text
 from demo.replication.origin import DATABASE
-from demo.replication.processes import Kept, command, tethered
+from demo.replication.processes import Kept, command, start_tethered
 from demo.servers.mariadb import MariaDB
 from demo.servers.opensearch import OpenSearch
 from demo.servers.server import children
@@ -26,14 +27,14 @@ from rowtide.deploy.up import Ready, Up
 __all__ = ["Systems"]
 
 ALONE = ("--connectors", "false")
-"""Connectors run in processes of their own here, so that each can be killed alone."""
+"""Connectors run in separate processes here, so that each can be killed alone."""
 
 BACK_S = 1.0
-"""A killed server stays away for so long."""
+"""Time for which a killed server stays down."""
 
 
 class Systems:
-    """All of them, in ``folder``; a context manager that ends what was started."""
+    """All systems, in ``folder``; a context manager that ends those that were started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,11 +54,11 @@ class Systems:
         self._closing.close()
 
     def start_origin(self) -> None:
-        """Start the database that everything comes from."""
+        """Start the origin's database."""
         self._closing.enter_context(self.origin)
 
     def start_targets(self) -> None:
-        """Start what the rows go to."""
+        """Start the targets."""
         self._closing.enter_context(self.replica)
         self._closing.enter_context(self.search)
         self.replica.execute(f"CREATE DATABASE {DATABASE}")
@@ -71,7 +72,7 @@ class Systems:
 
     def _apply(self) -> None:
         file = self.folder / "replication.yaml"
-        file.write_text(declared(self.origin.port, self.replica.port, self.search.port))
+        file.write_text(declaration_text(self.origin.port, self.replica.port, self.search.port))
         done = self._run("connector", "apply", str(file))
         if done:
             raise RuntimeError(f"rowtide connector apply ended with {done}, see {self._log('cli')}")
@@ -82,12 +83,12 @@ class Systems:
         for name, connectors in RUNNERS.items():
             arguments = command("connector", "run", *connectors)
             arguments += ["--folder", str(self.folder / "connectors")]
-            kept = Kept(name, lambda a=arguments, n=name: self._started(a, n))  # type: ignore[misc]
+            kept = Kept(name, lambda a=arguments, n=name: self._start_command(a, n))  # type: ignore[misc]
             self._runners[name] = kept
             self._closing.callback(kept.stop)
 
     def kills(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Give what can be killed, by its name, with how; the process is back when it returns."""
+        """Yield each process's name, and a function that kills it and waits for its return."""
         for name, kept in self._runners.items():
             yield name, kept.kill
         yield "rowtide's worker", self._kill_worker
@@ -97,15 +98,15 @@ class Systems:
         yield "the first MariaDB", lambda: self._kill_server(self.origin)
 
     def environment(self) -> dict[str, str]:
-        """Return what commands of rowtide need to find the server."""
+        """Return the environment in which commands of rowtide find the server."""
         ready = self.ready._asdict()
         return {**os.environ, **{f"ROWTIDE_{name.upper()}": value for name, value in ready.items()}}
 
-    def _started(self, arguments: list[str], name: str) -> TetheredProcess:
-        return tethered(arguments, self.folder, self._log(name), self.environment())
+    def _start_command(self, arguments: list[str], name: str) -> TetheredProcess:
+        return start_tethered(arguments, self.folder, self._log(name), self.environment())
 
     def _run(self, *arguments: str) -> int:
-        child = self._started(command(*arguments), "cli")
+        child = self._start_command(command(*arguments), "cli")
         while child.returncode() is None:
             time.sleep(0.05)
         return child.terminate(0)
@@ -114,7 +115,7 @@ class Systems:
         return self.folder / f"{name}.log"
 
     def _kill_worker(self) -> None:
-        """Kill ``rowtide up``; its broker ends with it, and both begin again on their folder."""
+        """Kill ``rowtide up``, which ends its broker too, and start it again on its directory."""
         assert self._up is not None, "not started"
         self._up.kill()
         time.sleep(BACK_S)
@@ -123,7 +124,7 @@ class Systems:
         self._up.start()
 
     def _kill_broker(self) -> None:
-        """Kill the broker alone; rowtide starts another one."""
+        """Kill only the broker; rowtide starts another one."""
         assert self._up is not None, "not started"
         for pid in children(self._up.pid):
             if "kafka.Kafka" in _command_line(pid):

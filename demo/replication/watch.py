@@ -1,7 +1,7 @@
-"""How far each system is, asked once a second by a thread of its own; nothing relies on it.
+"""The progress of each system, read once a second by a separate thread. Only for display.
 
-The origin's transactions are counted by a row that each of them changes; rowtide has come as far as
-that row says there. What a sink lacks are the records that its connectors have not read.
+Each transaction of the origin changes a counting row; rowtide's progress is the number in that row.
+A sink lacks the records that its connectors have not read.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from demo.replication.declarations import SINKS, named
+from demo.replication.declarations import SINKS, connector_name
 from demo.replication.origin import COUNTER, count_in
 from demo.source import TABLES
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import group_of
-from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import StoreError
@@ -26,23 +26,23 @@ from rowtide.deploy.up import Ready
 
 __all__ = ["Seen", "Watch"]
 
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 class Seen(NamedTuple):
-    """What was seen last. ``behind`` is by sink: records, or None where its rows are not read."""
+    """The last state. ``behind`` is by sink: records, or None while its rows are being read."""
 
     counted: int
     behind: Mapping[str, int | None]
 
     @property
     def caught_up(self) -> bool:
-        """True if every sink has all that rowtide has."""
+        """True if every sink has everything that rowtide has."""
         return bool(self.behind) and not any(b is None or b for b in self.behind.values())
 
 
 class Watch:
-    """Looks until ``stop``."""
+    """Reads the progress until ``stop``."""
 
     def __init__(self, ready: Ready) -> None:
         self.seen = Seen(0, {})
@@ -52,19 +52,19 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._ended.set()
         self._thread.join()
 
     def until(
         self, holds: Callable[[Seen], bool], *, s_max: float, show: Callable[[], None]
     ) -> bool:
-        """Wait for something and show the state meanwhile. True if it came."""
-        for _ in range(int(s_max / LOOK_S)):
+        """Wait until ``holds``, and show the state meanwhile. True if it was reached."""
+        for _ in range(int(s_max / POLL_S)):
             if holds(self.seen):
                 return True
             show()
-            self._ended.wait(LOOK_S)
+            self._ended.wait(POLL_S)
         return holds(self.seen)
 
     def _run(self) -> None:
@@ -75,16 +75,16 @@ class Watch:
             while not self._ended.is_set():
                 try:
                     async with asyncio.timeout(10):
-                        self.seen = await _seen(endpoint)
+                        self.seen = await _read_progress(endpoint)
                 except (StoreError, TimeoutError):
-                    pass  # Something was killed; it comes back.
-                await asyncio.sleep(LOOK_S)
+                    pass  # A process was killed; it is restarted.
+                await asyncio.sleep(POLL_S)
 
 
-async def _seen(endpoint: Endpoint) -> Seen:
+async def _read_progress(endpoint: Endpoint) -> Seen:
     behind: dict[str, int | None] = {}
     for sink in SINKS:
-        lags = [await _lag(endpoint, named(sink, t.name), t.name) for t in TABLES]
+        lags = [await _lag(endpoint, connector_name(sink, t.name), t.name) for t in TABLES]
         unread = any(lag.unread or not lag.begun for lag in lags)
         behind[sink] = None if unread else sum(lag.records for lag in lags)
     side = TableSide(ApiSource(endpoint, "airlines"))
@@ -94,4 +94,4 @@ async def _seen(endpoint: Endpoint) -> Seen:
 
 
 async def _lag(endpoint: Endpoint, connector: str, table: str) -> Lag:
-    return await measured(ApiSource(endpoint, table), TableLeases(endpoint, group_of(connector)))
+    return await measure_lag(ApiSource(endpoint, table), TableLeases(endpoint, group_of(connector)))
