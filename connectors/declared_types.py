@@ -29,10 +29,10 @@ __all__ = [
     "DeclaredTypes",
     "LogicalType",
     "LogicalValue",
-    "declared_type",
-    "declared_types",
     "fitting_columns",
     "normal_columns",
+    "parse_type",
+    "parse_types",
     "plain_value",
     "refuse_key_columns",
     "type_of_kind",
@@ -127,7 +127,7 @@ DeclaredTypes = Mapping[str, LogicalType]
 """Types by the attribute's name in rowtide."""
 
 
-def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, LogicalType]:
+def parse_types(fields: Fields, words: Mapping[str, str]) -> dict[str, LogicalType]:
     """Return the declared types by attribute. ``words`` maps the sink's lower-case words
     to ours.
 
@@ -136,7 +136,7 @@ def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, Logica
     found: dict[str, LogicalType] = {}
     for name in fields.names():
         text = fields.text(name)
-        made = declared_type(text, words)
+        made = parse_type(text, words)
         if made is None:
             raise SettingsRefused(
                 f"{fields.where}.{name} must be one of {', '.join(map(_example, words))}, "
@@ -146,11 +146,11 @@ def declared_types(fields: Fields, words: Mapping[str, str]) -> dict[str, Logica
     return found
 
 
-def declared_type(text: str, words: Mapping[str, str]) -> LogicalType | None:
+def parse_type(text: str, words: Mapping[str, str]) -> LogicalType | None:
     """Return the type that a text declares, None if it is none of ``words``."""
     parts = _DECLARED.fullmatch(text)
     word = words.get(parts[1].lower()) if parts is not None else None
-    return _made(word, parts[2], parts[3]) if parts is not None and word else None
+    return _make_type(word, parts[2], parts[3]) if parts is not None and word else None
 
 
 def refuse_key_columns(types: DeclaredTypes, table: TableShape) -> None:
@@ -168,7 +168,7 @@ def type_of_kind(kind: str) -> LogicalType | None:
     parts = _KIND.fullmatch(kind)
     if parts is None or parts[1] not in _WORDS:
         return None
-    return _made(*parts.groups())
+    return _make_type(*parts.groups())
 
 
 def plain_value(value: Scalar | LogicalValue | None) -> Scalar | None:
@@ -218,7 +218,7 @@ def fitting_columns(columns: Mapping[str, Scalar], types: DeclaredTypes) -> Mapp
     return {n: v for n, v in columns.items() if n not in unfit} if unfit else columns
 
 
-def _made(word: str | None, first: str | None, second: str | None) -> LogicalType | None:
+def _make_type(word: str | None, first: str | None, second: str | None) -> LogicalType | None:
     numbers = [int(number) for number in (first, second) if number is not None]
     if word is None or len(numbers) != _WORDS[word]:
         return None

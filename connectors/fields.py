@@ -108,7 +108,7 @@ class Fields:
         """True if the setting has a value."""
         return self._values.get(name) is not None
 
-    def done(self) -> None:
+    def refuse_unknown(self) -> None:
         """Refuse settings that no reader used. Raises SettingsRefused."""
         unknown = sorted(str(name) for name in self._values if name not in self._asked)
         if unknown:

@@ -34,7 +34,7 @@ class Floors:
         for floor in floors:
             self.add(floor)
 
-    def raised(self, floors: Iterable[Floor]) -> Floors:
+    def merge(self, floors: Iterable[Floor]) -> Floors:
         """Return a new object with these floors and others. This object does not change."""
         copy = Floors()
         copy._starts, copy._stamps = list(self._starts), list(self._stamps)

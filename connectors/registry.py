@@ -64,7 +64,7 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
     """
     module = cast(_SinkModule, _module(SINKS, fields, "make_sink"))
     sink = module.make_sink(fields, surroundings)
-    fields.done()
+    fields.refuse_unknown()
     return sink
 
 
@@ -72,7 +72,7 @@ def make_source(fields: Fields, surroundings: ConnectorContext) -> Source:
     """Return the source that settings describe. Raises SettingsRefused."""
     module = cast(_SourceModule, _module(SOURCES, fields, "make_source"))
     source = module.make_source(fields, surroundings)
-    fields.done()
+    fields.refuse_unknown()
     return source
 
 

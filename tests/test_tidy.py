@@ -79,7 +79,7 @@ PARTICIPLE = re.compile(
 PARTICIPLES_MAX = {
     "cli": 40,
     "client": 29,
-    "connectors": 276,
+    "connectors": 7,
     "core": 117,
     "deploy": 11,
     "stream": 255,

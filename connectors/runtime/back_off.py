@@ -15,14 +15,14 @@ JITTER = 0.25
 
 
 class BackOff:
-    """The pauses of one operation that is retried. ``succeeded`` starts again at the first."""
+    """The pauses of one operation that is retried. ``reset`` starts again at the first."""
 
     def __init__(self, *, first_s: float = FIRST_S, last_s: float = LAST_S) -> None:
         self._first_s = first_s
         self._last_s = last_s
         self.failures = 0
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
         """Forget the failures."""
         self.failures = 0
 

@@ -61,7 +61,7 @@ class LineBuffer(logging.Handler):
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         lines.append(Line(self._last_us, "", record.levelname, self.format(record)[:TEXT_MAX]))
 
-    def taken(self) -> dict[str, list[Line]]:
+    def take_lines(self) -> dict[str, list[Line]]:
         """Return the lines gathered since the last call."""
         found = {name: list(lines) for name, lines in self._lines.items()}
         for name, count in self._left_out.items():

@@ -63,7 +63,7 @@ class ConnectorRun(ABC):
     async def measure(self) -> None:
         """Measure how far the connector is behind, if that is possible."""
 
-    def look_at_parked(self) -> None:
+    def request_retries(self) -> None:
         """Wake the run: an operator asked to retry or skip parked rows."""
         self._look.set()
 
@@ -78,7 +78,7 @@ class ConnectorRun(ABC):
             try:
                 await self._once()
             except Exception as error:  # noqa: BLE001 - a sink or source may raise anything.
-                self._failed(error)
+                self._note_failure(error)
                 await self.back_off.pause(self._stopping)
         self.state = "stopped"
 
@@ -86,10 +86,10 @@ class ConnectorRun(ABC):
     async def _once(self) -> None:
         """Run until stopped or until something fails."""
 
-    def _failed(self, failure: Exception) -> None:
+    def _note_failure(self, failure: Exception) -> None:
         error = first_failure(failure) if isinstance(failure, ExceptionGroup) else failure
         self.state = "failed"
-        self.progress.failed(f"{type(error).__name__}: {error}")
+        self.progress.note_failure(f"{type(error).__name__}: {error}")
         known = isinstance(error, StoreError | SettingsRefused)
         trace = None if known else failure
         logger.warning("%s failed: %s", self.declaration.name, error, exc_info=trace)

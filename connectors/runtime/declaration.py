@@ -43,9 +43,9 @@ __all__ = [
     "Declaration",
     "begin_of",
     "judge",
-    "masked_columns",
     "parse_document",
     "parse_file",
+    "resolve_columns",
     "variables",
 ]
 
@@ -65,7 +65,7 @@ class Declaration:
     ``batch_rows`` bounds the rows applied at once; None leaves it to the sink.
     ``parked_max`` is how many rows may be parked before the connector fails. ``lease_ms``
     is how long the work of a crashed process pauses. ``columns`` has the settings of a
-    source's columns, see ``masked_columns``. Those of a sink are among its
+    source's columns, see ``resolve_columns``. Those of a sink are among its
     ``transforms``. Tables that a source creates keep ``max_versions``, and their stream
     for ``stream_hours``.
     """
@@ -110,7 +110,7 @@ def parse_file(text: str, where: str) -> list[Declaration]:
         raise SettingsRefused(f"{where}: {error}") from error
     fields = Fields(content, where)
     connectors = fields.mapping("connectors")
-    fields.done()
+    fields.refuse_unknown()
     if not connectors:
         raise SettingsRefused(f"{where} declares nothing under 'connectors'.")
     return [parse_document(name, document) for name, document in connectors.items()]
@@ -163,12 +163,12 @@ def parse_document(name: object, document: object) -> Declaration:
         _kind_of(sink, f"{fields.where}.sink")
         begin = fields.text("begin", "rows")
         begin_of(begin, f"{fields.where}.begin")
-        transforms = Transforms.parsed(fields)
+        transforms = Transforms.parse(fields)
         if fields.has("batch_rows"):
             batch_rows = fields.integer("batch_rows", least=1, most=BATCH_ROWS_MAX)
     parked_max = fields.integer("parked_max", 1000, least=0, most=PARKED_MAX)
     lease_ms = fields.integer("lease_ms", 5000, least=500, most=60_000)
-    fields.done()
+    fields.refuse_unknown()
     return Declaration(
         name,
         table,
@@ -247,12 +247,12 @@ def judge(declaration: Declaration, environment: Mapping[str, str]) -> list[str]
     if declaration.sink:
         make_sink(fields, surroundings)
     else:
-        masked_columns(declaration, make_source(fields, surroundings), environment)
+        resolve_columns(declaration, make_source(fields, surroundings), environment)
     declaration.transforms.load()
     return []
 
 
-def masked_columns(
+def resolve_columns(
     declaration: Declaration, source: Source, environment: Mapping[str, str]
 ) -> Mapping[str, TableColumns]:
     """Return the column rules of a source, by the table's name in rowtide.

@@ -50,7 +50,7 @@ class Declarations:
     async def all(self) -> dict[str, DeclaredConnector]:
         """Return every connector by name."""
         found = [
-            _declared(str(key[0]), columns)
+            _read_row(str(key[0]), columns)
             for key, columns in await self._rows.scan()
             if key[1] == _PART
         ]
@@ -78,7 +78,7 @@ class Declarations:
         await self._rows.delete((name, _PART))
 
 
-def _declared(name: str, columns: Columns) -> DeclaredConnector:
+def _read_row(name: str, columns: Columns) -> DeclaredConnector:
     text = str(columns.get("document", ""))
     paused, asked = bool(columns.get("paused")), int(columns.get("asked", 0))
     try:

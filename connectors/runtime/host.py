@@ -28,17 +28,17 @@ TELL_S = 2.0
 
 
 class Host:
-    """Runs the connectors of ``names``, or all. ``told`` is called with the measured runs."""
+    """Runs the connectors of ``names``, or all. ``on_report`` is called with the measured runs."""
 
     def __init__(
         self,
         place: ProcessContext,
         names: Collection[str] = (),
-        told: Callable[[Collection[ConnectorRun]], None] | None = None,
+        on_report: Callable[[Collection[ConnectorRun]], None] | None = None,
     ) -> None:
         self._place = place
         self._names = frozenset(names)
-        self._told = told
+        self._on_report = on_report
         self._declarations = Declarations(place.endpoint)
         self._board = StatusBoard(place.endpoint)
         self._log = ConnectorLog(place.endpoint)
@@ -54,11 +54,11 @@ class Host:
         ours.addHandler(self._gathered)
         try:
             async with asyncio.TaskGroup() as tasks:
-                telling = tasks.create_task(self._tell_often(), name="status")
+                telling = tasks.create_task(self._report_often(), name="status")
                 async with asyncio.TaskGroup() as runs:
                     await self._fit_often(stop, runs)
                 telling.cancel()
-            await self._tell()
+            await self._report()
         finally:
             ours.removeHandler(self._gathered)
 
@@ -102,14 +102,14 @@ class Host:
                 run = self._runs[name] = kind(declaration, self._place)
                 tasks.create_task(self._run(run), name=f"connector {name}")
             elif self._asked.get(name) != asked:
-                self._runs[name].look_at_parked()
+                self._runs[name].request_retries()
             self._asked[name] = asked
 
     async def _run(self, run: ConnectorRun) -> None:
         name = run.declaration.name
         of_connector.set(name)
         try:
-            if await self._announced(run):
+            if await self._announce(run):
                 logger.info("%s starts: %s", name, run.declaration.described)
                 await run.run()
                 logger.info("%s stopped", name)
@@ -123,7 +123,7 @@ class Host:
         except StoreError as error:
             logger.debug("the report of %s could not be removed: %s", name, error)
 
-    async def _announced(self, run: ConnectorRun) -> bool:
+    async def _announce(self, run: ConnectorRun) -> bool:
         """Report that a connector runs here. True if it should go on.
 
         ``rest`` changes the declaration and then reads the reports. We report and then
@@ -131,44 +131,44 @@ class Host:
         """
         name = run.declaration.name
         try:
-            await self._tell_one(run)
+            await self._report_one(run)
             found = (await self._declarations.all()).get(name)
         except StoreError as error:
             logger.debug("%s could not report its start, and starts later: %s", name, error)
             return False
         return found is not None and not found.paused and found.text == run.declaration.text
 
-    async def _tell_one(self, run: ConnectorRun) -> None:
+    async def _report_one(self, run: ConnectorRun) -> None:
         name, process = run.declaration.name, self._place.process
         async with self._turn(name):
             if self._runs.get(name) is run:
                 now_us = self._place.endpoint.answered_us
-                await self._board.tell(name, report_of(run, process, now_us))
+                await self._board.report(name, report_of(run, process, now_us))
 
     def _turn(self, name: str) -> asyncio.Lock:
         return self._reporting.setdefault(name, asyncio.Lock())
 
     # Reports.
 
-    async def _tell_often(self) -> None:
+    async def _report_often(self) -> None:
         while True:
             await asyncio.sleep(TELL_S)
-            await self._tell()
+            await self._report()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         """Report the status of all runs. A failure to report stops no connector."""
         try:
             async with asyncio.timeout(TELL_S * 2):
                 for run in list(self._runs.values()):
-                    await self._tell_one(run)
-                for name, lines in self._gathered.taken().items():
+                    await self._report_one(run)
+                for name, lines in self._gathered.take_lines().items():
                     for line in lines:
                         await self._log.write(name, line, self._place.process)
         except (StoreError, TimeoutError) as error:
             logger.debug("status is reported later: %s", error)
-        if self._told is not None:
+        if self._on_report is not None:
             await self._measure()
-            self._told(list(self._runs.values()))
+            self._on_report(list(self._runs.values()))
 
     async def _measure(self) -> None:
         try:

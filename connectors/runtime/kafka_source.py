@@ -153,7 +153,7 @@ class KafkaSource:
                     break  # Earlier entries still belong to the stream.
             fetched.following = offset + 1
         if self._selection is not None:
-            fetched.changes = [c for c in changes if _chosen(c, table, self._selection)]
+            fetched.changes = [c for c in changes if _reduce_change(c, table, self._selection)]
 
 
 def _text(at: Position, offset: int) -> str:
@@ -167,11 +167,11 @@ def _is_of(stream: ChangeStream, value: bytes, begin: int) -> bool:
     return body.stream is not None and body.stream.id == stream.id
 
 
-def _chosen(change: Change, table: ChangeTable, selection: ChangeSelection) -> bool:
+def _reduce_change(change: Change, table: ChangeTable, selection: ChangeSelection) -> bool:
     """Reduce a change to the selected columns. True if anything is left."""
     key = list(zip(table.key_names, change.parts.key, strict=True))
     kept = selection.choose(key, change.cells, merges=change.kind == UPDATE)
     if kept is None:
         return False
-    change.narrowed(kept)
+    change.narrow(kept)
     return True

@@ -58,12 +58,12 @@ class KeptRows:
             table_name=self._table, primary_key=self._row(key), max_versions=1
         )
         try:
-            told = await self._endpoint.call("GetRow", request, pb.GetRowResponse)
+            response = await self._endpoint.call("GetRow", request, pb.GetRowResponse)
         except Rejected as error:
             if error.code == "OTSObjectNotExist":
                 return None
             raise
-        return _columns(plainbuffer.decode_row(told.row)) if told.row else None
+        return _columns(plainbuffer.decode_row(response.row)) if response.row else None
 
     async def scan(self, *first: Scalar, after: int | None = None) -> list[tuple[KeptKey, Columns]]:
         """Return the rows whose keys begin with ``first``, in order.
@@ -74,26 +74,26 @@ class KeptRows:
             table_name=self._table,
             direction=pb.FORWARD,
             max_versions=1,
-            inclusive_start_primary_key=self._bound(first, variant.V_INF_MIN),
-            exclusive_end_primary_key=self._bound(first, variant.V_INF_MAX),
+            inclusive_start_primary_key=self._encode_bound(first, variant.V_INF_MIN),
+            exclusive_end_primary_key=self._encode_bound(first, variant.V_INF_MAX),
         )
         if after is not None:
-            start = self._bound((*first, after), variant.V_INF_MAX)
+            start = self._encode_bound((*first, after), variant.V_INF_MAX)
             request.inclusive_start_primary_key = start
         found: list[tuple[KeptKey, Columns]] = []
         while True:
             try:
-                told = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
+                response = await self._endpoint.call("GetRange", request, pb.GetRangeResponse)
             except Rejected as error:
                 if error.code == "OTSObjectNotExist":
                     return found
                 raise
-            rows = plainbuffer.decode_rows(told.rows) if told.rows else ()
+            rows = plainbuffer.decode_rows(response.rows) if response.rows else ()
             found += [(tuple(variant.decode(v) for _, v in row.key), _columns(row)) for row in rows]
-            if not told.next_start_primary_key:
+            if not response.next_start_primary_key:
                 return found
-            request.inclusive_start_primary_key = told.next_start_primary_key
-            request.token = told.next_token
+            request.inclusive_start_primary_key = response.next_start_primary_key
+            request.token = response.next_token
 
     async def put(
         self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None, new: bool = False
@@ -104,7 +104,7 @@ class KeptRows:
         request = pb.PutRowRequest(
             table_name=self._table, row=self._row(key, columns), condition=_if(only_if, new=new)
         )
-        return await self._written("PutRow", request, pb.PutRowResponse)
+        return await self._write("PutRow", request, pb.PutRowResponse)
 
     async def update(
         self, key: KeptKey, columns: Columns, *, only_if: Columns | None = None
@@ -117,7 +117,7 @@ class KeptRows:
             row_change=self._row(key, columns),
             condition=_if(only_if or {}, new=False),
         )
-        return await self._written("UpdateRow", request, pb.UpdateRowResponse)
+        return await self._write("UpdateRow", request, pb.UpdateRowResponse)
 
     async def delete(self, key: KeptKey, *, only_if: Columns | None = None) -> bool:
         """Remove a row. False if ``only_if`` is given and the row is absent or differs."""
@@ -126,11 +126,11 @@ class KeptRows:
             primary_key=self._row(key, deleted=True),
             condition=_if(only_if),
         )
-        return await self._written("DeleteRow", request, pb.DeleteRowResponse)
+        return await self._write("DeleteRow", request, pb.DeleteRowResponse)
 
-    async def _written(self, operation: str, request: Write, answer: type) -> bool:
+    async def _write(self, operation: str, request: Write, answer: type) -> bool:
         if self.guard is not None:
-            return await self._written_under(*self.guard, request)
+            return await self._write_under_guard(*self.guard, request)
         for attempt in ("first", "with the table"):
             try:
                 await self._endpoint.call(operation, request, answer)
@@ -145,7 +145,7 @@ class KeptRows:
                 await self._make()
         return False
 
-    async def _written_under(self, guard: KeptKey, columns: Columns, request: Write) -> bool:
+    async def _write_under_guard(self, guard: KeptKey, columns: Columns, request: Write) -> bool:
         """Write in one transaction with the guard row, which keeps its columns."""
         batch = pb.BatchWriteRowRequest(is_atomic=True)
         rows = batch.tables.add(table_name=self._table).rows
@@ -171,8 +171,8 @@ class KeptRows:
         return False
 
     async def _failure(self, batch: pb.BatchWriteRowRequest) -> StoreError | None:
-        told = await self._endpoint.call("BatchWriteRow", batch, pb.BatchWriteRowResponse)
-        failed = [row.error for table in told.tables for row in table.rows if not row.is_ok]
+        response = await self._endpoint.call("BatchWriteRow", batch, pb.BatchWriteRowResponse)
+        failed = [row.error for table in response.tables for row in table.rows if not row.is_ok]
         return failure_of(failed[0].code, failed[0].message) if failed else None
 
     async def _make(self) -> None:
@@ -191,7 +191,7 @@ class KeptRows:
         names = [name.encode() for name, _ in self._names]
         return [(n, variant.encode(v)) for n, v in zip(names, key, strict=True)]
 
-    def _bound(self, first: Sequence[Scalar], rest: bytes) -> bytes:
+    def _encode_bound(self, first: Sequence[Scalar], rest: bytes) -> bytes:
         key = [variant.encode(value) for value in first]
         key += [rest] * (len(self._names) - len(key))
         names = [name.encode() for name, _ in self._names]

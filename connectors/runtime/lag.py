@@ -17,7 +17,7 @@ from rowtide.core.records.position import decode_position
 from rowtide.core.values.errors import LogTrimmed
 from rowtide.core.values.key_ranges import Ranges
 
-__all__ = ["Lag", "measured"]
+__all__ = ["Lag", "measure_lag"]
 
 END_US = 2**63 - 1
 
@@ -46,7 +46,7 @@ class Lag(NamedTuple):
         return self.begun and not (self.records or self.unread or self.lost)
 
 
-async def measured(source: ApiSource, leases: Leases) -> Lag:
+async def measure_lag(source: ApiSource, leases: Leases) -> Lag:
     """Return the lag of the consumer of ``leases``. Raises ``StoreError``."""
     await leases.open(await source.table_name())
     # Read the rows first, so that the listing has every shard that they name.

@@ -103,9 +103,9 @@ class MaskingTarget:
         self._masking.check(table)
         await self._target.ensure_table(table)
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """See ``SourceTarget``. The returned rows are masked."""
-        return self._target.prepared(self._masking.rows(rows))
+        return self._target.prepare(self._masking.rows(rows))
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """See ``SourceTarget``."""
@@ -135,11 +135,11 @@ class MaskedCopies:
     async def copy_again(self, table: str, key: Sequence[Scalar], write: Write) -> None:
         """See ``CopiesRows``."""
 
-        async def masked(row: SourceRow) -> None:
+        async def write_masked(row: SourceRow) -> None:
             if (found := self._masking.row(row)) is not None:
                 await write(found)
 
-        await self._source.copy_again(table, key, masked)
+        await self._source.copy_again(table, key, write_masked)
 
 
 class MaskedSide:

@@ -145,7 +145,7 @@ class ParkedRows:
                 if any(entry.stamp >= row.stamp for entry in entries):
                     continue  # It is a repetition.
                 if not entries:
-                    raise self._ended(row.key_bytes)
+                    raise self._forget_key(row.key_bytes)
                 if every_change:
                     await self._put_behind(row, entries[0], shard_id)
                 else:
@@ -159,9 +159,9 @@ class ParkedRows:
         await self._put(row, "", shard_id, new=True)
         if await self._rows.get((self._connector, row.key_bytes, first.stamp)) is None:
             await self._rows.delete((self._connector, row.key_bytes, row.stamp))
-            raise self._ended(row.key_bytes)
+            raise self._forget_key(row.key_bytes)
 
-    def _ended(self, key_bytes: bytes) -> Unavailable:
+    def _forget_key(self, key_bytes: bytes) -> Unavailable:
         """Forget a key's entries and return the error to raise."""
         self.keys.pop(key_bytes, None)
         return Unavailable("Another process has dealt with a parked row by now.")
@@ -178,7 +178,7 @@ class ParkedRows:
         entries[0] = first
         key = (self._connector, key_bytes, first.stamp)
         if not await self._rows.update(key, {"later": first.later, "last": first.last}):
-            raise self._ended(key_bytes)
+            raise self._forget_key(key_bytes)
 
     async def refuse_again(
         self, entry: ParkedEntry, reason: str, *, position: str = "", alone: bool = False
@@ -267,7 +267,7 @@ class ParkedRows:
             # It may already count later changes, or have a request.
             there = await self._rows.get(key)
             if there is None:
-                raise self._ended(row.key_bytes)
+                raise self._forget_key(row.key_bytes)
             entry = _entry(row.key_bytes, row.stamp, there)
         others = [e for e in self.keys.get(row.key_bytes, []) if e.stamp != row.stamp]
         self.keys[row.key_bytes] = [*others, entry]

@@ -76,10 +76,10 @@ class Pipeline:
                 maker = RowMaker(self._api, every_change=self._target.every_change)
                 self._makers[batch.shard_id] = maker
             async with maker.telling(batch) as made:
-                await self._tell(batch, *made)
-            self._progress.passed_on(batch)
+                await self._pass_on(batch, *made)
+            self._progress.count_batch(batch)
 
-    async def _tell(
+    async def _pass_on(
         self, batch: Batch, rows: Sequence[SinkRow], refused: Sequence[Refused]
     ) -> None:
         parked, shard_id = self._target.parked, batch.shard_id
@@ -90,33 +90,33 @@ class Pipeline:
             refused = [r for r in refused if r.row.key_bytes not in parked.keys]
             rows = [row for row in rows if row.key_bytes not in parked.keys]
         left_out = {row.key_bytes for row in waiting}
-        told = self.transformed(rows)
-        told.refused.extend(refused)
-        left_out |= {refusal.row.key_bytes for refusal in told.refused}
-        covers = batch.covers if told.by_key else None
+        result = self.transform(rows)
+        result.refused.extend(refused)
+        left_out |= {refusal.row.key_bytes for refusal in result.refused}
+        covers = batch.covers if result.by_key else None
         for part in _around(
-            SinkBatch(batch.table, shard_id, told.rows, covers, batch.stamp), left_out
+            SinkBatch(batch.table, shard_id, result.rows, covers, batch.stamp), left_out
         ):
             if part.rows or part.covers is not None:
-                told.refused.extend(map(told.original, await self.applied(part)))
+                result.refused.extend(map(result.original, await self.apply(part)))
         if waiting:
             await parked.wait_behind(waiting, shard_id, every_change=self._target.every_change)
-        if told.refused:
-            await self._park(told.refused, shard_id)
+        if result.refused:
+            await self._park(result.refused, shard_id)
 
     async def _park(self, refused: Sequence[Refused], shard_id: str) -> None:
         await self._target.parked.park(refused, shard_id, most=self._target.parked_max)
         for row, reason in refused:
-            self._progress.failed(f"parked {dict(row.key)}: {reason}")
+            self._progress.note_failure(f"parked {dict(row.key)}: {reason}")
             logger.warning("shard %s: parked %s: %s", shard_id, dict(row.key), reason)
 
-    def transformed(self, rows: Sequence[SinkRow]) -> TransformedRows:
+    def transform(self, rows: Sequence[SinkRow]) -> TransformedRows:
         """Return the transformed rows, and those on which the function fails."""
-        target, told = self._target, TransformedRows(rows)
-        made, function = target.transforms.made, target.function
+        target, result = self._target, TransformedRows(rows)
+        made, function = target.transforms.make_rows, target.function
         if not target.transforms.any:
-            told.rows.extend(rows)
-            return told
+            result.rows.extend(rows)
+            return result
         for row in rows:
             try:
                 several = made(row, function)
@@ -124,13 +124,13 @@ class Pipeline:
                 reason = f"{type(error).__name__}: {error}"
                 if function is not None:
                     reason = f"{target.transforms.function}: {reason}"
-                told.refused.append(Refused(row, reason))
+                result.refused.append(Refused(row, reason))
                 continue
             for one in several:
-                told.add(one, row)
-        return told
+                result.add(one, row)
+        return result
 
-    async def applied(self, batch: SinkBatch) -> Sequence[Refused]:
+    async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Apply a batch; return the refused rows. Raises ``Unfinished`` when stopped."""
         back_off, waiting = BackOff(), self._progress.waiting
         try:
@@ -139,7 +139,7 @@ class Pipeline:
                     return await self._target.sink.apply(batch)
                 except (Unavailable, OutcomeUnknown) as error:
                     waiting.add(batch.shard_id)
-                    self._progress.failed(f"shard {batch.shard_id}: {error}")
+                    self._progress.note_failure(f"shard {batch.shard_id}: {error}")
                     logger.warning(
                         "shard %s: the sink is unavailable, retrying after a pause: %s",
                         batch.shard_id,
@@ -155,7 +155,7 @@ class Pipeline:
 
     # Requests to retry or skip parked rows.
 
-    async def look_at_parked(self, held: Callable[[], Collection[str]]) -> bool:
+    async def retry_or_skip(self, held: Callable[[], Collection[str]]) -> bool:
         """Carry out requests to retry or skip parked rows. True if some must wait."""
         parked = self._target.parked
         await parked.load()
@@ -174,12 +174,12 @@ class Pipeline:
             )
             if shard_id in held():
                 async with self._turn(shard_id):
-                    later |= not await self._looked_at(key, shard_id)
+                    later |= not await self._resolve_key(key, shard_id)
             else:
                 later = True
         return later
 
-    async def _looked_at(self, key: bytes, shard_id: str) -> bool:
+    async def _resolve_key(self, key: bytes, shard_id: str) -> bool:
         """Retry or skip what is parked of a key. False if more changes came meanwhile.
 
         An entry is removed only after the changes behind it were applied. A crash between
@@ -188,14 +188,14 @@ class Pipeline:
         parked = self._target.parked
         entries = parked.keys.get(key, [])
         if self._target.every_change:
-            return await self._told_each(entries, shard_id)
+            return await self._apply_each(entries, shard_id)
         if not entries:
             return True
         first, *others = entries
         skips = any(entry.wanted == SKIP for entry in entries)
         if not (skips and not first.later and not others):
             try:
-                refused = await self._refused_now(first, shard_id)
+                refused = await self._apply_current(first, shard_id)
             except Rejected as error:
                 if error.code not in OF_THE_KEY:
                     raise
@@ -211,14 +211,14 @@ class Pipeline:
                 return True
         return all([await parked.settle(entry) for entry in entries])
 
-    async def _told_each(self, entries: Sequence[ParkedEntry], shard_id: str) -> bool:
+    async def _apply_each(self, entries: Sequence[ParkedEntry], shard_id: str) -> bool:
         """Apply the entries of a key in order, until one is refused."""
         parked = self._target.parked
         for entry, following in zip(entries, [*entries[1:], None], strict=True):
             if entry is not entries[0] or entry.wanted != SKIP:
                 if entry.row is None:
                     return True
-                if refused := await self._refused(entry.row, shard_id):
+                if refused := await self._apply_out_of_turn(entry.row, shard_id):
                     await parked.refuse_again(entry, refused[0].reason)
                     return True
             if following is not None:
@@ -231,7 +231,7 @@ class Pipeline:
         await parked.want(more[0], RETRY)
         return False
 
-    async def _refused_now(self, entry: ParkedEntry, shard_id: str) -> Sequence[Refused]:
+    async def _apply_current(self, entry: ParkedEntry, shard_id: str) -> Sequence[Refused]:
         """Apply the current row of a key. Return it if the sink refuses it.
 
         Raises ``Rejected`` if the table has another key by now.
@@ -251,18 +251,22 @@ class Pipeline:
             None if now.cells is None else newest(now.cells),
             DELETE if now.cells is None else UPDATE,
         )
-        return [Refused(row, TOO_LARGE)] if now.too_large else await self._refused(row, shard_id)
+        return (
+            [Refused(row, TOO_LARGE)]
+            if now.too_large
+            else await self._apply_out_of_turn(row, shard_id)
+        )
 
-    async def _refused(self, row: SinkRow, shard_id: str) -> Sequence[Refused]:
+    async def _apply_out_of_turn(self, row: SinkRow, shard_id: str) -> Sequence[Refused]:
         """Apply a row out of its turn. Return the refused rows as they were before transforms."""
         # The row's shard may have split since.
-        told = self.transformed([replace(row, sequence=-1)])
-        if told.rows:
+        result = self.transform([replace(row, sequence=-1)])
+        if result.rows:
             table = await self._api.table_name()
-            told.refused += await self.applied(SinkBatch(table, shard_id, told.rows))
-        if not told.refused:
+            result.refused += await self.apply(SinkBatch(table, shard_id, result.rows))
+        if not result.refused:
             logger.info("applied a parked row: %s", dict(row.key))
-        return [told.original(refused) for refused in told.refused]
+        return [result.original(refused) for refused in result.refused]
 
 
 @dataclass(slots=True)

@@ -43,10 +43,10 @@ async def table_shape(endpoint: Endpoint, table: str) -> TableShape:
     """Return a table's name and key. Raises OTSObjectNotExist."""
     asked = pb.DescribeTableRequest(table_name=table)
     try:
-        told = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
+        response = await endpoint.call("DescribeTable", asked, pb.DescribeTableResponse)
     except Rejected as error:
         if error.code != "OTSObjectNotExist":
             raise
         raise Rejected(error.code, f"There is no table '{table}'.") from error
-    key = [KeyColumn(column.name, column.type) for column in told.table_meta.primary_key]
+    key = [KeyColumn(column.name, column.type) for column in response.table_meta.primary_key]
     return TableShape(table, tuple(key))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.declarations import DeclaredConnector
 
-__all__ = ["ConnectorPlan", "SettingChange", "planned"]
+__all__ = ["ConnectorPlan", "SettingChange", "plan_changes"]
 
 _SECRET = re.compile("password|secret|token|credential|key$", re.IGNORECASE)
 _SENT_ALREADY = ("table", "sink", "columns", "filter", "transform")
@@ -53,7 +53,7 @@ class ConnectorPlan(NamedTuple):
         ]
 
 
-def planned(
+def plan_changes(
     wanted: Sequence[Declaration], declared: Mapping[str, DeclaredConnector], *, prune: bool
 ) -> ConnectorPlan:
     """Compare a file with the stored declarations. With ``prune`` delete what the file lacks."""

@@ -31,20 +31,20 @@ class Progress:
         self._clock = clock
         self._past: deque[tuple[float, int]] = deque()
 
-    def passed_on(self, batch: Batch) -> None:
+    def count_batch(self, batch: Batch) -> None:
         """Count a batch that is finished."""
         if batch.covers is not None:
             self.snapshot_rows += len(batch)
-        self.counted(len(batch))
+        self.count_changes(len(batch))
 
-    def counted(self, changes: int) -> None:
+    def count_changes(self, changes: int) -> None:
         """Count changes that are finished."""
         self.changes += changes
         now_s = self._clock()
         self._past.append((now_s, changes))
         self._cut(now_s)
 
-    def failed(self, what: str) -> None:
+    def note_failure(self, what: str) -> None:
         """Count a failure and keep its text."""
         self.failures += 1
         self.last_error = what

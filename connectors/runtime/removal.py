@@ -23,7 +23,7 @@ from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
 from rowtide.connectors.sources.source import LeavesTraces, Repeatable, Source
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
 
-__all__ = ["begin_again", "delete", "left_behind", "recopy", "rest"]
+__all__ = ["begin_again", "delete", "list_unused_traces", "recopy", "rest"]
 
 STOPPED_S_MAX = 30.0
 LOOK_S = 0.2
@@ -109,11 +109,11 @@ async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence
     """
     endpoint, name = place.endpoint, declared.name
     await rest(endpoint, name)
-    left = await _erased(place, declared.declaration)
+    left = await _erase_traces(place, declared.declaration)
     leases = TableLeases(endpoint, group_of(name))
     for table in ("", *_tables(declared)):
         await _remove_leases(leases, table)
-    left = [*left, *await _unparked(ParkedRows(endpoint, name))]
+    left = [*left, *await _remove_entries(ParkedRows(endpoint, name))]
     board = StatusBoard(endpoint)
     for report in (await board.all()).get(name, []):
         await board.withdraw(name, report.process)
@@ -122,7 +122,7 @@ async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence
     return left
 
 
-async def _erased(place: ProcessContext, declaration: Declaration | None) -> Sequence[str]:
+async def _erase_traces(place: ProcessContext, declaration: Declaration | None) -> Sequence[str]:
     """Remove what a source created at its server. Return what is, or may be, left."""
     if declaration is None or not declaration.source:
         return ()
@@ -130,7 +130,7 @@ async def _erased(place: ProcessContext, declaration: Declaration | None) -> Seq
         {f"${{{v}}}" for v in variables(declaration.source) if v not in place.environment}
     )
     try:
-        source = _made(place, declaration)
+        source = _make_source(place, declaration)
     except SettingsRefused as error:
         return (f"whatever {declaration.kind} sources make at their server ({error})",)
     if not isinstance(source, LeavesTraces):
@@ -144,7 +144,7 @@ async def _erased(place: ProcessContext, declaration: Declaration | None) -> Seq
     return [f"{trace} ({why})" for trace in source.traces()]
 
 
-def left_behind(
+def list_unused_traces(
     place: ProcessContext, former: Declaration | None, now: Declaration
 ) -> Sequence[str]:
     """Return what a source created at its server and does not use as it is declared now.
@@ -159,13 +159,13 @@ def _traces(place: ProcessContext, declaration: Declaration | None) -> Sequence[
     if declaration is None or not declaration.source:
         return ()
     try:
-        source = _made(place, declaration)
+        source = _make_source(place, declaration)
     except SettingsRefused:
         return ()
     return source.traces() if isinstance(source, LeavesTraces) else ()
 
 
-def _made(place: ProcessContext, declaration: Declaration) -> Source:
+def _make_source(place: ProcessContext, declaration: Declaration) -> Source:
     """Return a source that can name its traces even if a password is not known."""
     named = {name: f"${{{name}}}" for name in variables(declaration.source)}
     where = f"connectors.{declaration.name}.source"
@@ -173,7 +173,7 @@ def _made(place: ProcessContext, declaration: Declaration) -> Source:
     return make_source(fields, place.surroundings(declaration.name))
 
 
-async def _unparked(parked: ParkedRows) -> Sequence[str]:
+async def _remove_entries(parked: ParkedRows) -> Sequence[str]:
     """Remove the parked rows of a sink. Return a text on those of a source, which stay."""
     kept = set()
     for entry in await parked.all():

@@ -81,7 +81,7 @@ class _Parser:
         """Return the test of the whole text."""
         test = self._either()
         if self._kind:
-            raise self._refused("the end")
+            raise self._make_error("the end")
         return test
 
     def _either(self) -> Test:
@@ -106,29 +106,29 @@ class _Parser:
             return lambda row: not test(row)
         if self._took("("):
             test = self._either()
-            self._need(")")
+            self._require(")")
             return test
         return self._comparison(self._column())
 
     def _comparison(self, column: str) -> Test:
         if self._took("is"):
             there = self._took("not")
-            self._need("null")
+            self._require("null")
             return lambda row: (column in row) == there
         if self._took("in"):
             return self._among(column)
         compare = _COMPARE.get(self._word) if self._kind == "sign" else None
         if compare is None:
-            raise self._refused("=, !=, <, <=, >, >=, in or is")
+            raise self._make_error("=, !=, <, <=, >, >=, in or is")
         self._next()
-        return _compared(column, compare, self._value())
+        return _make_comparison(column, compare, self._value())
 
     def _among(self, column: str) -> Test:
-        self._need("(")
-        tests = [_compared(column, operator.eq, self._value())]
+        self._require("(")
+        tests = [_make_comparison(column, operator.eq, self._value())]
         while self._took(","):
-            tests.append(_compared(column, operator.eq, self._value()))
-        self._need(")")
+            tests.append(_make_comparison(column, operator.eq, self._value()))
+        self._require(")")
         return lambda row: any(test(row) for test in tests)
 
     def _column(self) -> str:
@@ -137,7 +137,7 @@ class _Parser:
         elif self._kind == "quoted":
             name = self._word[1:-1]
         else:
-            raise self._refused("a column")
+            raise self._make_error("a column")
         self._next()
         self.columns.add(name)
         return name
@@ -152,7 +152,7 @@ class _Parser:
         elif kind == "name" and word.lower() in ("true", "false"):
             value = word.lower() == "true"
         else:
-            raise self._refused("a value: 'text', a number, true or false")
+            raise self._make_error("a value: 'text', a number, true or false")
         self._next()
         return value
 
@@ -165,9 +165,9 @@ class _Parser:
             return True
         return False
 
-    def _need(self, word: str) -> None:
+    def _require(self, word: str) -> None:
         if not self._took(word):
-            raise self._refused(word)
+            raise self._make_error(word)
 
     def _next(self) -> None:
         found = _TOKEN.match(self._text, self._at)
@@ -181,12 +181,12 @@ class _Parser:
         self._kind = str(found.lastgroup)
         self._word = found[self._kind]
 
-    def _refused(self, wanted: str) -> SettingsRefused:
+    def _make_error(self, wanted: str) -> SettingsRefused:
         found = self._word or "the end"
         return SettingsRefused(f"{self._where}: {self._text!r} has {found!r} in place of {wanted}.")
 
 
-def _compared(column: str, compare: Callable[[Any, Any], Any], value: Scalar) -> Test:
+def _make_comparison(column: str, compare: Callable[[Any, Any], Any], value: Scalar) -> Test:
     kinds = (int, float) if type(value) in (int, float) else (type(value),)
 
     def test(row: Row) -> bool:

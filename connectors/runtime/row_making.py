@@ -72,14 +72,14 @@ class RowMaker:
             self._ahead.clear()
         self._names = tuple(name.decode() for name in batch.changes[0].table.key_names)
         by_key = self._by_key(batch.changes)
-        asked = {key: told[-1].stamp for key, told in by_key.items() if told[-1].kind == UPDATE}
+        asked = {key: kept[-1].stamp for key, kept in by_key.items() if kept[-1].kind == UPDATE}
         current = await rows_since(self._api, asked)
         made = Made([], [])
         for key_bytes, changes in by_key.items():
             now = current.get(key_bytes)
             if now is None:
-                told = changes if self._every_change else changes[-1:]
-                made.rows.extend(self._row(c, key_bytes) for c in told if c.kind != UPDATE)
+                kept = changes if self._every_change else changes[-1:]
+                made.rows.extend(self._row(c, key_bytes) for c in kept if c.kind != UPDATE)
             else:
                 self._make_current(key_bytes, changes, now, made)
         yield made
@@ -166,8 +166,8 @@ async def rows_since(api: ApiSource, stamps: Mapping[bytes, int]) -> dict[bytes,
     if not stamps:
         return found
     for _ in range(BEHIND_TIMES):
-        told = await api.current([key for key in stamps if key not in found])
-        found |= {key: row for key, row in told.items() if row.stamp >= stamps[key]}
+        rows = await api.current([key for key in stamps if key not in found])
+        found |= {key: row for key, row in rows.items() if row.stamp >= stamps[key]}
         if len(found) == len(stamps):
             return found
         await asyncio.sleep(BEHIND_S)

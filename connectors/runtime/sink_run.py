@@ -22,7 +22,7 @@ from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.declaration import Declaration, begin_of
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.home import at_home
-from rowtide.connectors.runtime.lag import measured
+from rowtide.connectors.runtime.lag import measure_lag
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import ProcessContext, table_shape
 from rowtide.connectors.sinks.sink import Sink, traits_of
@@ -62,7 +62,7 @@ class SinkRun(ConnectorRun):
     async def measure(self) -> None:
         """Measure how far the connector is behind."""
         leases = TableLeases(self._place.endpoint, group_of(self.declaration.name))
-        self.measured = await measured(self._api, leases)
+        self.measured = await measure_lag(self._api, leases)
 
     def stop(self) -> None:
         """Make ``run`` end after the batches in progress. Other processes take their shards."""
@@ -86,7 +86,7 @@ class SinkRun(ConnectorRun):
                 return
             try:
                 await sink.open(shape)
-                await self._feed(sink)
+                await self._run_pipeline(sink)
             finally:
                 self._worker = None
                 await sink.close()
@@ -101,7 +101,7 @@ class SinkRun(ConnectorRun):
         async with at_home(self._place, self.declaration, self._api, self._stopping):
             yield
 
-    async def _feed(self, sink: Sink) -> None:
+    async def _run_pipeline(self, sink: Sink) -> None:
         declaration, cluster = self.declaration, self._place.cluster
         transforms, self._failures = declaration.transforms, []
         target = Target(sink, transforms, transforms.load(), self._parked, declaration.parked_max)
@@ -133,7 +133,7 @@ class SinkRun(ConnectorRun):
         except Exception as error:
             self._fail(error)
             raise Unfinished from error
-        self.back_off.succeeded()
+        self.back_off.reset()
 
     def _fail(self, error: Exception) -> None:
         """Stop the worker. It releases its leases at once, so another process can try."""
@@ -147,7 +147,7 @@ class SinkRun(ConnectorRun):
             await self._look.wait()
             self._look.clear()
             try:
-                if await pipeline.look_at_parked(lambda: worker.shards):
+                if await pipeline.retry_or_skip(lambda: worker.shards):
                     # Another process has the shard, or had it until just now.
                     await asyncio.sleep(LOOK_AGAIN_S)
                     self._look.set()

@@ -98,7 +98,7 @@ def parse_columns(fields: Fields) -> Mapping[str, TableColumns]:
     only, without = _lists(fields.inner("only")), _lists(fields.inner("without"))
     masks = _masks(fields.inner("mask"))
     secret = fields.text("secret", "").encode()
-    fields.done()
+    fields.refuse_unknown()
     hashes = any("hash" in of_table.values() for of_table in masks.values())
     if hashes and len(secret) < SECRET_BYTES_MIN:
         raise SettingsRefused(

@@ -51,7 +51,7 @@ class SourceLease:
     @property
     def checkpoint(self) -> bytes:
         """The last stored checkpoint, of this process or the one before."""
-        return base64.b64decode(self._held().position)
+        return base64.b64decode(self._require_lease().position)
 
     async def take(self) -> None:
         """Become the source. Wait while another process is. Raises ``Rejected``."""
@@ -92,12 +92,12 @@ class SourceLease:
             if lease is not None:
                 await self._leases.change(lease, lease._replace(owner=""))
 
-    def _held(self) -> ReaderLease:
+    def _require_lease(self) -> ReaderLease:
         if self._lease is None:
-            raise self._taken_over()
+            raise self._make_takeover_error()
         return self._lease
 
-    def _taken_over(self) -> Rejected:
+    def _make_takeover_error(self) -> Rejected:
         return Rejected(
             "OTSConditionCheckFail", f"Another process is source '{self.source}' by now."
         )
@@ -106,12 +106,12 @@ class SourceLease:
         """Move the counter, and the checkpoint if there is one."""
         async with self._changing:
             while True:
-                lease = self._held()
+                lease = self._require_lease()
                 wanted = lease if position is None else lease._replace(position=position)
                 now = await self._leases.change(lease, wanted)
                 if now.owner != self.id:
                     self._lease = None
-                    raise self._taken_over()
+                    raise self._make_takeover_error()
                 self._lease = now
                 if now.counter > lease.counter and now.position == wanted.position:
                     return

@@ -59,7 +59,7 @@ class Packing:
         kinds = [_KINDS[kind] for _, kind in (*key, *kept)]
         self._head = Struct(layout(kinds, number="")).pack
 
-    def packed(self, row: SourceRow) -> bytes | None:
+    def pack(self, row: SourceRow) -> bytes | None:
         """Return the row's values, or None if a text is too long.
 
         Raises ``ValueError``, and what ``struct`` raises for a value out of range.

@@ -84,9 +84,9 @@ class ParkingTarget:
         """See ``SourceTarget``."""
         await self._target.keep(checkpoint)
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """See ``SourceTarget``. The work is lost if some of the rows must wait."""
-        return self._target.prepared(rows)
+        return self._target.prepare(rows)
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
         """Write rows except those of parked keys. Park refused rows.
@@ -134,12 +134,12 @@ class ParkingTarget:
         await self._parked.park(
             [refused], error.row.table, most=self._most, position=error.row.position.hex()
         )
-        self._progress.failed(f"parked {dict(error.row.key)} {refused.reason}")
+        self._progress.note_failure(f"parked {dict(error.row.key)} {refused.reason}")
         logger.warning("parked %s: %s", dict(error.row.key), refused.reason)
 
     # Requests to retry or skip parked rows.
 
-    async def look_at_parked(self, source: object) -> None:
+    async def retry_or_skip(self, source: object) -> None:
         """Carry out requests to retry or skip. Raises ``Unavailable`` until the source runs."""
         async with self._deciding:
             await self._parked.load()

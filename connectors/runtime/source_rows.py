@@ -31,7 +31,7 @@ from rowtide.core.values.errors import invalid
 from rowtide.core.values.variant import Scalar
 from rowtide.core.values.varint import varint
 
-__all__ = ["EncodedRows", "SourceRequest", "encoded_row", "requests"]
+__all__ = ["EncodedRows", "SourceRequest", "encode_source_row", "requests"]
 
 ROWS_MAX = 4000
 BYTES_MAX = 2 * 1024 * 1024
@@ -106,19 +106,19 @@ def requests(
     rows_max = first_rows
     for row in rows:
         try:
-            encoded = made.encoded(row)
+            encoded = made.encode(row)
         except (ValueError, StructError, TypeError) as error:
             if made.rows:
-                yield made.taken()
+                yield made.finish()
             why = f"A value of table '{table}' can't be encoded: {error}."
             raise RowRefused(row, invalid(why)) from error
         if made.rows and (made.size + len(encoded) > BYTES_MAX or len(made.rows) == rows_max):
-            yield made.taken()
+            yield made.finish()
             rows_max = ROWS_MAX
-            encoded = made.encoded(row)  # Its form has a new number, or none yet.
+            encoded = made.encode(row)  # Its form has a new number, or none yet.
         made.add(row, encoded)
     if made.rows:
-        yield made.taken()
+        yield made.finish()
 
 
 class _Request:
@@ -139,19 +139,19 @@ class _Request:
         self._forms: dict[Packing, bytes] = {}
         """The packings in the order of their numbers, each with its encoded number field."""
 
-    def encoded(self, row: SourceRow) -> bytes:
+    def encode(self, row: SourceRow) -> bytes:
         """Return a row as a part of this request. Raises ``ValueError`` and ``struct.error``."""
         packing = packing_of(row) if self._packs else None
         if packing is None:
-            return encoded_row(row)
+            return encode_source_row(row)
         number = self._forms.get(packing)
         if number is None:
             if len(self._forms) == FORMS_MAX:
-                return encoded_row(row)
+                return encode_source_row(row)
             number = self._forms[packing] = _FORM + _varint(len(self._forms) + 1)
-        cells = packing.packed(row)
+        cells = packing.pack(row)
         if cells is None:
-            return encoded_row(row)
+            return encode_source_row(row)
         return _part(_PUT if row.whole else _UPDATE, cells, row) + number
 
     def add(self, row: SourceRow, encoded: bytes) -> None:
@@ -160,7 +160,7 @@ class _Request:
         self.size += len(encoded)
         self.rows.append(row)
 
-    def taken(self) -> SourceRequest:
+    def finish(self) -> SourceRequest:
         """Return the request and start the next one."""
         forms = [(_FORMS, _varint(len(p.sample)), p.sample) for p in self._forms]
         body = b"".join((*self._parts, self._tail, *chain.from_iterable(forms)))
@@ -169,7 +169,7 @@ class _Request:
         return made
 
 
-def encoded_row(row: SourceRow) -> bytes:
+def encode_source_row(row: SourceRow) -> bytes:
     """Return a row as a part of a request. Raises ``ValueError`` and what ``struct`` raises."""
     _, key, columns, whole, _, _ = row
     parts = [b"\x75\x00\x00\x00\x01"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_run import ConnectorRun
-from rowtide.connectors.runtime.declaration import masked_columns
+from rowtide.connectors.runtime.declaration import resolve_columns
 from rowtide.connectors.runtime.masking import MaskedCopies, Masking, MaskingTarget
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
@@ -60,7 +60,7 @@ class SourceRun(ConnectorRun):
         where = f"connectors.{declaration.name}.source"
         fields = Fields(declaration.source, where, environment=place.environment)
         source = make_source(fields, place.surroundings(declaration.name))
-        masking = Masking(masked_columns(declaration, source, place.environment))
+        masking = Masking(resolve_columns(declaration, source, place.environment))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(
                 self._follow(source, masking), name=f"source {declaration.name}"
@@ -117,7 +117,7 @@ class SourceRun(ConnectorRun):
             self._parked,
             self.progress,
             most=self.declaration.parked_max,
-            written=self.written,
+            written=self.count_written,
         )
         await self._parked.load()
         self._look.set()
@@ -132,13 +132,13 @@ class SourceRun(ConnectorRun):
             await self._look.wait()
             self._look.clear()
             try:
-                await parking.look_at_parked(source)
+                await parking.retry_or_skip(source)
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("parked rows are retried or skipped later: %s", error)
                 await asyncio.sleep(LOOK_AGAIN_S)
                 self._look.set()
 
-    def written(self, rows: int) -> None:
+    def count_written(self, rows: int) -> None:
         """Count durable rows."""
-        self.progress.counted(rows)
-        self.back_off.succeeded()
+        self.progress.count_changes(rows)
+        self.back_off.reset()

@@ -10,7 +10,7 @@ from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector, group_of
-from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
 from rowtide.connectors.runtime.table_states import FAILED
@@ -48,21 +48,25 @@ class ConnectorStatus:
     def document(self) -> dict[str, Any]:
         """Return the status as JSON values, for programs."""
         lag = self.lag
-        told: dict[str, Any] | None = None
+        progress: dict[str, Any] | None = None
         if lag is not None and lag.begun:
-            told = {"records": lag.records, "seconds": lag.seconds, "lost_shards": list(lag.lost)}
+            progress = {
+                "records": lag.records,
+                "seconds": lag.seconds,
+                "lost_shards": list(lag.lost),
+            }
             if lag.unread:
-                told["snapshot"] = {"read": lag.read, "seconds_left": lag.left_s}
+                progress["snapshot"] = {"read": lag.read, "seconds_left": lag.left_s}
         elif self.behind is not None:
-            told = {"bytes": self.behind.bytes, "seconds": self.behind.seconds}
+            progress = {"bytes": self.behind.bytes, "seconds": self.behind.seconds}
             if self.behind.copying:
-                told["snapshot"] = {"tables_left": self.behind.copying}
+                progress["snapshot"] = {"tables_left": self.behind.copying}
         return {
             "name": self.name,
             "state": self.state,
             "kind": self.kind,
             "table": self.table or None,
-            "lag": told,
+            "lag": progress,
             "changes_per_s": self.rate,
             "parked": self.parked,
             "tables": [asdict(table) for table in self.tables],
@@ -107,7 +111,7 @@ async def _standing(
     if declaration.sink:
         try:
             leases = TableLeases(endpoint, group_of(declared.name))
-            standing.lag = await measured(ApiSource(endpoint, declaration.table), leases)
+            standing.lag = await measure_lag(ApiSource(endpoint, declaration.table), leases)
         except Rejected as error:
             standing.troubles.append(f"table {declaration.table}: {error.message}")
     for report in reports:

@@ -79,7 +79,7 @@ class StatusBoard:
         key = (("connector", str), ("process", str))
         self._rows = KeptRows(endpoint, STATUS_TABLE, key, ttl_s=DAY_S)
 
-    async def tell(self, connector: str, report: Report) -> None:
+    async def report(self, connector: str, report: Report) -> None:
         """Write a report over the one before."""
         columns: Columns = {"report": json.dumps(asdict(report))}
         await self._rows.put((connector, report.process), columns)
@@ -93,17 +93,17 @@ class StatusBoard:
         found: dict[str, list[Report]] = {}
         for key, columns in await self._rows.scan():
             try:
-                report = _parsed(str(columns["report"]))
+                report = _parse_report(str(columns["report"]))
             except (KeyError, TypeError, ValueError):
                 continue  # Another version wrote it in an unknown form.
             found.setdefault(str(key[0]), []).append(report)
         return found
 
 
-def _parsed(text: str) -> Report:
+def _parse_report(text: str) -> Report:
     """Return the report in a text of any version. Unknown fields are dropped."""
-    told = json.loads(text)
-    known = {name: told[name] for name in _FIELDS if name in told}
+    content = json.loads(text)
+    known = {name: content[name] for name in _FIELDS if name in content}
     behind = known.pop("behind", None)
     tables = [TableState(**state) for state in known.pop("tables", [])]
     return Report(**known, behind=Behind(**behind) if behind is not None else None, tables=tables)

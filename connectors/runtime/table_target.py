@@ -114,15 +114,15 @@ class TableTarget:
             return
         known = pb.DescribeTableRequest(table_name=table.name)
         try:
-            told = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
+            response = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
         except Rejected as error:
             if error.code != "OTSObjectNotExist":
                 raise
             await self._create(table)
-            told = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
+            response = await self._endpoint.call("DescribeTable", known, pb.DescribeTableResponse)
         key = tuple(
             KeyColumn(column.name, column.type, column.HasField("option"))
-            for column in told.table_meta.primary_key
+            for column in response.table_meta.primary_key
         )
         if key != table.key:
             raise invalid(f"Table '{table.name}' has another primary key: {_text(key)}.")
@@ -134,7 +134,7 @@ class TableTarget:
         key = [(column.name, column.type) for column in table.key]
         await make_table(self._endpoint, table.name, key, options, stream)
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """Return rows of one table with their requests, see ``SourceTarget``."""
         return EncodedRows(self._source, rows[0].table, rows) if rows else rows
 
@@ -211,8 +211,8 @@ class TableTarget:
             return error
         if answer.endswith(_ALL_DONE * len(request.rows)):
             return None
-        told = pb.BulkImportResponse.FromString(answer)
-        for row, result in zip(request.rows, told.rows, strict=True):
+        response = pb.BulkImportResponse.FromString(answer)
+        for row, result in zip(request.rows, response.rows, strict=True):
             if not result.is_ok:
                 why = failure_of(result.error.code, result.error.message)
                 # The first failed row decides: a row before a refused one may still be
@@ -239,15 +239,15 @@ class TableTarget:
             exclusive_end_primary_key=plainbuffer.HEADER + plainbuffer.encode_row(high, []),
         )
         while True:
-            told = await self._asked(request)
-            rows = plainbuffer.decode_rows(told.rows) if told.rows else []
+            response = await self._read_page(request)
+            rows = plainbuffer.decode_rows(response.rows) if response.rows else []
             found = [tuple((n.decode(), variant.decode(v)) for n, v in row.key) for row in rows]
             keys = [key for key in found if key != after][:limit]
-            if keys or not told.next_start_primary_key:
+            if keys or not response.next_start_primary_key:
                 return keys
-            request.inclusive_start_primary_key = told.next_start_primary_key
+            request.inclusive_start_primary_key = response.next_start_primary_key
 
-    async def _asked(self, request: pb.GetRangeRequest) -> pb.GetRangeResponse:
+    async def _read_page(self, request: pb.GetRangeRequest) -> pb.GetRangeResponse:
         """Return a page. Retry until the deadline while a shard can't be read."""
         until_s = asyncio.get_running_loop().time() + self._deadline_s
         while True:

@@ -37,12 +37,12 @@ class Transforms:
     function: str = ""
 
     @classmethod
-    def parsed(cls, fields: Fields) -> Transforms:
+    def parse(cls, fields: Fields) -> Transforms:
         """Return the transforms of a connector's settings. Raises ``SettingsRefused``."""
         columns = fields.inner("columns")
         only, without = frozenset(columns.texts("only")), frozenset(columns.texts("without"))
         rename = _names(columns, "rename")
-        columns.done()
+        columns.refuse_unknown()
         if only and without:
             raise SettingsRefused(f"{columns.where}: only and without exclude each other.")
         text = fields.text("filter", "")
@@ -89,7 +89,7 @@ class Transforms:
             table.name, tuple(c._replace(name=rename.get(c.name, c.name)) for c in table.key)
         )
 
-    def made(self, row: SinkRow, function: Function | None) -> Iterable[SinkRow]:
+    def make_rows(self, row: SinkRow, function: Function | None) -> Iterable[SinkRow]:
         """Return what the sink gets of a row. Raises what the function raises.
 
         Raises ``ValueError`` for two columns of one name, and ``TypeError`` if the
@@ -103,7 +103,7 @@ class Transforms:
             key = tuple((self.rename.get(name, name), value) for name, value in key)
         before = row.before
         if before is not None and (self.only or self.without or self.rename):
-            before = self._chosen(before)
+            before = self._choose_columns(before)
         if columns is not row.columns or key is not row.key or before is not row.before:
             row = replace(row, key=key, columns=columns, before=before)
         if function is None:
@@ -117,9 +117,9 @@ class Transforms:
     def _columns(self, row: SinkRow, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar] | None:
         if self.test is not None and not self.test.holds({**columns, **dict(row.key)}):
             return None
-        return self._chosen(columns)
+        return self._choose_columns(columns)
 
-    def _chosen(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def _choose_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         if self.only:
             columns = {name: value for name, value in columns.items() if name in self.only}
         elif self.without:

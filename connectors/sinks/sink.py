@@ -74,13 +74,13 @@ class Comparable(Protocol):
     ``open`` if the sink is compared and not written.
     """
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
-        """Return what ``held`` returns for a row of these columns, after the target's
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Return what ``read_rows`` returns for a row of these columns, after the target's
         conversions.
         """
         ...
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return up to ``limit`` living rows from ``begin`` on, before ``end``, in key
         order.
 
@@ -93,8 +93,8 @@ class Comparable(Protocol):
 class ConvertsRows(Protocol):
     """A ``Comparable`` whose target converts values in ways that only the target knows."""
 
-    async def expected_rows(
+    async def convert_rows(
         self, rows: Mapping[bytes, Mapping[str, Scalar]]
     ) -> Mapping[bytes, Mapping[str, Scalar]]:
-        """Return what ``held`` returns for these rows, by key. The target itself computes it."""
+        """Return what ``read_rows`` returns for these rows, by key. The target computes it."""
         ...

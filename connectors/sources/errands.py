@@ -55,9 +55,9 @@ class Errands:
 
     def refuse(self) -> None:
         """Fail the first request: the source follows no such row."""
-        self.done(invalid(f"No table of the source becomes {self._waiting[0].table} now."))
+        self.finish(invalid(f"No table of the source becomes {self._waiting[0].table} now."))
 
-    def done(self, failure: StoreError | None = None) -> None:
+    def finish(self, failure: StoreError | None = None) -> None:
         """Complete the first request, or fail it with ``failure``."""
         errand = self._waiting.popleft()
         if errand.done.done():
@@ -71,7 +71,7 @@ class Errands:
         """Fail all requests, also later ones."""
         self._ended = True
         while self._waiting:
-            self.done(follows_nothing())
+            self.finish(follows_nothing())
 
 
 def follows_nothing() -> Unavailable:

@@ -22,7 +22,7 @@ class LagMeter:
         self._all_until_ms = 0
         self._awaited: tuple[Position, int] | None = None
 
-    def written(self, time_ms: int) -> None:
+    def note_written(self, time_ms: int) -> None:
         """Record the commit time of a change that is written now."""
         self._written_ms = time_ms
 

@@ -46,16 +46,16 @@ class ServerSource(ABC, Generic[Server]):
         self.stopping = False
 
     @abstractmethod
-    def translated(self) -> AbstractContextManager[None]:
+    def map_errors(self) -> AbstractContextManager[None]:
         """Map errors of the server to errors of a source."""
 
-    def began(self, life: Life[Server], gauge: Server) -> None:
+    def begin_life(self, life: Life[Server], gauge: Server) -> None:
         """Send requests to a life from now on. ``gauge`` is the session for its lag."""
         self._life, self._gauge = life, gauge
         if self.stopping:
             life.stop()
 
-    def ended(self) -> None:
+    def end_life(self) -> None:
         """Send requests to no life. Fail those that still wait."""
         if self._life is not None:
             self._life.errands.end()
@@ -72,7 +72,7 @@ class ServerSource(ABC, Generic[Server]):
         life, gauge = self._life, self._gauge
         if life is None or gauge is None:
             return None
-        with self.translated():
+        with self.map_errors():
             return await life.behind(gauge)
 
     async def copy_again(

@@ -99,12 +99,12 @@ class Pipe(Generic[T]):
     def put(self, things: list[T], while_waiting: Callable[[], None] | None = None) -> None:
         """Add items once there is room. Called by the thread. Raises PipeClosed."""
         weight = self._weigh(things)
-        while not self._added(things, weight):
+        while not self._try_to_add(things, weight):
             if while_waiting is not None:
                 while_waiting()
         self._wake()
 
-    def _added(self, things: list[T], weight: int) -> bool:
+    def _try_to_add(self, things: list[T], weight: int) -> bool:
         def room() -> bool:
             return not self._weight or self._weight + weight <= self._weight_max or self._closed
 

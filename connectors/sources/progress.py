@@ -20,8 +20,8 @@ from rowtide.core.values.errors import invalid
 __all__ = [
     "SourceProgress",
     "TableProgress",
-    "kept_values",
-    "unfinished",
+    "find_incomplete",
+    "keeps_values",
 ]
 
 _FORM = 1
@@ -77,15 +77,15 @@ class SourceProgress(ABC, Generic[Table]):
     tables: dict[str, Table] = field(default_factory=dict)
 
     @classmethod
-    def parsed(cls, text: bytes) -> Self:
-        """Return the checkpoint of bytes from ``encoded``, a new one for no bytes.
+    def parse(cls, text: bytes) -> Self:
+        """Return the checkpoint of bytes from ``encode``, a new one for no bytes.
 
         For another kind of source return a new checkpoint with its epoch, for the next
         epoch. Raises SettingsRefused for bytes that are no checkpoint of ours.
         """
         if not text:
             return cls()
-        found = _parsed(text)
+        found = _parse(text)
         if found.pop("kind", "") != cls.kind:
             return cls(epoch=found["epoch"], run=found["run"])
         return cls.of(found)
@@ -99,7 +99,7 @@ class SourceProgress(ABC, Generic[Table]):
     def parts(self) -> Mapping[str, Any]:
         """Return the checkpoint as values for JSON."""
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the checkpoint as bytes."""
         whole = {**self.parts(), "kind": self.kind, "form": _FORM}
         return json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
@@ -110,7 +110,7 @@ class SourceProgress(ABC, Generic[Table]):
             self.tables[name].restart(sweep=sweep)
 
     @classmethod
-    def begun_again(
+    def begin_again(
         cls, text: bytes, tables: Collection[str] = (), *, target: Callable[[str], str]
     ) -> bytes:
         """Return the checkpoint that makes a source copy and sweep tables again.
@@ -118,12 +118,12 @@ class SourceProgress(ABC, Generic[Table]):
         ``tables`` are full names, or names in rowtide as ``target`` makes them. Without
         any all tables are copied. Raises ``Rejected`` for a table that is not known.
         """
-        kept = cls.parsed(text)
+        kept = cls.parse(text)
         named = [_find_table(table, kept.tables, target) for table in tables]
         if not text:
             return text
         kept.restart(named or kept.tables, sweep=True)
-        return kept.encoded()
+        return kept.encode()
 
 
 def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) -> str:
@@ -141,7 +141,7 @@ def _find_table(table: str, known: Iterable[str], target: Callable[[str], str]) 
     raise invalid(f"The source follows no table {table}; it follows {', '.join(names)}.")
 
 
-def unfinished(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
+def find_incomplete(progress: Mapping[str, TableProgress], tables: Container[str]) -> str | None:
     """Return the first table that is not completely copied."""
     for name, table in progress.items():
         if name in tables and not table.whole:
@@ -159,7 +159,7 @@ class Identified(Protocol):
 C = TypeVar("C", bound=Identified)
 
 
-def kept_values(
+def keeps_values(
     former: Iterable[list[str]], columns: Iterable[C], filled: Callable[[C], bool]
 ) -> bool:
     """True if old rows keep their values with these columns.
@@ -172,7 +172,7 @@ def kept_values(
     return all(identity in present for identity in known) and not any(map(filled, added))
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parse(text: bytes) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(text)
         form = found.pop("form")

@@ -36,7 +36,7 @@ class ServerSide(ABC, Generic[Server, Table]):
     """A ``SourceSide`` of one table. It closes its ``server``.
 
     ``followed`` returns the server's tables by name. The constructor calls it and blocks.
-    Raises SettingsRefused. ``translated`` maps errors of the server to errors of a
+    Raises SettingsRefused. ``map_errors`` maps errors of the server to errors of a
     source.
     """
 
@@ -46,10 +46,10 @@ class ServerSide(ABC, Generic[Server, Table]):
         followed: Callable[[Server], Mapping[str, Table]],
         target: str,
         *,
-        translated: Callable[[], AbstractContextManager[None]],
+        map_errors: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._server = server
-        self._translated = translated
+        self._translated = map_errors
         try:
             self._table = table_of(followed(server).values(), target)
         except BaseException:
@@ -65,7 +65,7 @@ class ServerSide(ABC, Generic[Server, Table]):
         """Return rows after a cursor and the next cursor, None at the end. Blocks."""
 
     @abstractmethod
-    def found(self, keys: Sequence[Key]) -> Found:
+    def find_rows(self, keys: Sequence[Key]) -> Found:
         """Return the rows of some keys, and more if the server treats keys as equal. Blocks."""
 
     async def rows(self) -> AsyncIterator[tuple[bytes, Columns]]:
@@ -75,7 +75,7 @@ class ServerSide(ABC, Generic[Server, Table]):
             with self._translated():
                 found, cursor = await asyncio.to_thread(self.page, cursor)
             for row in found:
-                yield _compared(*row)
+                yield _make_comparable(*row)
             if cursor is None:
                 return
 
@@ -87,8 +87,8 @@ class ServerSide(ABC, Generic[Server, Table]):
             for key in keys
         ]
         with self._translated():
-            rows = await asyncio.to_thread(self.found, wanted)
-        found = dict(_compared(*row) for row in rows)
+            rows = await asyncio.to_thread(self.find_rows, wanted)
+        found = dict(_make_comparable(*row) for row in rows)
         # A server that treats 'a' and 'A', or 1.0 and 1.00, as equal returns rows of
         # both.
         return {key: found[key] for key in keys if key in found}
@@ -98,6 +98,6 @@ class ServerSide(ABC, Generic[Server, Table]):
         self._server.close()
 
 
-def _compared(key: Key, columns: Mapping[str, Scalar | None]) -> tuple[bytes, Columns]:
+def _make_comparable(key: Key, columns: Mapping[str, Scalar | None]) -> tuple[bytes, Columns]:
     encoded = key_order.encode([variant.encode(value) for _, value in key])
     return encoded, {name: value for name, value in columns.items() if value is not None}

@@ -50,7 +50,7 @@ class SourceTarget(Protocol):
         """Create a table with a stream if it is missing. Raises ``Rejected`` for another key."""
         ...
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """Return the same rows, of one table, prepared so that ``write`` is faster.
 
         This writes nothing, and rows need not be prepared. May be called in any thread,

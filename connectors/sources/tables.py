@@ -12,7 +12,7 @@ from rowtide.core.values.errors import Rejected
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import check_table_name
 
-__all__ = ["Followed", "check_named", "clashes", "table_of", "warn_of_patterns"]
+__all__ = ["Followed", "check_names", "clashes", "table_of", "warn_of_patterns"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Followed(Protocol):
 T = TypeVar("T", bound=Followed)
 
 
-def check_named(
+def check_names(
     fields: Fields, wants: Callable[[str], bool], settings: Iterable[str] = ("names",)
 ) -> None:
     """Refuse ``settings`` of tables that are not followed, and invalid names.

@@ -6,8 +6,8 @@ row with a later stamp has changed since and is compared again. So is a row that
 target lacks, because it may have been deleted since. A row that changes in every round is
 reported as unsettled, and one that stays absent as missing.
 
-Rows are compared as the target would hold them (``Comparable.expected``, or
-``ConvertsRows.expected_rows`` if only the target knows). First a checksum per range is
+Rows are compared as the target would hold them (``Comparable.convert_columns``, or
+``ConvertsRows.convert_rows`` if only the target knows). First a checksum per range is
 compared, then key by key.
 """
 
@@ -59,7 +59,7 @@ Columns = Mapping[str, Scalar]
 
 
 class ReferencePage(NamedTuple):
-    """A table's rows in ``covers`` as of ``stamp``. ``place`` is for ``Reference.reached``."""
+    """A table's rows in ``covers`` as of ``stamp``. ``place`` is the log's end then."""
 
     rows: Mapping[bytes, Columns]
     covers: Range
@@ -74,7 +74,7 @@ class Reference(Protocol):
         """Return a page that begins where ``within`` does, and ends at its end or before."""
         ...
 
-    async def reached(self, places: Iterable[object]) -> None:
+    async def wait_for_places(self, places: Iterable[object]) -> None:
         """Wait until the target has everything of these pages. Raises ``Unavailable`` if
         it takes too long.
         """
@@ -137,10 +137,10 @@ async def compare(
     reference: Reference,
     target: Comparable,
     *,
-    told: Callable[[Verdict], None] = lambda verdict: None,
+    on_progress: Callable[[Verdict], None] = lambda verdict: None,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Verdict:
-    """Compare all rows. ``told`` is called with the verdict after each page, to show progress."""
+    """Compare all rows. ``on_progress`` is called with the verdict after each page."""
     verdict = Verdict()
     doubtful: list[Range] = []
     async for looked in _pages(reference, target, [(b"", b"")], wait=False):
@@ -148,7 +148,7 @@ async def compare(
             doubtful.append(looked.compared.covers)
         else:
             verdict.ranges.append(looked.compared)
-        told(verdict)
+        on_progress(verdict)
     for round_number in range(ROUNDS):
         if not doubtful:
             break
@@ -163,7 +163,7 @@ async def compare(
                 verdict.differences += looked.differences
             else:
                 still.append(looked.compared.covers)
-            told(verdict)
+            on_progress(verdict)
         doubtful = still
     verdict.ranges.sort()
     verdict.differences.sort(key=lambda difference: difference.key_bytes)
@@ -188,40 +188,42 @@ async def _pages(
             ended = page.covers[1] == within[1]
             left = None if ended else (page.covers[1], within[1])
             if len(pages) == PAGES_AT_ONCE:
-                async for looked in _looked(reference, target, pages, wait=wait):
+                async for looked in _compare_pages(reference, target, pages, wait=wait):
                     yield looked
                 pages = []
-    async for looked in _looked(reference, target, pages, wait=wait):
+    async for looked in _compare_pages(reference, target, pages, wait=wait):
         yield looked
 
 
-async def _looked(
+async def _compare_pages(
     reference: Reference, target: Comparable, pages: Sequence[ReferencePage], *, wait: bool
 ) -> AsyncIterator[_Looked]:
     if wait:
-        await reference.reached([page.place for page in pages])
+        await reference.wait_for_places([page.place for page in pages])
     for page in pages:
         # Keep this order: what is expected depends on the columns that the target has by
         # then.
-        held = {row.key_bytes: row for row in await _held(target, page.covers)}
-        expected = await _expected(target, page.rows)
+        held = {row.key_bytes: row for row in await _read_rows(target, page.covers)}
+        expected = await _convert_rows(target, page.rows)
         sums = checksum(expected.items()), checksum((k, row.columns) for k, row in held.items())
         compared = Compared(page.covers, len(expected), len(held), *sums)
         equal = sums[0] == sums[1] and len(expected) == len(held)
         yield _Looked(compared, [] if equal else list(_differences(expected, held, page.stamp)))
 
 
-async def _expected(target: Comparable, rows: Mapping[bytes, Columns]) -> Mapping[bytes, Columns]:
+async def _convert_rows(
+    target: Comparable, rows: Mapping[bytes, Columns]
+) -> Mapping[bytes, Columns]:
     if isinstance(target, ConvertsRows):
-        return await target.expected_rows(rows)
-    return {key: target.expected(columns) for key, columns in rows.items()}
+        return await target.convert_rows(rows)
+    return {key: target.convert_columns(columns) for key, columns in rows.items()}
 
 
-async def _held(target: Comparable, covers: Range) -> list[HeldRow]:
+async def _read_rows(target: Comparable, covers: Range) -> list[HeldRow]:
     found: list[HeldRow] = []
     begin, end = covers
     while True:
-        page = await target.held(begin, end, limit=PAGE_ROWS)
+        page = await target.read_rows(begin, end, limit=PAGE_ROWS)
         found += page
         if len(page) < PAGE_ROWS:
             return found
@@ -251,9 +253,7 @@ def unequal(wanted: Columns, found: Columns) -> tuple[str, ...]:
     return tuple(
         name
         for name in names
-        if name not in wanted
-        or name not in found
-        or _encoded(wanted[name]) != _encoded(found[name])
+        if name not in wanted or name not in found or _encode(wanted[name]) != _encode(found[name])
     )
 
 
@@ -274,10 +274,10 @@ def row_bytes(columns: Columns) -> bytes:
     parts: list[bytes] = []
     for name in sorted(columns):
         encoded = name.encode()
-        parts += [len(encoded).to_bytes(4, "big"), encoded, _encoded(columns[name])]
+        parts += [len(encoded).to_bytes(4, "big"), encoded, _encode(columns[name])]
     return b"".join(parts)
 
 
-def _encoded(value: Scalar) -> bytes:
+def _encode(value: Scalar) -> bytes:
     """Return a value as bytes. NaN has many bit patterns, and targets keep only one."""
     return variant.encode(math.nan if value != value else value)

@@ -16,7 +16,7 @@ from rowtide.client.changes.leases import TableLeases
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink, make_source
 from rowtide.connectors.rows import SinkRow, TableShape
-from rowtide.connectors.runtime.declaration import Declaration, masked_columns
+from rowtide.connectors.runtime.declaration import Declaration, resolve_columns
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.masking import MaskedSide
 from rowtide.connectors.runtime.place import ProcessContext, table_shape
@@ -29,7 +29,7 @@ from rowtide.connectors.verify.table_pages import Prepare, TablePages
 from rowtide.connectors.verify.table_rows import TableSide
 from rowtide.core.values.errors import Rejected, invalid
 
-__all__ = ["preparing", "verify_sink", "verify_source"]
+__all__ = ["make_prepare", "verify_sink", "verify_source"]
 
 
 async def verify_sink(
@@ -37,7 +37,7 @@ async def verify_sink(
     place: ProcessContext,
     *,
     wait_s: float,
-    told: Callable[[Verdict], None] = lambda verdict: None,
+    on_progress: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Verdict:
     """Compare a connector's table with the rows of its sink. Raises ``StoreError``.
 
@@ -49,21 +49,21 @@ async def verify_sink(
     where = f"connectors.{declaration.name}.sink"
     fields = Fields(declaration.sink, where, environment=place.environment)
     sink = make_sink(fields, place.surroundings(declaration.name))
-    if not (hasattr(sink, "held") and hasattr(sink, "expected")):
+    if not (hasattr(sink, "read_rows") and hasattr(sink, "convert_columns")):
         raise Rejected("OTSParameterInvalid", f"A {declaration.kind} sink can't be read back")
     shape = transforms.shape(await table_shape(place.endpoint, declaration.table))
-    pages = TablePages(source, leases, prepare=preparing(transforms), wait_s=wait_s)
+    pages = TablePages(source, leases, prepare=make_prepare(transforms), wait_s=wait_s)
     await pages.open()
     open_sink: Callable[[TableShape], Awaitable[None]]
     open_sink = getattr(sink, "open_to_read", sink.open)
     try:
         await open_sink(shape)
-        return await compare(pages, cast(Comparable, sink), told=told)
+        return await compare(pages, cast(Comparable, sink), on_progress=on_progress)
     finally:
         await sink.close()
 
 
-def preparing(transforms: Transforms) -> Prepare:
+def make_prepare(transforms: Transforms) -> Prepare:
     """Return the function that makes of a row what the connector makes of it.
 
     It raises ``Rejected`` for rows that can't be compared: with another key, with several
@@ -71,9 +71,9 @@ def preparing(transforms: Transforms) -> Prepare:
     """
     function = transforms.load()
 
-    def prepared(row: SinkRow) -> SinkRow | None:
+    def prepare(row: SinkRow) -> SinkRow | None:
         try:
-            made = list(transforms.made(row, function))
+            made = list(transforms.make_rows(row, function))
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise invalid(
@@ -87,7 +87,7 @@ def preparing(transforms: Transforms) -> Prepare:
             raise invalid(f"{transforms.function} gives rows another key: they can't be compared")
         return made[0] if made else None
 
-    return prepared
+    return prepare
 
 
 async def verify_source(declaration: Declaration, table: str, place: ProcessContext) -> Verdict:
@@ -97,7 +97,7 @@ async def verify_source(declaration: Declaration, table: str, place: ProcessCont
     source = make_source(fields, place.surroundings(declaration.name))
     if not inspect.iscoroutinefunction(getattr(source, "side", None)):
         raise Rejected("OTSParameterInvalid", f"A {declaration.kind} source can't be compared")
-    rules = masked_columns(declaration, source, place.environment)
+    rules = resolve_columns(declaration, source, place.environment)
     side: SourceSide = await cast(ComparableSource, source).side(table)
     if table in rules:
         side = MaskedSide(side, rules[table])

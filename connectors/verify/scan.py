@@ -61,7 +61,7 @@ class _Sums:
             self.counts[bucket] += 1
             self.sums[bucket] += row_checksum(key, columns)
 
-    def compared(self, other: _Sums, without: Collection[int]) -> Compared:
+    def compare_totals(self, other: _Sums, without: Collection[int]) -> Compared:
         """Return both sides' totals over the equal buckets."""
         chosen = [number for number in range(BUCKETS) if number not in without]
         counts = (sum(sums.counts[n] for n in chosen) for sums in (self, other))
@@ -86,7 +86,7 @@ async def compare_scans(
         if (sums.counts[number], sums.sums[number])
         != (target_sums.counts[number], target_sums.sums[number])
     }
-    verdict = Verdict([sums.compared(target_sums, doubtful)])
+    verdict = Verdict([sums.compare_totals(target_sums, doubtful)])
     if doubtful:
         rows, held = await _in_buckets(source, doubtful), await _in_buckets(target, doubtful)
         same = [key for key, columns in rows.items() if held.get(key) == columns]
@@ -118,8 +118,8 @@ async def _settle(
     before: Rows = {}
     for number in range(rounds):
         # Read the target first: what it has must be in the source, or be on its way out.
-        held = await _looked_up(target, in_doubt)
-        rows = await _looked_up(source, in_doubt)
+        held = await _look_up(target, in_doubt)
+        rows = await _look_up(source, in_doubt)
         settled = [key for key in in_doubt if _same(rows.get(key), held.get(key))]
         verdict.ranges.append(_totals({key: rows[key] for key in settled if key in rows}))
         in_doubt = [key for key in in_doubt if not _same(rows.get(key), held.get(key))]
@@ -138,7 +138,7 @@ async def _settle(
     )
 
 
-async def _looked_up(side: Side, keys: Sequence[bytes]) -> Rows:
+async def _look_up(side: Side, keys: Sequence[bytes]) -> Rows:
     found: dict[bytes, Columns] = {}
     for at in range(0, len(keys), LOOK_UP_KEYS):
         found.update(await side.look_up(keys[at : at + LOOK_UP_KEYS]))

@@ -65,16 +65,16 @@ class TablePages:
         """Wait until the connector has passed on everything that the table has now."""
         await self._leases.open(await self._source.table_name())
         shards = await self._rows.shards()
-        await self.reached([await self._place(shard.shard_id) for shard in shards])
+        await self.wait_for_places([await self._place(shard.shard_id) for shard in shards])
 
     async def page(self, within: Range, *, limit: int) -> ReferencePage:
         """Return a page, see ``Reference.page``."""
         found = await self._rows.slice(within, limit=limit)
         place = await self._place(found.shard_id)
-        return ReferencePage(self._prepared(found), found.covers, found.stamp, place)
+        return ReferencePage(self._prepare_rows(found), found.covers, found.stamp, place)
 
-    async def reached(self, places: Iterable[object]) -> None:
-        """Wait for the connector, see ``Reference.reached``."""
+    async def wait_for_places(self, places: Iterable[object]) -> None:
+        """Wait for the connector, see ``Reference.wait_for_places``."""
         wanted: dict[str, int] = {}
         for place in places:
             assert isinstance(place, ShardEnd), place
@@ -91,7 +91,7 @@ class TablePages:
                 )
             await asyncio.sleep(LOOK_S)
 
-    def _prepared(self, found: TableSlice) -> dict[bytes, Columns]:
+    def _prepare_rows(self, found: TableSlice) -> dict[bytes, Columns]:
         rows = (self._prepare(_row(change)) for change in found.rows)
         return {r.key_bytes: r.columns for r in rows if r is not None and r.columns is not None}
 

@@ -104,9 +104,9 @@ class TableSide:
             named = list(zip(stream.table.key_names, key.decode(encoded), strict=True))
             wanted.primary_key.append(HEADER + plainbuffer.encode_row(named, []))
         request = pb.BatchGetRowRequest(tables=[wanted])
-        told = await self._source.endpoint.call("BatchGetRow", request, pb.BatchGetRowResponse)
+        response = await self._source.endpoint.call("BatchGetRow", request, pb.BatchGetRowResponse)
         found: dict[bytes, Columns] = {}
-        for encoded, answer in zip(keys, told.tables[0].rows, strict=True):
+        for encoded, answer in zip(keys, response.tables[0].rows, strict=True):
             if not answer.is_ok:
                 raise Unavailable(answer.error.message, answer.error.code)
             if answer.row:

@@ -186,8 +186,8 @@ class _Counted:
         if self._target is not None:
             await self._target.ensure_table(table)
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
-        return rows if self._target is None else self._target.prepared(rows)
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+        return rows if self._target is None else self._target.prepare(rows)
 
     async def write(self, rows: Sequence[SourceRow]) -> None:
         if self._target is not None:

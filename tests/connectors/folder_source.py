@@ -98,13 +98,13 @@ class FolderSource:
         def target(name: str) -> str:
             return name.removeprefix("folder.")
 
-        return Checkpoint.begun_again(checkpoint, tables, target=target)
+        return Checkpoint.begin_again(checkpoint, tables, target=target)
 
     def table_states(self) -> Sequence[TableState]:
         return self._states
 
     async def run(self, target: SourceTarget) -> None:
-        checkpoint = Checkpoint.parsed(await target.checkpoint())
+        checkpoint = Checkpoint.parse(await target.checkpoint())
         checkpoint.run += 1
         while not self._stopped.is_set():
             self._states = [
@@ -130,9 +130,9 @@ class FolderSource:
             table.failure = f"a line is no JSON: {error}"
             return table.state(done)
         if rows := [row for row in found if row is not None]:
-            await target.write(target.prepared(rows))
+            await target.write(target.prepare(rows))
         if found:
             done += len(found)
             progress.cursor = [str(done)]
-            await target.keep(checkpoint.encoded())
+            await target.keep(checkpoint.encode())
         return table.state(done)

@@ -250,7 +250,9 @@ class _Play:
     def _expected(self) -> dict[bytes, Columns]:
         columns = self._history.columns
         if columns is None:
-            columns = cast(Comparable, self._sink).expected if not self._history.read else dict
+            columns = (
+                cast(Comparable, self._sink).convert_columns if not self._history.read else dict
+            )
         return {key: dict(columns(row)) for key, row in self._table_rows().items()}
 
     def _held(self) -> dict[bytes, Columns]:
@@ -268,7 +270,7 @@ class _Play:
         sink = self._sink = self._made()
         await sink.open(TableShape(self._table, KEY))
         try:
-            rows = await sink.held(b"", b"", limit=100_000)
+            rows = await sink.read_rows(b"", b"", limit=100_000)
         finally:
             await sink.close()
         return {row.key_bytes: dict(row.columns) for row in rows}

@@ -55,7 +55,7 @@ class MemoryTarget:
         del self.shapes[table], self.rows[table]
         self._held = {held: at for held, at in self._held.items() if held[0] != table}
 
-    def prepared(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def prepare(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         return rows
 
     async def write(self, rows: Sequence[SourceRow]) -> None:

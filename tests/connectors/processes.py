@@ -20,7 +20,7 @@ from rowtide.client.changes.start import Begin
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declaration import parse_document
 from rowtide.connectors.runtime.declarations import Declarations, group_of
-from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.removal import begin_again
 from rowtide.deploy.up import Ready
@@ -100,7 +100,7 @@ def lag_of(server: Ready, name: str, table: str) -> Lag:
     async def asked() -> Lag:
         async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             leases = TableLeases(endpoint, group_of(name))
-            return await measured(ApiSource(endpoint, table), leases)
+            return await measure_lag(ApiSource(endpoint, table), leases)
 
     return asyncio.run(asked())
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rowtide.connectors.declared_types import (
     LogicalType,
-    declared_types,
     normal_columns,
+    parse_types,
     plain_value,
     refuse_key_columns,
     type_of_kind,
@@ -116,7 +116,7 @@ UNFIT: list[tuple[str, Scalar, str]] = [
 
 
 def declared(text: str) -> LogicalType:
-    return declared_types(Fields({"v": text}, "sink.columns"), WORDS)["v"]
+    return parse_types(Fields({"v": text}, "sink.columns"), WORDS)["v"]
 
 
 @pytest.mark.parametrize(("text", "value", "normal"), FIT)

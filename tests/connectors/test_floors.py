@@ -33,7 +33,7 @@ def test_others_are_added_to_a_copy(
     floors: list[Floor], more: list[Floor], keys: list[bytes]
 ) -> None:
     before = Floors(floors)
-    after = before.raised(more)
+    after = before.merge(more)
     for key in keys:
         assert before.at(key) == highest(floors, key)
         assert after.at(key) == highest([*floors, *more], key)

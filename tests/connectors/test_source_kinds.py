@@ -59,4 +59,4 @@ Begun = Callable[[], MySqlCheckpoint | PostgresCheckpoint]
 @pytest.mark.parametrize("kept", [b"position 5", b"[]", b"{}", b"\xff"])
 def test_what_no_source_of_ours_kept_is_refused(kind: Begun, kept: bytes) -> None:
     with pytest.raises(SettingsRefused, match="give the connector another name"):
-        kind().parsed(kept)
+        kind().parse(kept)

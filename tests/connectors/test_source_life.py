@@ -33,7 +33,7 @@ class Quiet:
 
 
 class Followed(ServerSource[str]):
-    def translated(self) -> AbstractContextManager[None]:
+    def map_errors(self) -> AbstractContextManager[None]:
         return refusing()
 
 
@@ -52,9 +52,9 @@ async def ignore(row: SourceRow) -> None:
 async def test_a_source_answers_while_it_follows_its_server() -> None:
     source = Followed()
     assert await source.behind() is None
-    source.began(Quiet(), "session")
+    source.begin_life(Quiet(), "session")
     assert await source.behind() == HERE
-    source.ended()
+    source.end_life()
     assert await source.behind() is None
     with pytest.raises(Unavailable, match="does not follow its server now"):
         await source.copy_again("a", [1], ignore)
@@ -62,22 +62,22 @@ async def test_a_source_answers_while_it_follows_its_server() -> None:
 
 async def test_a_stop_reaches_the_life_that_is_and_the_one_that_comes() -> None:
     source, first, second = Followed(), Quiet(), Quiet()
-    source.began(first, "session")
+    source.begin_life(first, "session")
     assert not first.stopped
     source.stop()
     assert first.stopped
-    source.began(second, "session")
+    source.begin_life(second, "session")
     assert second.stopped
 
 
 async def test_whoever_asks_a_life_that_fails_before_it_looks_is_told() -> None:
     source = Followed()
-    source.began(Quiet(), "session")
+    source.begin_life(Quiet(), "session")
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(_refused(source), name="asking")
         await asyncio.sleep(0)  # One turn: it has asked.
         assert not asking.done()
-        source.ended()
+        source.end_life()
 
 
 async def _refused(source: Followed) -> None:

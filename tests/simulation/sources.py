@@ -52,7 +52,7 @@ class Given:
         packing = Packing(
             [(name, type(value)) for name, value in key], [(name, str) for name in self.columns]
         )
-        packed = packing.packed(SourceRow("", key, self.columns, False, 0, b""))
+        packed = packing.pack(SourceRow("", key, self.columns, False, 0, b""))
         return None if packed is None else (packing.sample, packed)
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple, cast
 from rowtide.connectors.sinks.clickhouse.stored_types import width
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Block", "NativeColumn", "decoded", "encoded"]
+__all__ = ["Block", "NativeColumn", "decode_columns", "encode_block"]
 
 Values = Sequence[Scalar | None]
 
@@ -39,7 +39,7 @@ class NativeColumn(NamedTuple):
 Block = Sequence[NativeColumn]
 
 
-def encoded(block: Block) -> bytes:
+def encode_block(block: Block) -> bytes:
     """Return a block's bytes. Strings may be given as ``str`` too."""
     rows = len(block[0].values)
     parts = [_length(len(block)), _length(rows)]
@@ -51,11 +51,11 @@ def encoded(block: Block) -> bytes:
             parts.append(bytes([value is None for value in values]))
             nothing: Scalar = b"" if kind == "String" else 0
             values = [nothing if value is None else value for value in values]
-        parts.append(_packed(kind, values))
+        parts.append(_pack_values(kind, values))
     return b"".join(parts)
 
 
-def decoded(answer: bytes) -> dict[str, list[Scalar | None]]:
+def decode_columns(answer: bytes) -> dict[str, list[Scalar | None]]:
     """Return the values of a response's columns by name, block after block."""
     columns: dict[str, list[Scalar | None]] = {}
     reader = _Reader(answer)
@@ -116,7 +116,7 @@ class _Reader:
         return taken
 
 
-def _packed(kind: str, values: Values) -> bytes:
+def _pack_values(kind: str, values: Values) -> bytes:
     integers = width(kind)
     if integers is not None:
         count, signed = integers

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from rowtide.connectors.sinks.clickhouse.native_format import decoded
+from rowtide.connectors.sinks.clickhouse.native_format import decode_columns
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
 
@@ -73,7 +73,7 @@ class ClickHouseServer:
 
     async def rows(self, query: str) -> dict[str, list[Scalar | None]]:
         """Return the columns of a query."""
-        return decoded(await self.run(f"{query} FORMAT Native"))
+        return decode_columns(await self.run(f"{query} FORMAT Native"))
 
     async def insert(self, query: str, block: bytes) -> None:
         """Insert a block in Native format. It is as durable as the server makes it."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 from rowtide.connectors.declared_types import (
     DeclaredTypes,
-    declared_types,
     normal_columns,
+    parse_types,
     refuse_key_columns,
 )
 from rowtide.connectors.fields import Fields, SettingsRefused
@@ -30,13 +30,13 @@ from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.clickhouse import statements
-from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, encoded
+from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, encode_block
 from rowtide.connectors.sinks.clickhouse.server import ClickhouseRefused, ClickHouseServer
 from rowtide.connectors.sinks.clickhouse.stored_types import (
     WORDS,
-    held_value,
+    decode_value,
+    encode_values,
     server_type,
-    stored_values,
 )
 from rowtide.connectors.sinks.columnar import presentation
 from rowtide.connectors.sinks.columnar.gathering import Gathering
@@ -48,7 +48,7 @@ from rowtide.connectors.sinks.columnar.layout import (
     is_kind,
     writable_rows,
 )
-from rowtide.connectors.sinks.columnar.settling import floors_of, settled
+from rowtide.connectors.sinks.columnar.settling import floors_of, merge_batches
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
@@ -97,7 +97,7 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> ClickhouseSink:
             password=fields.text("password", ""),
             time_s=fields.integer("time_s", 60, least=1, most=3600),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10000),
-            columns=declared_types(fields.inner("columns"), WORDS),
+            columns=parse_types(fields.inner("columns"), WORDS),
         )
     )
 
@@ -146,21 +146,21 @@ class ClickhouseSink:
         """Insert a batch together with other waiting batches."""
         return await self._gathering.apply(batch)
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the columns, with values of declared types in their normal form."""
         return normal_columns(self._settings.columns, columns)
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows in key order."""
         await self._read_columns()
         layout = self._layout
-        found = await self._asked().rows(
-            statements.held(self._view, layout, self._table, begin, end, limit=limit)
+        found = await self._require_server().rows(
+            statements.select_rows(self._view, layout, self._table, begin, end, limit=limit)
         )
         if not found:
             return []
         columns = [
-            (column.name, [held_value(column, value) for value in found[column.place]])
+            (column.name, [decode_value(column, value) for value in found[column.place]])
             for column in layout
         ]
         every = zip(found[statements.KEY], found[statements.STAMP], strict=True)
@@ -184,8 +184,8 @@ class ClickhouseSink:
 
     async def _commit(self, batches: Sequence[SinkBatch]) -> Sequence[Refused]:
         new = floors_of(batches)
-        floors = self._floors.raised(new) if new else self._floors
-        rows: Sequence[SinkRow] = settled(batches, floors)
+        floors = self._floors.merge(new) if new else self._floors
+        rows: Sequence[SinkRow] = merge_batches(batches, floors)
         rows, cells, refused = writable_rows(
             rows, self._layout, self._settings.columns_max, self._settings.columns
         )
@@ -204,7 +204,7 @@ class ClickhouseSink:
         await self._look_for_floors(rows, new)
         for floor in new:
             query = statements.end_rows(self._view, self._layout, self._table, floor)
-            await self._asked().run(query)
+            await self._require_server().run(query)
         return refused
 
     async def _look_for_floors(self, rows: Sequence[SinkRow], new: Sequence[Floor]) -> None:
@@ -233,7 +233,7 @@ class ClickhouseSink:
         for seen, cell_values in cells.items():
             found = self._layout.find(seen)
             assert found is not None, "columns are made before they are written"
-            stored = stored_values(seen, cell_values)
+            stored = encode_values(seen, cell_values)
             block.append(NativeColumn(found.place, statements.column_type(found.kind), stored))
         await self._insert_block(statements.rows(self._view), block)
 
@@ -246,19 +246,19 @@ class ClickhouseSink:
         await self._insert_block(statements.covers(self._view), block)
 
     async def _insert_block(self, table: str, block: Sequence[NativeColumn]) -> None:
-        columns = ", ".join(statements.quoted(column.name) for column in block)
-        await self._asked().insert(f"INSERT INTO {table} ({columns})", encoded(block))
+        columns = ", ".join(statements.quote_name(column.name) for column in block)
+        await self._require_server().insert(f"INSERT INTO {table} ({columns})", encode_block(block))
 
     async def _read_floors(self, own: Sequence[Floor] = ()) -> bool:
         """Read the floors if other processes added some. True if so. ``own`` were just added."""
         covers = statements.covers(self._view)
-        counted = await self._asked().rows(f"SELECT count() AS count FROM {covers}")
+        counted = await self._require_server().rows(f"SELECT count() AS count FROM {covers}")
         count = int(counted["count"][0] or 0)
         if count == self._floors_count + len(own):
-            self._floors = self._floors.raised(own) if own else self._floors
+            self._floors = self._floors.merge(own) if own else self._floors
             self._floors_count = count
             return False
-        found = await self._asked().rows(f"SELECT begin, until, stamp FROM {covers}")
+        found = await self._require_server().rows(f"SELECT begin, until, stamp FROM {covers}")
         every = zip(*(found.get(name, []) for name in ("begin", "until", "stamp")), strict=True)
         self._floors = Floors([Floor(*floor) for floor in every])
         # Floors added between the two queries are read again next time.
@@ -267,8 +267,8 @@ class ClickhouseSink:
 
     async def _read_columns(self) -> None:
         """Read the existing columns in the server's order, with their notes."""
-        notes = _texts(await self._asked().rows(statements.noted(self._view)))
-        there = _texts(await self._asked().rows(statements.columns(self._view)))["name"]
+        notes = _texts(await self._require_server().rows(statements.select_notes(self._view)))
+        there = _texts(await self._require_server().rows(statements.columns(self._view)))["name"]
         layout = self._new_layout()
         noted = {
             place: (kind, name)
@@ -282,7 +282,7 @@ class ClickhouseSink:
 
     async def _know_table(self) -> None:
         """Check or store the key. Refuse tables that belong to another table's view."""
-        notes = _texts(await self._asked().rows(statements.noted(self._view)))
+        notes = _texts(await self._require_server().rows(statements.select_notes(self._view)))
         every = zip(
             notes.get("place", ()), notes.get("kind", ()), notes.get("name", ()), strict=True
         )
@@ -309,7 +309,7 @@ class ClickhouseSink:
         return Layout(self._table, _OWN, statements.NAMING, fold=str)
 
     async def _make_columns(self, cells: Cells) -> None:
-        mixed = [column.name for column in presentation.mixed_numbers(self._layout)]
+        mixed = [column.name for column in presentation.find_mixed_numbers(self._layout)]
         if self._missing(cells):
             await self._add_columns(cells)
             await self._show()
@@ -325,8 +325,8 @@ class ClickhouseSink:
         added = [self._layout.add(seen) for seen in self._missing(cells)]
         await self._note([(column.place, column.kind, column.name) for column in added])
         for column in added:
-            with _suppressed(_TAKEN):  # Another process added it first.
-                await self._asked().run(statements.add_column(self._view, column))
+            with _ignore_codes(_TAKEN):  # Another process added it first.
+                await self._require_server().run(statements.add_column(self._view, column))
 
     async def _show(self, larger: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         """Replace the view until it has every existing column."""
@@ -334,8 +334,8 @@ class ClickhouseSink:
             await self._read_columns()
             layout = self._layout
             self._large = set(larger)
-            for column in presentation.mixed_numbers(layout):
-                found = await self._asked().rows(statements.large(self._view, column))
+            for column in presentation.find_mixed_numbers(layout):
+                found = await self._require_server().rows(statements.large(self._view, column))
                 if found["found"][0]:
                     self._large.add(column.name)
             try:
@@ -356,7 +356,7 @@ class ClickhouseSink:
         mark = secrets.token_hex(4)
         new, old = f"{self._view}__new_{mark}", f"{self._view}__old_{mark}"
         attributes = presentation.shown(layout, self._large)
-        server, quoted = self._asked(), statements.quoted
+        server, quoted = self._require_server(), statements.quote_name
         await server.run(statements.view(new, self._view, layout, self._table, attributes))
         try:
             exists = await server.run(f"EXISTS TABLE {quoted(self._view)}")
@@ -372,19 +372,19 @@ class ClickhouseSink:
         # A query in a missing database fails, so this one runs in another.
         elsewhere = {"database": "system"}
         name = self._settings.database
-        found = await self._asked().run(
+        found = await self._require_server().run(
             f"SELECT count() FROM system.databases WHERE name = '{name}'", settings=elsewhere
         )
         if found.strip() == b"0":
-            await self._asked().run(
-                f"CREATE DATABASE IF NOT EXISTS {statements.quoted(name)}", settings=elsewhere
+            await self._require_server().run(
+                f"CREATE DATABASE IF NOT EXISTS {statements.quote_name(name)}", settings=elsewhere
             )
 
     async def _check_types(self) -> None:
         """Refuse declared types that the server lacks, before any column is made."""
         for name, declared in self._settings.columns.items():
             try:
-                await self._asked().run(statements.knows_type(declared))
+                await self._require_server().run(statements.knows_type(declared))
             except ClickhouseRefused as error:
                 raise SettingsRefused(
                     f"`columns` declares {server_type(declared)} for {name!r}, but the server "
@@ -393,17 +393,17 @@ class ClickhouseSink:
 
     async def _table_settings(self) -> str:
         """Return settings that make an insert durable, if the server supports them."""
-        text = (await self._asked().run("SELECT version()")).decode()
+        text = (await self._require_server().run("SELECT version()")).decode()
         version = tuple(int(part) for part in text.strip().split(".")[:2])
         return " SETTINGS fsync_after_insert = 1" if version >= _FSYNC_SINCE else ""
 
-    def _asked(self) -> ClickHouseServer:
+    def _require_server(self) -> ClickHouseServer:
         assert self._server is not None, "open comes first"
         return self._server
 
 
 @contextmanager
-def _suppressed(codes: Set[int]) -> Iterator[None]:
+def _ignore_codes(codes: Set[int]) -> Iterator[None]:
     """Treat errors with one of these codes as success."""
     try:
         yield

@@ -36,15 +36,15 @@ __all__ = [
     "covers",
     "create",
     "end_rows",
-    "held",
     "key_notes",
     "key_type",
     "knows_type",
     "large",
-    "noted",
     "notes",
-    "quoted",
+    "quote_name",
     "rows",
+    "select_notes",
+    "select_rows",
     "view",
 ]
 
@@ -62,7 +62,7 @@ _KEY_KINDS = {schema.INTEGER: "integer", schema.STRING: "text", schema.BINARY: "
 _FILE_NAME_MAX = 160
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as an identifier."""
     return f"`{name}`"
 
@@ -99,12 +99,12 @@ def labels(layout: Layout, table: TableShape, attributes: Iterable[Shown]) -> li
 
 def rows(view: str) -> str:
     """Return the table with the rows behind a view."""
-    return quoted(f"{view}__rows")
+    return quote_name(f"{view}__rows")
 
 
 def covers(view: str) -> str:
     """Return the table with the floors behind a view."""
-    return quoted(f"{view}__covers")
+    return quote_name(f"{view}__covers")
 
 
 def key_type(kind: int) -> str:
@@ -114,7 +114,7 @@ def key_type(kind: int) -> str:
 
 def notes(view: str) -> str:
     """Return the table that stores what each column behind a view holds."""
-    return quoted(f"{view}__columns")
+    return quote_name(f"{view}__columns")
 
 
 def key_notes(layout: Layout, table: TableShape) -> list[tuple[str, str, str]]:
@@ -128,10 +128,10 @@ def key_notes(layout: Layout, table: TableShape) -> list[tuple[str, str, str]]:
 def create(view: str, layout: Layout, table: TableShape, *, settings: str) -> list[str]:
     """Return statements that create the tables of a view if they are missing."""
     keys = ", ".join(
-        f"{quoted(place)} {key_type(column.type)}"
+        f"{quote_name(place)} {key_type(column.type)}"
         for place, column in zip(layout.keys, table.key, strict=True)
     )
-    order = ", ".join(map(quoted, layout.keys))
+    order = ", ".join(map(quote_name, layout.keys))
     return [
         f"CREATE TABLE IF NOT EXISTS {rows(view)}"
         f" ({KEY} String, {STAMP} UInt64, {DELETED} UInt8, {keys})"
@@ -151,7 +151,7 @@ def columns(view: str) -> str:
     )
 
 
-def noted(view: str) -> str:
+def select_notes(view: str) -> str:
     """Return the query for what columns hold."""
     return f"SELECT DISTINCT place, kind, name FROM {notes(view)} ORDER BY place, kind, name"
 
@@ -169,12 +169,14 @@ def knows_type(declared: LogicalType) -> str:
 
 def add_column(view: str, column: TargetColumn) -> str:
     """Return the statement that adds a column of an attribute."""
-    return f"ALTER TABLE {rows(view)} ADD COLUMN {quoted(column.place)} {column_type(column.kind)}"
+    return (
+        f"ALTER TABLE {rows(view)} ADD COLUMN {quote_name(column.place)} {column_type(column.kind)}"
+    )
 
 
 def end_rows(view: str, layout: Layout, table: TableShape, floor: Floor) -> str:
     """Return the statement that marks the living rows below a floor as deleted."""
-    keys = ", ".join([KEY, *map(quoted, layout.keys)])
+    keys = ", ".join([KEY, *map(quote_name, layout.keys)])
     within = _within(layout, table, floor.begin, floor.end)
     return (
         f"INSERT INTO {rows(view)} ({keys}, {STAMP}, {DELETED})"
@@ -183,11 +185,11 @@ def end_rows(view: str, layout: Layout, table: TableShape, floor: Floor) -> str:
     )
 
 
-def held(
+def select_rows(
     view: str, layout: Layout, table: TableShape, begin: bytes, end: bytes, *, limit: int
 ) -> str:
     """Return the query for living rows in key order."""
-    wanted = ", ".join([KEY, STAMP, *(quoted(column.place) for column in layout)])
+    wanted = ", ".join([KEY, STAMP, *(quote_name(column.place) for column in layout)])
     return (
         f"SELECT {wanted} FROM {rows(view)} FINAL WHERE {_within(layout, table, begin, end)}"
         f" AND {DELETED} = 0 ORDER BY {KEY} LIMIT {limit}"
@@ -196,7 +198,7 @@ def held(
 
 def large(view: str, column: TargetColumn) -> str:
     """Return a query that counts 1 if some integer has no exact double."""
-    place = quoted(column.place)
+    place = quote_name(column.place)
     return (
         f"SELECT count() AS found FROM (SELECT 1 FROM {rows(view)}"
         f" WHERE {place} > {EXACT_MAX} OR {place} < -{EXACT_MAX} LIMIT 1)"
@@ -205,17 +207,18 @@ def large(view: str, column: TargetColumn) -> str:
 
 def view(name: str, of: str, layout: Layout, table: TableShape, attributes: Sequence[Shown]) -> str:
     """Return the statement that creates the view ``name`` of the living rows of ``of``."""
-    values = [*map(quoted, layout.keys), *map(_shown, attributes)]
-    seen_as = map(quoted, labels(layout, table, attributes))
+    values = [*map(quote_name, layout.keys), *map(_shown, attributes)]
+    seen_as = map(quote_name, labels(layout, table, attributes))
     wanted = ", ".join(f"{value} AS {label}" for value, label in zip(values, seen_as, strict=True))
     return (
-        f"CREATE VIEW {quoted(name)} AS SELECT {wanted} FROM {rows(of)} FINAL WHERE {DELETED} = 0"
+        f"CREATE VIEW {quote_name(name)} AS SELECT {wanted}"
+        f" FROM {rows(of)} FINAL WHERE {DELETED} = 0"
     )
 
 
 def _within(layout: Layout, table: TableShape, begin: bytes, end: bytes) -> str:
     """Return the condition for a range of keys, also in terms of the table's sort order."""
-    first, kind = quoted(layout.keys[0]), table.key[0].type
+    first, kind = quote_name(layout.keys[0]), table.key[0].type
     parts = [f"{KEY} >= {_bytes(begin)}"]
     parts += [f"{first} >= {bound}" for bound in _first_column(begin, kind)]
     if end:
@@ -261,4 +264,4 @@ def _as_text(column: TargetColumn) -> str:
 
 
 def _of(column: TargetColumn) -> str:
-    return quoted(column.place)
+    return quote_name(column.place)

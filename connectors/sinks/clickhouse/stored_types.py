@@ -22,7 +22,7 @@ from rowtide.connectors.declared_types import (
 from rowtide.connectors.sinks.columnar.layout import Seen, TargetColumn, Value
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["WORDS", "held_value", "server_type", "stored_values", "width"]
+__all__ = ["WORDS", "decode_value", "encode_values", "server_type", "width"]
 
 WORDS: Mapping[str, str] = {
     "decimal": "decimal",
@@ -65,7 +65,7 @@ def width(kind: str) -> tuple[int, bool] | None:
     return None
 
 
-def stored_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
+def encode_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
     """Return an attribute's values as they are written to the server."""
     declared = seen[1]
     return [
@@ -76,7 +76,7 @@ def stored_values(seen: Seen, values: Sequence[Value]) -> list[Scalar | None]:
     ]
 
 
-def held_value(column: TargetColumn, stored: Scalar | None) -> Scalar | None:
+def decode_value(column: TargetColumn, stored: Scalar | None) -> Scalar | None:
     """Return rowtide's value of a ``stored`` value."""
     if stored is None:
         return None

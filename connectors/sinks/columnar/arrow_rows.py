@@ -13,7 +13,7 @@ from rowtide.connectors.sinks.columnar.layout import Cells, Kind, Layout
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values import schema
 
-__all__ = ["DELETED", "KEY", "STAMP", "arrow_rows", "held_rows", "key_types", "type_of"]
+__all__ = ["DELETED", "KEY", "STAMP", "arrow_rows", "key_types", "read_arrow_rows", "type_of"]
 
 KEY = "_rowtide_key"
 STAMP = "_rowtide_stamp"
@@ -65,7 +65,7 @@ def arrow_rows(rows: Sequence[SinkRow], cells: Cells, layout: Layout, table: Tab
     return pa.table(columns)
 
 
-def held_rows(found: Any, layout: Layout) -> list[HeldRow]:
+def read_arrow_rows(found: Any, layout: Layout) -> list[HeldRow]:
     """Return the rows read from a target, in their order."""
     places = set(found.column_names)
     columns = [

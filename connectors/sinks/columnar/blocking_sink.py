@@ -33,7 +33,7 @@ class BlockingRows(Protocol):
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]: ...
 
-    def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]: ...
+    def read_rows(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]: ...
 
     def close(self) -> None: ...
 
@@ -72,14 +72,14 @@ class BlockingSink:
         """Commit a batch together with other waiting batches."""
         return await self._gathering.apply(batch)
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the columns, with values of declared types in their normal form."""
         return normal_columns(self._types, columns)
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows in key order."""
-        rows = self._opened()
-        found = await self._in_thread(lambda: rows.held(begin, end, limit))
+        rows = self._require_rows()
+        found = await self._in_thread(lambda: rows.read_rows(begin, end, limit))
         # Values older than the setting may have other kinds and any form.
         return [row._replace(columns=normal_columns(self._types, row.columns)) for row in found]
 
@@ -88,12 +88,12 @@ class BlockingSink:
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
-                await asyncio.get_running_loop().run_in_executor(thread, self._opened().close)
+                await asyncio.get_running_loop().run_in_executor(thread, self._require_rows().close)
             finally:
                 thread.shutdown(wait=False)
 
     async def _commit(self, batches: Sequence[SinkBatch]) -> Sequence[Refused]:
-        rows = self._opened()
+        rows = self._require_rows()
 
         def commit() -> list[Refused]:
             refused = rows.commit(batches)
@@ -111,6 +111,6 @@ class BlockingSink:
         if self._thread is not None:
             self._thread.submit(call)
 
-    def _opened(self) -> BlockingRows:
+    def _require_rows(self) -> BlockingRows:
         assert self._rows is not None, "open comes first"
         return self._rows

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from rowtide.connectors.sinks.columnar.layout import Cells, Layout, TargetColumn
 
-__all__ = ["EXACT_MAX", "Form", "Shown", "inexact", "mixed_numbers", "shown"]
+__all__ = ["EXACT_MAX", "Form", "Shown", "find_mixed_numbers", "inexact", "shown"]
 
 EXACT_MAX = 2**53
 """Integers up to here, of either sign, are exact as doubles."""
@@ -38,7 +38,7 @@ def shown(layout: Layout, large: Set[str]) -> list[Shown]:
     ]
 
 
-def mixed_numbers(layout: Layout) -> list[TargetColumn]:
+def find_mixed_numbers(layout: Layout) -> list[TargetColumn]:
     """Return the integer column of each attribute that has integers and doubles only."""
     return [
         column

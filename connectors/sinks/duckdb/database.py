@@ -34,7 +34,7 @@ from rowtide.connectors.sinks.columnar.layout import (
     kind_of,
     writable_rows,
 )
-from rowtide.connectors.sinks.columnar.settling import floors_of, settled
+from rowtide.connectors.sinks.columnar.settling import floors_of, merge_batches
 from rowtide.connectors.sinks.duckdb import statements
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values import schema
@@ -82,7 +82,7 @@ class Database:
         """Open the file and create what is missing. Raises Unavailable if another process
         has it.
         """
-        with self._opened():
+        with self._use_connection():
             pass
 
     def close(self) -> None:
@@ -93,20 +93,20 @@ class Database:
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
         """Apply batches in one transaction. When this returns, it is on disk."""
-        with self._opened():
+        with self._use_connection():
             new = floors_of(batches)
-            floors = self._floors.raised(new) if new else self._floors
-            rows: Sequence[SinkRow] = settled(batches, floors)
+            floors = self._floors.merge(new) if new else self._floors
+            rows: Sequence[SinkRow] = merge_batches(batches, floors)
             rows, cells, refused = writable_rows(rows, self._layout, self._columns_max)
             self._write(rows, cells, new, floors)
             self._floors = floors
         return refused
 
-    def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
+    def read_rows(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
         """Return living rows in key order."""
-        with self._opened():
+        with self._use_connection():
             bounds = [begin, end] if end else [begin]
-            query = statements.held(self._view, self._layout, bounded=bool(end))
+            query = statements.select_rows(self._view, self._layout, bounded=bool(end))
             found = self._connection.execute(query, [*bounds, limit]).fetchall()
             names = [column.name for column in self._layout]
         return [
@@ -117,7 +117,7 @@ class Database:
     def copy(self, target: Path) -> None:
         """Write the living rows as a table to another file, which is replaced as a whole."""
         staging = target.with_name(f".{target.name}.{secrets.token_hex(8)}.incoming")
-        with self._opened():
+        with self._use_connection():
             staging.unlink(missing_ok=True)
             path = str(staging).replace("'", "''")
             self._connection.execute(f"ATTACH '{path}' AS _rowtide_copy")
@@ -143,9 +143,9 @@ class Database:
 
     def _read_rest(self) -> None:
         """Read what else a writer needs, and show the existing columns."""
-        self._floors = Floors(self._stored_floors())
+        self._floors = Floors(self._read_floors())
         self._large = set()
-        for column in presentation.mixed_numbers(self._layout):
+        for column in presentation.find_mixed_numbers(self._layout):
             self._judge(column)
         self._show()
 
@@ -185,7 +185,7 @@ class Database:
         missing = [seen for seen in cells if self._layout.find(seen) is None]
         if missing:
             self._widen(missing)
-        mixed = [column.name for column in presentation.mixed_numbers(self._layout)]
+        mixed = [column.name for column in presentation.find_mixed_numbers(self._layout)]
         larger = presentation.inexact(cells, mixed) - self._large
         with self._transaction():
             if larger:
@@ -218,16 +218,16 @@ class Database:
             self._connection.execute(statements.add_column(self._view, column))
             self._remember([(rows, *column)])
         added = {seen[0] for seen in missing if kind_of(seen) in ("integer", "double")}
-        for column in presentation.mixed_numbers(self._layout):
+        for column in presentation.find_mixed_numbers(self._layout):
             if column.name in added:
                 self._judge(column)
 
     def _judge(self, column: TargetColumn) -> None:
         """Check whether an attribute of integers and doubles has an inexact integer."""
-        rows, place = statements.names(self._view)[0], statements.quoted(column.place)
+        rows, place = statements.names(self._view)[0], statements.quote_name(column.place)
         limit = presentation.EXACT_MAX
         found = self._connection.execute(
-            f"SELECT 1 FROM {statements.quoted(rows)}"
+            f"SELECT 1 FROM {statements.quote_name(rows)}"
             f" WHERE {place} > {limit} OR {place} < -{limit} LIMIT 1"
         ).fetchall()
         if found:
@@ -253,19 +253,19 @@ class Database:
         self._connection.execute(query, [floor.stamp, floor.stamp, *bounds])
 
     def _keep_floors(self, new: Sequence[Floor], floors: Floors) -> None:
-        covers = statements.quoted(statements.names(self._view)[1])
+        covers = statements.quote_name(statements.names(self._view)[1])
         for floor in new:
             self._connection.execute(f"INSERT INTO {covers} VALUES (?, ?, ?)", list(floor))
-            for old in self._stored_floors(below=floor):
+            for old in self._read_floors(below=floor):
                 if floors.hides(old):
                     self._connection.execute(
                         f"DELETE FROM {covers} WHERE begin = ? AND until = ? AND stamp = ?",
                         list(old),
                     )
 
-    def _stored_floors(self, *, below: Floor | None = None) -> list[Floor]:
+    def _read_floors(self, *, below: Floor | None = None) -> list[Floor]:
         """Return the stored floors, or with ``below`` the lower ones that overlap it."""
-        covers = statements.quoted(statements.names(self._view)[1])
+        covers = statements.quote_name(statements.names(self._view)[1])
         query = f"SELECT begin, until, stamp FROM {covers}"
         bounds: list[int | bytes] = []
         if below is not None:
@@ -291,7 +291,7 @@ class Database:
             raise
 
     @contextmanager
-    def _opened(self) -> Iterator[None]:
+    def _use_connection(self) -> Iterator[None]:
         """Keep the file open in the block, and map DuckDB's errors. Open it if it is closed."""
         try:
             if self._connection is None:

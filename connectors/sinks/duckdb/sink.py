@@ -97,9 +97,11 @@ class DuckdbSink(BlockingSink):
         await self._patient(lambda: super(DuckdbSink, self).open(table))
         self._release_soon()
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows in key order."""
-        found = await self._patient(lambda: super(DuckdbSink, self).held(begin, end, limit=limit))
+        found = await self._patient(
+            lambda: super(DuckdbSink, self).read_rows(begin, end, limit=limit)
+        )
         self._release_soon()
         return found
 

@@ -16,10 +16,10 @@ __all__ = [
     "add_column",
     "create",
     "end_rows",
-    "held",
     "living",
     "names",
-    "quoted",
+    "quote_name",
+    "select_rows",
     "upsert",
     "view",
 ]
@@ -37,7 +37,7 @@ _TYPES: Mapping[Kind, str] = {
 _KEY_TYPES = {schema.INTEGER: "BIGINT", schema.STRING: "VARCHAR", schema.BINARY: "BLOB"}
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -55,13 +55,13 @@ def create(view: str, layout: Layout, table: TableShape) -> list[str]:
     """Return statements that create the tables of a view if they are missing."""
     rows, covers = names(view)
     keys = "".join(
-        f", {quoted(place)} {_KEY_TYPES[column.type]} NOT NULL"
+        f", {quote_name(place)} {_KEY_TYPES[column.type]} NOT NULL"
         for place, column in zip(layout.keys, table.key, strict=True)
     )
     return [
-        f"CREATE TABLE IF NOT EXISTS {quoted(rows)} ({KEY} BLOB PRIMARY KEY,"
+        f"CREATE TABLE IF NOT EXISTS {quote_name(rows)} ({KEY} BLOB PRIMARY KEY,"
         f" {STAMP} BIGINT NOT NULL, {DELETED} BOOLEAN NOT NULL{keys})",
-        f"CREATE TABLE IF NOT EXISTS {quoted(covers)}"
+        f"CREATE TABLE IF NOT EXISTS {quote_name(covers)}"
         " (begin BLOB NOT NULL, until BLOB NOT NULL, stamp BIGINT NOT NULL)",
         f"CREATE TABLE IF NOT EXISTS {COLUMNS}"
         " (rows_table VARCHAR, name VARCHAR, kind VARCHAR, place VARCHAR)",
@@ -70,8 +70,8 @@ def create(view: str, layout: Layout, table: TableShape) -> list[str]:
 
 def add_column(view: str, column: TargetColumn) -> str:
     """Return the statement that adds a column of an attribute."""
-    table = quoted(names(view)[0])
-    return f"ALTER TABLE {table} ADD COLUMN {quoted(column.place)} {_TYPES[column.kind]}"
+    table = quote_name(names(view)[0])
+    return f"ALTER TABLE {table} ADD COLUMN {quote_name(column.place)} {_TYPES[column.kind]}"
 
 
 def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str:
@@ -80,14 +80,14 @@ def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str
 
     A row is whole: an attribute that it lacks is NULL afterwards.
     """
-    table = quoted(names(view)[0])
+    table = quote_name(names(view)[0])
     changing = [STAMP, DELETED, *(column.place for column in layout)]
     given = set(places)
     new = ", ".join(
-        f"{quoted(place)} = " + (f"excluded.{quoted(place)}" if place in given else "NULL")
+        f"{quote_name(place)} = " + (f"excluded.{quote_name(place)}" if place in given else "NULL")
         for place in changing
     )
-    columns = ", ".join(map(quoted, places))
+    columns = ", ".join(map(quote_name, places))
     return (
         f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {staged}"
         f" ON CONFLICT ({KEY}) DO UPDATE SET {new} WHERE excluded.{STAMP} >= {table}.{STAMP}"
@@ -96,20 +96,20 @@ def upsert(view: str, staged: str, places: Sequence[str], layout: Layout) -> str
 
 def end_rows(view: str, layout: Layout, *, bounded: bool) -> str:
     """Return the statement that marks old rows as deleted: parameters stamp, stamp, begin, end."""
-    nothing = "".join(f", {quoted(column.place)} = NULL" for column in layout)
+    nothing = "".join(f", {quote_name(column.place)} = NULL" for column in layout)
     until = f" AND {KEY} < ?" if bounded else ""
     return (
-        f"UPDATE {quoted(names(view)[0])} SET {STAMP} = ?, {DELETED} = true{nothing}"
+        f"UPDATE {quote_name(names(view)[0])} SET {STAMP} = ?, {DELETED} = true{nothing}"
         f" WHERE {STAMP} < ? AND {KEY} >= ?{until}"
     )
 
 
-def held(view: str, layout: Layout, *, bounded: bool) -> str:
+def select_rows(view: str, layout: Layout, *, bounded: bool) -> str:
     """Return the query for living rows in key order: parameters begin, and end if ``bounded``."""
-    columns = ", ".join(quoted(place) for place in (KEY, STAMP, *(c.place for c in layout)))
+    columns = ", ".join(quote_name(place) for place in (KEY, STAMP, *(c.place for c in layout)))
     until = f" AND {KEY} < ?" if bounded else ""
     return (
-        f"SELECT {columns} FROM {quoted(names(view)[0])}"
+        f"SELECT {columns} FROM {quote_name(names(view)[0])}"
         f" WHERE NOT {DELETED} AND {KEY} >= ?{until} ORDER BY {KEY} LIMIT ?"
     )
 
@@ -117,21 +117,21 @@ def held(view: str, layout: Layout, *, bounded: bool) -> str:
 def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[str, str]) -> str:
     """Return the statement that creates the view of the living rows. ``types`` are by attribute."""
     shown = [_shown(attribute, types.get(attribute.name)) for attribute in attributes]
-    columns = [*map(quoted, layout.keys), *shown]
-    table = quoted(names(name)[0])
+    columns = [*map(quote_name, layout.keys), *shown]
+    table = quote_name(names(name)[0])
     return (
-        f"CREATE OR REPLACE VIEW {quoted(name)} AS"
+        f"CREATE OR REPLACE VIEW {quote_name(name)} AS"
         f" SELECT {', '.join(columns)} FROM {table} WHERE NOT {DELETED}"
     )
 
 
 def living(name: str, target: str) -> str:
     """Return the statement that copies the current view into a table of the same name."""
-    return f"CREATE TABLE {target}.{quoted(name)} AS SELECT * FROM {quoted(name)}"
+    return f"CREATE TABLE {target}.{quote_name(name)} AS SELECT * FROM {quote_name(name)}"
 
 
 def _shown(attribute: Shown, of_type: str | None) -> str:
-    name = quoted(attribute.columns[0].place)
+    name = quote_name(attribute.columns[0].place)
     if attribute.form == "plain":
         return name if of_type is None else f"TRY_CAST({name} AS {of_type}) AS {name}"
     # A mixture is cast from its digits, which are exact. A double may be inexact.
@@ -142,10 +142,10 @@ def _shown(attribute: Shown, of_type: str | None) -> str:
 
 
 def _as_double(column: TargetColumn) -> str:
-    return f"CAST({quoted(column.place)} AS DOUBLE)"
+    return f"CAST({quote_name(column.place)} AS DOUBLE)"
 
 
 def _as_text(column: TargetColumn) -> str:
     if column.kind == "binary":
-        return f"'\\x' || lower(hex({quoted(column.place)}))"
-    return f"CAST({quoted(column.place)} AS VARCHAR)"
+        return f"'\\x' || lower(hex({quote_name(column.place)}))"
+    return f"CAST({quote_name(column.place)} AS VARCHAR)"

@@ -91,7 +91,7 @@ class AvroForm:
 
     async def open(self) -> None:
         """Read the registered columns. Raises SettingsRefused for types that conflict."""
-        await self._merge_registered()
+        await self._merge_registry()
 
     def unfit(self, row: SinkRow) -> str:
         """Return why a row can't be written, an empty text if it can."""
@@ -117,24 +117,24 @@ class AvroForm:
     def key(self, row: SinkRow) -> bytes:
         """Return a record's key."""
         assert self._key_writer is not None, "prepared before"
-        return self._key_writer.encoded({avro_name(name): value for name, value in row.key})
+        return self._key_writer.encode({avro_name(name): value for name, value in row.key})
 
     def value(self, row: SinkRow, shard: str, now_ms: int) -> bytes:
         """Return a record's value."""
         assert self._value_writer is not None, "prepared before"
-        told = envelope(row, self._names, shard, now_ms, self._row, self._fitting)
-        return self._value_writer.encoded(told)
+        datum = envelope(row, self._names, shard, now_ms, self._row, self._fitting)
+        return self._value_writer.encode(datum)
 
-    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
+    async def read_record(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
         """Return key and columns of a record. Columns of None mean that it was deleted."""
-        key_columns = _named(await self._decoded(key))
-        after = (await self._decoded(value))["after"]
+        key_columns = _read_columns(await self._decode(key))
+        after = (await self._decode(value))["after"]
         if after is None:
             return key_columns, None
-        found = _named(after)
+        found = _read_columns(after)
         return key_columns, {n: v for n, v in found.items() if n not in key_columns}
 
-    def expected(self, columns: RowColumns) -> RowColumns:
+    def convert_columns(self, columns: RowColumns) -> RowColumns:
         """Return columns with values of logical types in their normal form."""
         return normal_columns(self.columns.logical, columns)
 
@@ -165,10 +165,10 @@ class AvroForm:
             return _BRANCH[type(value)], value
         return self._bases[name], declared.convert(value)
 
-    async def _merge_registered(self) -> None:
+    async def _merge_registry(self) -> None:
         latest = await self.registry.latest(self._subject)
         if latest is not None:
-            self.columns.merge(_known(latest.schema, self.columns.key))
+            self.columns.merge(_read_schema(latest.schema, self.columns.key))
         self._close_branches()
 
     def _close_branches(self) -> None:
@@ -191,7 +191,7 @@ class AvroForm:
         self._closed = closed
 
     async def _register(self) -> None:
-        await self._merge_registered()
+        await self._merge_registry()
         version = self.columns.version
         key = self._key_schema()
         value = self._value_schema()
@@ -223,7 +223,7 @@ class AvroForm:
             ],
         }
 
-    async def _decoded(self, message: bytes) -> Any:
+    async def _decode(self, message: bytes) -> Any:
         at = len(MAGIC) + ID_BYTES
         schema_id = int.from_bytes(message[len(MAGIC) : at])
         if message[: len(MAGIC)] != MAGIC:
@@ -241,7 +241,7 @@ class _Writer:
         self._head = MAGIC + schema_id.to_bytes(ID_BYTES)
         self._schema = fastavro.parse_schema(schema)
 
-    def encoded(self, datum: object) -> bytes:
+    def encode(self, datum: object) -> bytes:
         out = io.BytesIO()
         out.write(self._head)
         fastavro.schemaless_writer(out, self._schema, datum)
@@ -250,7 +250,7 @@ class _Writer:
 
 def avro_name(name: str) -> str:
     """Return a name that is valid in Avro. Different names stay different."""
-    return _FOREIGN.sub(lambda found: _escaped(found[0]), name)
+    return _FOREIGN.sub(lambda found: _escape(found[0]), name)
 
 
 def column_name(field: str) -> str:
@@ -263,7 +263,7 @@ def column_name(field: str) -> str:
     return _ESCAPED.sub(plain, field)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     units = character.encode("utf-16-be").hex()
     return "".join(f"_u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
@@ -272,7 +272,7 @@ def _field(name: str, kind: object) -> dict[str, Any]:
     return {"name": avro_name(name), "type": kind}
 
 
-def _named(fields: Mapping[str, Scalar | LogicalValue | None]) -> dict[str, Scalar]:
+def _read_columns(fields: Mapping[str, Scalar | LogicalValue | None]) -> dict[str, Scalar]:
     found = {column_name(name): plain_value(value) for name, value in fields.items()}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -293,7 +293,7 @@ def _kind(branch: str | Mapping[str, Any]) -> str:
     return _KIND[branch] if isinstance(branch, str) else avro_kind(branch)
 
 
-def _known(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _read_schema(schema: dict[str, Any], key: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the columns of an envelope's schema."""
     try:
         [before] = [field for field in schema["fields"] if field["name"] == "before"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rowtide.connectors.declared_types import (
     DeclaredTypes,
     LogicalType,
-    declared_type,
+    parse_type,
     refuse_key_columns,
 )
 from rowtide.connectors.fields import Fields, SettingsRefused
@@ -22,7 +22,15 @@ from rowtide.connectors.rows import TableShape
 from rowtide.core.values import schema
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["KEY_TYPES", "NOTHING", "TYPES", "Columns", "DeclaredColumns", "declared", "type_of"]
+__all__ = [
+    "KEY_TYPES",
+    "NOTHING",
+    "TYPES",
+    "Columns",
+    "DeclaredColumns",
+    "parse_sink_columns",
+    "type_of",
+]
 
 TYPES = ("boolean", "integer", "double", "string", "binary")
 WORDS = {word: word for word in ("decimal", "date", "time", "timestamp")}
@@ -52,13 +60,13 @@ class DeclaredColumns(NamedTuple):
 NOTHING = DeclaredColumns({}, {})
 
 
-def declared(fields: Fields) -> DeclaredColumns:
+def parse_sink_columns(fields: Fields) -> DeclaredColumns:
     """Return the columns that settings declare (name: type). Raises SettingsRefused."""
     plain: dict[str, str] = {}
     logical: dict[str, LogicalType] = {}
     for name in fields.names():
         text = fields.text(name)
-        made = declared_type(text, WORDS)
+        made = parse_type(text, WORDS)
         if made is not None:
             logical[name] = made
         elif text in TYPES:

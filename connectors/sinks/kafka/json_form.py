@@ -115,7 +115,7 @@ class JsonForm:
             return payload.encode()
         return f'{{"schema":{self._schema},"payload":{payload}}}'.encode()
 
-    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
+    async def read_record(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]:
         """Return key and columns of a record, normalised. Columns of None: it was deleted."""
         key_payload, payload = json.loads(key), json.loads(value)
         schemas: Mapping[str, Mapping[str, object]] = {}
@@ -134,15 +134,15 @@ class JsonForm:
             for name, value in after.items()
             if name not in key_columns and value is not None
         }
-        return key_columns, self.expected(found)
+        return key_columns, self.convert_columns(found)
 
-    def expected(self, columns: RowColumns) -> RowColumns:
+    def convert_columns(self, columns: RowColumns) -> RowColumns:
         """Return columns as they are read back, by the types known now."""
         if not self._schemas:
-            return {name: _required(_plain(value)) for name, value in columns.items()}
+            return {name: _require_value(_plain(value)) for name, value in columns.items()}
         self._use_schema()
         normal = normal_columns(self.columns.logical, columns)
-        return {name: _required(_as(normal[name], self._read_as(name))) for name in columns}
+        return {name: _require_value(_as(normal[name], self._read_as(name))) for name in columns}
 
     def _read_as(self, name: str) -> str | None:
         # Logical values are compared as texts, also those older than the setting.
@@ -300,6 +300,6 @@ def _as(value: Json | bytes, kind: str | None) -> Json:
     return plain
 
 
-def _required(value: Json) -> Scalar:
+def _require_value(value: Json) -> Scalar:
     assert value is not None, "an existing column has a value"
     return value

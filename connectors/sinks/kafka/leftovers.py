@@ -30,7 +30,7 @@ class Leftovers:
         self._stamps: dict[bytes, int] = {}
         self._keys: list[bytes] = []
 
-    async def gone(self, page: SinkBatch) -> list[SinkRow]:
+    async def find_missing(self, page: SinkBatch) -> list[SinkRow]:
         """Return deletes of the topic's older rows in a page's range that the page lacks."""
         assert page.covers is not None, "a page"
         begin, end = page.covers
@@ -42,12 +42,12 @@ class Leftovers:
         high = bisect_left(self._keys, end) if end else len(self._keys)
         there = {row.key_bytes for row in page.rows}
         return [
-            self._ended(key, page.stamp)
+            self._make_delete(key, page.stamp)
             for key in self._keys[low:high]
             if key not in there and self._stamps[key] < page.stamp
         ]
 
-    def _ended(self, key_bytes: bytes, stamp: int) -> SinkRow:
+    def _make_delete(self, key_bytes: bytes, stamp: int) -> SinkRow:
         values = key_order.decode(key_bytes)
         names = [column.name for column in self._columns]
         key = tuple((n, variant.decode(v)) for n, v in zip(names, values, strict=True))

@@ -68,7 +68,7 @@ def connect_schema(declared: LogicalType) -> dict[str, object]:
 def connect_payload(value: LogicalValue) -> str | int:
     """Return a value as the payload of a message in JSON."""
     if isinstance(value, Decimal):
-        return b64encode(_unscaled(value)).decode()
+        return b64encode(_pack_digits(value)).decode()
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
     if isinstance(value, date):
@@ -83,7 +83,7 @@ def connect_value(schema: Mapping[str, Any], payload: Any) -> Scalar:
     if word is None:
         value: Scalar = payload
         return value
-    return _required(plain_value(_logical_value(word, schema, payload)))
+    return _require_value(plain_value(_logical_value(word, schema, payload)))
 
 
 def avro_branch(declared: LogicalType) -> dict[str, object]:
@@ -122,7 +122,7 @@ def _logical_value(word: str, schema: Mapping[str, Any], payload: Any) -> Logica
     return (_MIDNIGHT + span).time() if word == "time" else _EPOCH + span
 
 
-def _unscaled(value: Decimal) -> bytes:
+def _pack_digits(value: Decimal) -> bytes:
     """Return a decimal's digits as the shortest two's complement, like Java's BigInteger."""
     sign, digits, _ = value.as_tuple()
     number = int("".join(map(str, digits))) * (-1 if sign else 1)
@@ -130,6 +130,6 @@ def _unscaled(value: Decimal) -> bytes:
     return number.to_bytes(bits // 8 + 1, signed=True)
 
 
-def _required(value: Scalar | None) -> Scalar:
+def _require_value(value: Scalar | None) -> Scalar:
     assert value is not None, "a payload that is not NULL has a value"
     return value

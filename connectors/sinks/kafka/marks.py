@@ -101,7 +101,7 @@ async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
     Waits until all earlier writes are decided. A transaction that another process left
     open delays this until it is fenced or times out.
     """
-    end = await FetchPartition(brokers, topic, 0).decided_end()
+    end = await FetchPartition(brokers, topic, 0).find_decided_end()
     reader = KafkaChangelogReader(brokers, topic, 0)
     marks: dict[str, Mark] = {}
     async for entries in reader.read(await reader.start(), end):
@@ -112,11 +112,11 @@ async def read_marks(brokers: Brokers, topic: str) -> dict[str, Mark]:
 
 
 def _mark(value: bytes) -> Mark:
-    told = json.loads(value)
-    page = told["page"]
+    document = json.loads(value)
+    page = document["page"]
     return Mark(
-        told["sequence"],
+        document["sequence"],
         None if page is None else (page[0], bytes.fromhex(page[1])),
-        {name: tuple(kinds) for name, kinds in told["columns"].items()},
-        {bytes.fromhex(key): sequence for key, sequence in told.get("refused", {}).items()},
+        {name: tuple(kinds) for name, kinds in document["columns"].items()},
+        {bytes.fromhex(key): sequence for key, sequence in document.get("refused", {}).items()},
     )

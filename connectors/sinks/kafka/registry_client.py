@@ -75,9 +75,9 @@ class RegistryClient:
             raise Unavailable(f"schema registry: {error or type(error).__name__}") from error
         if status == NO_SUBJECT:
             return None
-        told = f"schema registry, {method} {path}: {status} {answer[:TEXT_CHARACTERS_MAX]}"
+        summary = f"schema registry, {method} {path}: {status} {answer[:TEXT_CHARACTERS_MAX]}"
         if status >= 500 or status == 429:
-            raise Unavailable(told)
+            raise Unavailable(summary)
         if status >= 300:
-            raise Rejected("OTSParameterInvalid", told)
+            raise Rejected("OTSParameterInvalid", summary)
         return json.loads(answer)

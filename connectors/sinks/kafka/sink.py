@@ -18,7 +18,12 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.kafka.avro_form import AvroForm
-from rowtide.connectors.sinks.kafka.columns import NOTHING, Columns, DeclaredColumns, declared
+from rowtide.connectors.sinks.kafka.columns import (
+    NOTHING,
+    Columns,
+    DeclaredColumns,
+    parse_sink_columns,
+)
 from rowtide.connectors.sinks.kafka.envelope import Names
 from rowtide.connectors.sinks.kafka.json_form import JsonForm
 from rowtide.connectors.sinks.kafka.leftovers import Leftovers
@@ -127,10 +132,10 @@ class KafkaSink:
         async with writer.turn:
             rows = await writer.new(batch, form.columns.merge)
             if batch.covers is not None and not writer.has(batch):
-                rows = [*rows, *await self._gone(batch)]
+                rows = [*rows, *await self._find_missing(batch)]
             if not rows:
                 return []
-            rows, unfit = _divided(rows, form.unfit)
+            rows, unfit = _divide_rows(rows, form.unfit)
             await form.prepare(rows)
             records, too_large = self._records(form, rows, batch.shard_id)
             # The mark needs the first refused row of each key first.
@@ -146,19 +151,19 @@ class KafkaSink:
         if self._settings.registry is not None:
             await self._settings.registry.close()
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return columns as they are read back, see ``Comparable``."""
         assert self._form is not None, "opened before"
-        return self._form.expected(columns)
+        return self._form.convert_columns(columns)
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return the current rows by the topic's records, see ``Comparable``."""
         assert self._rows is not None, "opened before"
         assert self._form is not None, "opened before"
         marks = f"{self._topic}{MARKS}"
         for mark in (await read_marks(self._cluster.brokers, marks)).values():
             self._form.columns.merge(mark.columns)
-        return await self._rows.held(begin, end, limit=limit)
+        return await self._rows.read_rows(begin, end, limit=limit)
 
     async def _make_topics(self) -> None:
         settings = self._settings
@@ -185,7 +190,7 @@ class KafkaSink:
             self._writers[shard] = writer
         return writer
 
-    async def _gone(self, page: SinkBatch) -> list[SinkRow]:
+    async def _find_missing(self, page: SinkBatch) -> list[SinkRow]:
         """Return deletes of rows in a page's range that the topic has and the table lacks."""
         if self._began_empty:
             return []
@@ -193,7 +198,7 @@ class KafkaSink:
         known = self._leftovers.get(page.shard_id)
         if known is None:
             known = self._leftovers[page.shard_id] = Leftovers(self._key_columns, self._rows)
-        return await known.gone(page)
+        return await known.find_missing(page)
 
     def _records(
         self, form: JsonForm | AvroForm, rows: Sequence[SinkRow], shard: str
@@ -214,10 +219,10 @@ class KafkaSink:
                 records[place].append((key, None, headers))
             return ""
 
-        return records, _divided(rows, add)[1]
+        return records, _divide_rows(rows, add)[1]
 
 
-def _divided(
+def _divide_rows(
     rows: Sequence[SinkRow], reason_of: Callable[[SinkRow], str]
 ) -> tuple[list[SinkRow], list[Refused]]:
     """Return the accepted rows, and the refused rows with the later rows of their keys.
@@ -253,8 +258,8 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> KafkaSink:
         password=registry.text("password", ""),
         timeout_s=float(registry.integer("timeout_s", 10, least=1, most=300)),
     )
-    registry.done()
-    columns = declared(fields.inner("columns"))
+    registry.refuse_unknown()
+    columns = parse_sink_columns(fields.inner("columns"))
     if form == "json" and columns.logical:
         raise SettingsRefused(
             f"{fields.where}.columns has logical types, such as that of "
@@ -290,5 +295,5 @@ def _kafka(fields: Fields) -> KafkaConfig:
         config = KafkaConfig(bootstrap, proof, record_bytes_max=64 << 20)
     except ValueError as error:
         raise SettingsRefused(f"{fields.where}: {error}") from error
-    security.done()
+    security.refuse_unknown()
     return config

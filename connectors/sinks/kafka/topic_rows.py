@@ -24,9 +24,11 @@ STAMP = "rowtide.stamp"
 
 
 class _Form(Protocol):
-    async def row_read(self, key: bytes, value: bytes) -> tuple[RowColumns, RowColumns | None]: ...
+    async def read_record(
+        self, key: bytes, value: bytes
+    ) -> tuple[RowColumns, RowColumns | None]: ...
 
-    def expected(self, columns: RowColumns) -> RowColumns: ...
+    def convert_columns(self, columns: RowColumns) -> RowColumns: ...
 
 
 class TopicRows:
@@ -41,7 +43,7 @@ class TopicRows:
         self._begun = False
         self._rows: dict[bytes, tuple[int, RowColumns | None]] = {}
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return living rows of a range in key order."""
         await self._catch_up()
         keys = sorted(key for key in self._rows if begin <= key and (not end or key < end))
@@ -49,7 +51,7 @@ class TopicRows:
         for key in keys:
             stamp, columns = self._rows[key]
             if columns is not None and len(found) < limit:
-                found.append(HeldRow(key, stamp, self._form.expected(columns)))
+                found.append(HeldRow(key, stamp, self._form.convert_columns(columns)))
         return found
 
     async def living(self) -> dict[bytes, int]:
@@ -60,7 +62,7 @@ class TopicRows:
     async def _catch_up(self) -> None:
         for partition, reader in self._parts:
             start = reader.position if self._begun else await reader.start()
-            async for entries in reader.read(start, await partition.decided_end()):
+            async for entries in reader.read(start, await partition.find_decided_end()):
                 for entry in entries:
                     await self._fold(entry)
         self._begun = True
@@ -71,7 +73,7 @@ class TopicRows:
         stamp = next((int(value) for name, value in entry.headers if name == STAMP), None)
         if stamp is None:
             return  # Not written by rowtide.
-        key, columns = await self._form.row_read(entry.key, entry.value)
+        key, columns = await self._form.read_record(entry.key, entry.value)
         key_bytes = key_order.encode([variant.encode(value) for value in key.values()])
         held = self._rows.get(key_bytes)
         if held is None or held[0] < stamp:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rowtide.connectors.declared_types import DeclaredTypes, declared_types
+from rowtide.connectors.declared_types import DeclaredTypes, parse_types
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import TableShape
@@ -58,7 +58,7 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> DeltaSink:
             compact_every=fields.integer("compact_every", 100, least=0, most=100_000),
             keep_h=fields.integer("keep_h", 168, least=1, most=100_000),
             columns_max=fields.integer("columns_max", 1000, least=1, most=10_000),
-            columns=declared_types(fields.inner("columns"), TYPES),
+            columns=parse_types(fields.inner("columns"), TYPES),
         )
     )
 

@@ -24,7 +24,13 @@ from rowtide.connectors.declared_types import DeclaredTypes, type_of_kind
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
-from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
+from rowtide.connectors.sinks.columnar.arrow_rows import (
+    DELETED,
+    KEY,
+    STAMP,
+    arrow_rows,
+    read_arrow_rows,
+)
 from rowtide.connectors.sinks.columnar.layout import (
     NO_TYPES,
     Kind,
@@ -34,7 +40,7 @@ from rowtide.connectors.sinks.columnar.layout import (
     is_kind,
     writable_rows,
 )
-from rowtide.connectors.sinks.columnar.settling import floors_of, settled
+from rowtide.connectors.sinks.columnar.settling import floors_of, merge_batches
 from rowtide.connectors.sinks.lake import lake_rows
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values import schema
@@ -80,7 +86,7 @@ class DeltaRows:
 
     def open(self) -> None:
         """Create the table if it is missing. Raises SettingsRefused if it is another table."""
-        with self._translated():
+        with self._map_errors():
             own = [
                 deltalake.Field(KEY, "binary", nullable=False),
                 deltalake.Field(STAMP, "long", nullable=False),
@@ -101,25 +107,25 @@ class DeltaRows:
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
         """Merge batches into the table. When this returns, they are in its log."""
-        with self._translated():
+        with self._map_errors():
             for _ in range(ATTEMPTS):
                 with suppress(CommitFailedError):
                     return self._try_to_commit(batches)
             raise Unavailable(f"{self.place}: other processes committed first, {ATTEMPTS} times.")
 
-    def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
+    def read_rows(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
         """Return living rows in key order."""
-        with self._translated():
+        with self._map_errors():
             self._refresh()
             places = [KEY, STAMP, *(column.place for column in self._layout)]
             found = self._query(
                 places, f"{_within(begin, end)} AND NOT {DELETED} ORDER BY {KEY} LIMIT {limit}"
             )
-        return held_rows(found, self._layout)
+        return read_arrow_rows(found, self._layout)
 
     def compact(self, *, keep_h: int) -> None:
         """Join small files. Remove those that no version of the last hours needs."""
-        with self._translated(), suppress(CommitFailedError):  # Another process does it.
+        with self._map_errors(), suppress(CommitFailedError):  # Another process does it.
             self._refresh()
             self._take_turn()
             self._delta.optimize.compact()
@@ -131,17 +137,17 @@ class DeltaRows:
     def _try_to_commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
         self._refresh()
         new = floors_of(batches)
-        floors = self._floors.raised(new) if new else self._floors
-        rows: Sequence[SinkRow] = settled(batches, floors)
+        floors = self._floors.merge(new) if new else self._floors
+        rows: Sequence[SinkRow] = merge_batches(batches, floors)
         rows, cells, refused = writable_rows(rows, self._layout, self._columns_max, self._types)
         missing = [seen for seen in cells if self._layout.find(seen) is None]
         if missing:
             self._add_columns(missing)
         parts = [arrow_rows(rows, cells, self._layout, self._table)]
-        parts += [self._ended(floor, rows) for floor in new]
+        parts += [self._make_deletes(floor, rows) for floor in new]
         parts.append(lake_rows.floor_rows(_highest(new)))
         wanted = lake_rows.schema_of(self._layout, self._table)
-        source = pa.concat_tables([lake_rows.widened(part, wanted) for part in parts])
+        source = pa.concat_tables([lake_rows.widen_rows(part, wanted) for part in parts])
         if source.num_rows:
             self._merge(source)
         self._floors = floors
@@ -173,9 +179,9 @@ class DeltaRows:
         with it.
         """
         row = lake_rows.turn_row(self._delta.version() + 1)
-        self._merge(lake_rows.widened(row, lake_rows.schema_of(self._layout, self._table)))
+        self._merge(lake_rows.widen_rows(row, lake_rows.schema_of(self._layout, self._table)))
 
-    def _ended(self, floor: Floor, rows: Sequence[SinkRow]) -> Any:
+    def _make_deletes(self, floor: Floor, rows: Sequence[SinkRow]) -> Any:
         """Return deletes of the living rows below a floor."""
         old = f"{_within(floor.begin, floor.end)} AND NOT {DELETED} AND {STAMP} < {floor.stamp}"
         found = self._query([KEY, *self._layout.keys], old)
@@ -242,7 +248,7 @@ class DeltaRows:
         ]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

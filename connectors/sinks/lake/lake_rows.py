@@ -30,7 +30,7 @@ __all__ = [
     "is_row",
     "schema_of",
     "turn_row",
-    "widened",
+    "widen_rows",
     "within",
 ]
 
@@ -57,7 +57,7 @@ def schema_of(layout: Layout, table: TableShape) -> Any:
     return pa.schema([*own, *keys, *((c.place, type_of(c.kind)) for c in layout)])
 
 
-def widened(rows: Any, schema: Any) -> Any:
+def widen_rows(rows: Any, schema: Any) -> Any:
     """Return rows with every column of a schema, in its order. Missing ones are NULL."""
     there = set(rows.column_names)
     return pa.table(

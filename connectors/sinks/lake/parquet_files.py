@@ -31,7 +31,13 @@ from rowtide.connectors.declared_types import DeclaredTypes
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
-from rowtide.connectors.sinks.columnar.arrow_rows import DELETED, KEY, STAMP, arrow_rows, held_rows
+from rowtide.connectors.sinks.columnar.arrow_rows import (
+    DELETED,
+    KEY,
+    STAMP,
+    arrow_rows,
+    read_arrow_rows,
+)
 from rowtide.connectors.sinks.columnar.layout import (
     NO_TYPES,
     Layout,
@@ -40,7 +46,7 @@ from rowtide.connectors.sinks.columnar.layout import (
     cells_of,
     writable_rows,
 )
-from rowtide.connectors.sinks.columnar.settling import floors_of, told
+from rowtide.connectors.sinks.columnar.settling import floors_of, restamp_rows
 from rowtide.connectors.sinks.lake import lake_rows
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values.errors import Unavailable
@@ -73,22 +79,22 @@ class ParquetFiles:
 
     def open(self) -> None:
         """Create the folder if it is missing. Raises SettingsRefused if it is another table's."""
-        with self._translated():
+        with self._map_errors():
             (self.folder / "columns").mkdir(parents=True, exist_ok=True)
             self._read_columns()
             if not self._number:
                 self._add_columns([])
-            self._tell_newest()
+            self._write_newest_sql()
 
     def commit(self, batches: Sequence[SinkBatch]) -> list[Refused]:
         """Write batches. When this returns, they are on disk."""
-        with self._translated():
-            rows: Sequence[SinkRow] = told(batches)
+        with self._map_errors():
+            rows: Sequence[SinkRow] = restamp_rows(batches)
             rows, cells, refused = writable_rows(rows, self._layout, self._columns_max, self._types)
             missing = [seen for seen in cells if self._layout.find(seen) is None]
             if missing:
                 self._add_columns(missing)
-                self._tell_newest()
+                self._write_newest_sql()
             floors = floors_of(batches)
             days = sorted({_day(row.stamp) for row in rows} | {_day(f.stamp) for f in floors})
             for day in days:
@@ -99,9 +105,9 @@ class ParquetFiles:
                 )
         return refused
 
-    def held(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
+    def read_rows(self, begin: bytes, end: bytes, limit: int) -> list[HeldRow]:
         """Return living rows in key order. This reads all files."""
-        with self._translated():
+        with self._map_errors():
             self._read_columns()
             files = [str(path) for path in self.folder.glob("date=*/*.parquet")]
             if not files:
@@ -114,7 +120,7 @@ class ParquetFiles:
                 columns=[lake_rows.FROM, lake_rows.UNTIL, STAMP], filter=~lake_rows.is_row()
             )
         places = _newest(found, Floors(lake_rows.floors_of_rows(floors)))
-        return held_rows(found.take(pa.array(places[:limit], pa.int64())), self._layout)
+        return read_arrow_rows(found.take(pa.array(places[:limit], pa.int64())), self._layout)
 
     def close(self) -> None:
         """Do nothing: no file is open between two calls."""
@@ -123,7 +129,7 @@ class ParquetFiles:
         schema = lake_rows.schema_of(self._layout, self._table)
         parts = [arrow_rows(rows, cells_of(rows, self._types), self._layout, self._table)]
         parts.append(lake_rows.floor_rows(floors))
-        joined = pa.concat_tables([lake_rows.widened(part, schema) for part in parts])
+        joined = pa.concat_tables([lake_rows.widen_rows(part, schema) for part in parts])
         folder = self.folder / f"date={day}"
         folder.mkdir(exist_ok=True)
         name = _name(rows, floors)
@@ -183,13 +189,13 @@ class ParquetFiles:
             for place, column in zip(self._layout.keys, self._table.key, strict=True)
         ]
 
-    def _tell_newest(self) -> None:
+    def _write_newest_sql(self) -> None:
         staging = self.folder / f".{secrets.token_hex(8)}.incoming"
         staging.write_text(_newest_sql(self.folder, self._layout), encoding="utf-8")
         os.replace(staging, self.folder / NEWEST)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.sinks.mysql.connections import MySqlConnection, ValueRefused
-from rowtide.connectors.sinks.mysql.keys import KEYS_AT_ONCE, listed, quoted
+from rowtide.connectors.sinks.mysql.keys import KEYS_AT_ONCE, join_names, quote_name
 from rowtide.connectors.sinks.mysql.table import BY_STAMP, STAMP, TargetTable
 from rowtide.connectors.sinks.mysql.values import key_literal, literal
 
@@ -31,7 +31,7 @@ STATEMENT_BYTES = 1 << 20
 PACKET_SPARE = 1024
 BY_KEY = "FORCE INDEX (PRIMARY)"
 """Without this the server may scan a small table, and wait for the rows of other batches."""
-_S = quoted(STAMP)
+_S = quote_name(STAMP)
 
 
 class BatchWriter:
@@ -52,20 +52,20 @@ class BatchWriter:
         gone = [row for row in rows if row.columns is None]
         there = [row for row in rows if row.columns is not None]
         if batch.covers is not None:
-            await self._note_covered(batch)
+            await self._note_range(batch)
         if gone:
             await self._end(gone)
         if there:
             await self.set_rows(there)
-            await self._take_back_deleted(there)
-            await self._take_back_covered(there)
+            await self._undo_by_deletes(there)
+            await self._undo_by_ranges(there)
         if batch.covers is not None:
             within = self._keys.within(*batch.covers)
             await self._run(
                 f"DELETE FROM {self._table.name} WHERE {_S} < {batch.stamp} AND {within}"
             )
 
-    async def _note_covered(self, batch: SinkBatch) -> None:
+    async def _note_range(self, batch: SinkBatch) -> None:
         assert batch.covers is not None, "a page"
         begin, end = (f"x'{bound.hex()}'" for bound in batch.covers)
         await self._run(
@@ -75,10 +75,10 @@ class BatchWriter:
 
     async def _end(self, rows: Sequence[SinkRow]) -> None:
         keys, table = self._keys, self._table
-        for some in chunked(rows):
+        for some in chunk_rows(rows):
             values = (f"({','.join(keys.primary_values(row))},{row.stamp})" for row in some)
             await self._run(
-                f"INSERT INTO {table.deleted} ({listed(keys.primary)}, {_S})"
+                f"INSERT INTO {table.deleted} ({join_names(keys.primary)}, {_S})"
                 f" VALUES {','.join(values)}"
                 f" ON DUPLICATE KEY UPDATE {_S} = GREATEST({_S}, VALUES({_S}))"
             )
@@ -92,7 +92,7 @@ class BatchWriter:
         """Set rows unless the table has a later stamp. This does not check notes of deletes."""
         head, tail = self._upsert(rows)
         limit = self._connection.packet_bytes_max - PACKET_SPARE - len(head) - len(tail)
-        told: list[tuple[SinkRow, bytes]] = []
+        group: list[tuple[SinkRow, bytes]] = []
         size = 0
         for row, values in zip(rows, self._values(rows), strict=True):
             if len(values) > limit:
@@ -101,39 +101,42 @@ class BatchWriter:
                 )
                 self.refused.append(Refused(row, why))
                 continue
-            if told and size + len(values) > min(limit, STATEMENT_BYTES):
-                await self._insert(head, told, tail)
-                told, size = [], 0
-            told.append((row, values))
+            if group and size + len(values) > min(limit, STATEMENT_BYTES):
+                await self._insert(head, group, tail)
+                group, size = [], 0
+            group.append((row, values))
             size += len(values) + 1
-        if told:
-            await self._insert(head, told, tail)
+        if group:
+            await self._insert(head, group, tail)
 
     async def _insert(
-        self, head: bytes, told: Sequence[tuple[SinkRow, bytes]], tail: bytes
+        self, head: bytes, group: Sequence[tuple[SinkRow, bytes]], tail: bytes
     ) -> None:
         """Insert rows. If the server refuses one, find it by halving."""
-        statement = head + b",".join([values for _, values in told]) + tail
+        statement = head + b",".join([values for _, values in group]) + tail
         try:
             await self._connection.run(statement)
         except ValueRefused as error:
             # A failed statement is undone as a whole. The transaction goes on.
-            if len(told) == 1:
-                self.refused.append(Refused(told[0][0], str(error)))
+            if len(group) == 1:
+                self.refused.append(Refused(group[0][0], str(error)))
                 return
-            middle = len(told) // 2
-            await self._insert(head, told[:middle], tail)
-            await self._insert(head, told[middle:], tail)
+            middle = len(group) // 2
+            await self._insert(head, group[:middle], tail)
+            await self._insert(head, group[middle:], tail)
 
     def _upsert(self, rows: Sequence[SinkRow]) -> tuple[bytes, bytes]:
         """Return the parts of an insert before and after its values."""
         columns = self._columns
-        used = self._used(rows)
-        names = [*(quoted(n) for n in self._key_names()), *(quoted(columns[n][0]) for n in used)]
+        used = self._pick_columns(rows)
+        names = [
+            *(quote_name(n) for n in self._key_names()),
+            *(quote_name(columns[n][0]) for n in used),
+        ]
         newer = f"VALUES({_S}) >= {_S}"
-        changes = [f"{quoted(columns[n][0])} = " for n in columns]
+        changes = [f"{quote_name(columns[n][0])} = " for n in columns]
         for at, name in enumerate(columns):
-            column = quoted(columns[name][0])
+            column = quote_name(columns[name][0])
             value = f"VALUES({column})" if name in used else "NULL"
             changes[at] += f"IF({newer}, {value}, {column})"
         # Assign the stamp last: the assignments before it must see the old one.
@@ -145,7 +148,7 @@ class BatchWriter:
         keys = self._keys
         return (*keys.primary, *keys.names) if keys.hashed else keys.names
 
-    def _used(self, rows: Sequence[SinkRow]) -> dict[str, None]:
+    def _pick_columns(self, rows: Sequence[SinkRow]) -> dict[str, None]:
         """Return the columns that any of the rows has, in the table's order."""
         met: set[str] = set()
         for row in rows:
@@ -154,7 +157,7 @@ class BatchWriter:
 
     def _values(self, rows: Sequence[SinkRow]) -> Iterator[bytes]:
         columns = self._columns
-        used = [(name, columns[name][1]) for name in self._used(rows)]
+        used = [(name, columns[name][1]) for name in self._pick_columns(rows)]
         row_values, width = self._keys.row_values, self._table.width
         for row in rows:
             assert row.columns is not None, "a row that exists"
@@ -163,14 +166,14 @@ class BatchWriter:
             parts += [literal(get(name), kind, width=width) for name, kind in used]
             yield f"({','.join(parts)},{row.stamp})".encode()
 
-    async def _take_back_deleted(self, rows: Sequence[SinkRow]) -> None:
+    async def _undo_by_deletes(self, rows: Sequence[SinkRow]) -> None:
         keys, table = self._keys, self._table
         if not await self._has_notes(rows):
             return
-        for some in chunked(rows):
+        for some in chunk_rows(rows):
             by_key = {tuple(keys.primary_values(row)): row for row in some}
             condition = keys.one_of(list(by_key))
-            shown = ",".join(quoted(name) for name in keys.primary)
+            shown = ",".join(quote_name(name) for name in keys.primary)
             notes = await self._connection.rows(
                 f"SELECT {shown}, {_S} FROM {table.deleted} {BY_KEY} WHERE {condition} FOR UPDATE"
             )
@@ -201,7 +204,7 @@ class BatchWriter:
         )
         return bool(await self._connection.rows(query))
 
-    async def _take_back_covered(self, rows: Sequence[SinkRow]) -> None:
+    async def _undo_by_ranges(self, rows: Sequence[SinkRow]) -> None:
         least = min(row.stamp for row in rows)
         notes = await self._connection.rows(
             f"SELECT `range_begin`, `range_end`, {_S} FROM {self._table.covered}"
@@ -226,7 +229,7 @@ class BatchWriter:
         await self._connection.run(statement)
 
 
-def chunked(rows: Sequence[SinkRow]) -> Iterator[Sequence[SinkRow]]:
+def chunk_rows(rows: Sequence[SinkRow]) -> Iterator[Sequence[SinkRow]]:
     """Yield rows in groups that fit into one condition."""
     for at in range(0, len(rows), KEYS_AT_ONCE):
         yield rows[at : at + KEYS_AT_ONCE]

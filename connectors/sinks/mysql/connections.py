@@ -107,20 +107,20 @@ class MySqlConnection:
 
     async def run(self, statement: str | bytes) -> int:
         """Run a statement and return the number of affected rows."""
-        with translated():
+        with map_errors():
             async with self._connection.cursor(_Cursor) as cursor:
                 return int(await cursor.execute(statement))
 
     async def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        with translated():
+        with map_errors():
             async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
                 return list(await cursor.fetchall())
 
-    async def described(self, query: str) -> tuple[tuple[str, int], ...]:
+    async def describe(self, query: str) -> tuple[tuple[str, int], ...]:
         """Return the names and type codes of a query's columns."""
-        with translated():
+        with map_errors():
             async with self._connection.cursor(_Cursor) as cursor:
                 await cursor.execute(query)
                 return tuple((column[0], column[1]) for column in cursor.description)
@@ -162,12 +162,12 @@ class MySqlConnections:
         self._tls: ssl.SSLContext | None = None
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[MySqlConnection]:
+    async def lend(self) -> AsyncIterator[MySqlConnection]:
         """Lend a connection. After an exception it is closed."""
         async with self._free:
             connection = self._idle.pop() if self._idle else await self._open()
             try:
-                with translated():
+                with map_errors():
                     async with asyncio.timeout(self._settings.statement_s):
                         yield connection
             except BaseException:
@@ -186,7 +186,7 @@ class MySqlConnections:
         settings = self._settings
         if settings.tls and self._tls is None:
             self._tls = ssl.create_default_context(cafile=settings.cafile or None)
-        with translated():
+        with map_errors():
             async with asyncio.timeout(settings.connect_s):
                 connection = await aiomysql.connect(
                     host=settings.host,
@@ -212,7 +212,7 @@ class MySqlConnections:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def map_errors() -> Iterator[None]:
     """Map the driver's errors to errors of a sink."""
     try:
         yield

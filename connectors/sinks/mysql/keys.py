@@ -18,7 +18,7 @@ from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 
-__all__ = ["HASH", "KEYS_AT_ONCE", "KeyLayout", "listed", "quoted"]
+__all__ = ["HASH", "KEYS_AT_ONCE", "KeyLayout", "join_names", "quote_name"]
 
 HASH = "_rowtide_key"
 KEY_BYTES_MAX = 3072
@@ -47,8 +47,8 @@ class KeyLayout:
 
     def definitions(self) -> list[str]:
         """Return the columns for CREATE TABLE."""
-        named = [f"{quoted(HASH)} BINARY(32) NOT NULL"] if self.hashed else []
-        return named + [f"{quoted(c.name)} {self._type(c)} NOT NULL" for c in self.columns]
+        named = [f"{quote_name(HASH)} BINARY(32) NOT NULL"] if self.hashed else []
+        return named + [f"{quote_name(c.name)} {self._type(c)} NOT NULL" for c in self.columns]
 
     def primary_definitions(self) -> list[str]:
         """Return the columns of the primary key only."""
@@ -56,11 +56,11 @@ class KeyLayout:
 
     def indexes(self) -> list[str]:
         """Return the keys for CREATE TABLE."""
-        found = [f"PRIMARY KEY ({listed(self.primary)})"]
+        found = [f"PRIMARY KEY ({join_names(self.primary)})"]
         if self.hashed:
             first = self.columns[0]
             length = "" if first.type == INTEGER else f"({PREFIX})"
-            found.append(f"KEY ({quoted(first.name)}{length})")
+            found.append(f"KEY ({quote_name(first.name)}{length})")
         return found
 
     def too_long(self, row: SinkRow) -> str:
@@ -87,7 +87,7 @@ class KeyLayout:
     def one_of(self, keys: Sequence[Sequence[str]], *, table: str = "") -> str:
         """Return the condition that a row has one of these keys (``primary_values``)."""
         at = f"{table}." if table else ""
-        names = [at + quoted(name) for name in self.primary]
+        names = [at + quote_name(name) for name in self.primary]
         if len(names) == 1:
             return f"{names[0]} IN ({','.join(key[0] for key in keys)})"
         either = (
@@ -105,10 +105,10 @@ class KeyLayout:
     def order(self) -> str:
         """Return the ORDER BY list for key order."""
         if not self.hashed:
-            return listed(self.names)
+            return join_names(self.names)
         # Without an index the server pads values with zeros to sort them, and padded
         # values may be equal.
-        return ",".join(f"{quoted(name)},LENGTH({quoted(name)})" for name in self.names)
+        return ",".join(f"{quote_name(name)},LENGTH({quote_name(name)})" for name in self.names)
 
     def _at_least(self, bound: Sequence[bytes], at: int) -> str:
         if at == len(bound):
@@ -117,7 +117,7 @@ class KeyLayout:
             return "FALSE"  # The bound is longer, so the key is less.
         if bound[at] in (variant.V_INF_MIN, variant.V_INF_MAX):
             return "TRUE" if bound[at] == variant.V_INF_MIN else "FALSE"
-        return self._compared(bound[at], at, ">", self._at_least(bound, at + 1))
+        return self._compare(bound[at], at, ">", self._at_least(bound, at + 1))
 
     def _below(self, bound: Sequence[bytes], at: int) -> str:
         if at == len(bound):
@@ -126,10 +126,10 @@ class KeyLayout:
             return "TRUE"
         if bound[at] in (variant.V_INF_MIN, variant.V_INF_MAX):
             return "TRUE" if bound[at] == variant.V_INF_MAX else "FALSE"
-        return self._compared(bound[at], at, "<", self._below(bound, at + 1))
+        return self._compare(bound[at], at, "<", self._below(bound, at + 1))
 
-    def _compared(self, bound: bytes, at: int, sign: str, behind: str) -> str:
-        name, value = quoted(self.names[at]), key_literal(variant.decode(bound))
+    def _compare(self, bound: bytes, at: int, sign: str, behind: str) -> str:
+        name, value = quote_name(self.names[at]), key_literal(variant.decode(bound))
         if behind in ("TRUE", "FALSE"):
             return f"{name} {sign}{'=' if behind == 'TRUE' else ''} {value}"
         # The first part is redundant, but the server needs it to use the index.
@@ -152,11 +152,11 @@ class KeyLayout:
         return f"VARCHAR({self._length(column)}) CHARACTER SET utf8mb4 COLLATE {self.collation}"
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Return quoted names, separated by commas."""
-    return ",".join(quoted(name) for name in names)
+    return ",".join(quote_name(name) for name in names)

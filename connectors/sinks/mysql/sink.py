@@ -22,9 +22,9 @@ from rowtide.connectors.sinks.mysql.connections import (
     MySqlConnections,
     ServerSettings,
 )
-from rowtide.connectors.sinks.mysql.keys import KeyLayout, listed, quoted
+from rowtide.connectors.sinks.mysql.keys import KeyLayout, join_names, quote_name
 from rowtide.connectors.sinks.mysql.table import NAME_MAX, STAMP, TargetTable
-from rowtide.connectors.sinks.mysql.types import declared_types
+from rowtide.connectors.sinks.mysql.types import parse_column_types
 from rowtide.connectors.sinks.mysql.values import Kind, as_held, exact_sql, from_server, needed
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.records.change import ROW
@@ -93,7 +93,7 @@ class MysqlSink:
                 f"`columns` has {', '.join(of_key)}, of the key, whose columns are made as "
                 f"`primary_key` says: leave it out there.",
             )
-        async with self._connections.lent() as connection:
+        async with self._connections.lend() as connection:
             [(version,)] = await connection.rows("SELECT VERSION()")
             maria = "mariadb" in str(version).lower()
             width = ANY_WIDTH if maria else MYSQL_WIDTH
@@ -110,7 +110,7 @@ class MysqlSink:
         rows = self._fitting(batch, refused)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return refused + await self._applied_once(batch, rows)
+                return refused + await self._apply_once(batch, rows)
             except (Deadlock, LayoutChanged):
                 if attempt == ATTEMPTS:
                     raise
@@ -120,7 +120,7 @@ class MysqlSink:
         """Close the connections."""
         self._connections.close()
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return columns as they are read back, see ``Comparable``."""
         there, width = self.table.layout.columns, self.table.width
         return {
@@ -128,7 +128,7 @@ class MysqlSink:
             for name, value in columns.items()
         }
 
-    async def expected_rows(
+    async def convert_rows(
         self, rows: Mapping[bytes, Mapping[str, Scalar]]
     ) -> Mapping[bytes, Mapping[str, Scalar]]:
         """Return rows as they are read back, see ``ConvertsRows``.
@@ -137,7 +137,7 @@ class MysqlSink:
         the values are written to a temporary table. A row that the server refuses is
         returned as it is.
         """
-        expected = {key: self.expected(columns) for key, columns in rows.items()}
+        expected = {key: self.convert_columns(columns) for key, columns in rows.items()}
         table, foreign = self.table, self.table.foreign
         asked = [
             SinkRow(self._key(key), key, 0, columns, ROW)
@@ -146,7 +146,7 @@ class MysqlSink:
         ]
         if not asked:
             return expected
-        async with self._connections.lent() as connection, table.temporary_copy(connection) as copy:
+        async with self._connections.lend() as connection, table.temporary_copy(connection) as copy:
             await BatchWriter(connection, copy).set_rows(asked)
             for row in await self._read(connection, copy, b"", b"", limit=len(asked)):
                 expected[row.key_bytes] = {**expected[row.key_bytes], **row.columns}
@@ -156,9 +156,9 @@ class MysqlSink:
         values = map(variant.decode, key_order.decode(encoded))
         return tuple(zip(self.table.keys.names, values, strict=True))
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return the living rows of a range, see ``Comparable``."""
-        async with self._connections.lent() as connection:
+        async with self._connections.lend() as connection:
             await self.table.read(connection)
             return await self._read(connection, self.table, begin, end, limit=limit)
 
@@ -173,16 +173,16 @@ class MysqlSink:
     ) -> list[HeldRow]:
         """Return the rows of a range in a table of this layout."""
         keys = table.keys
-        columns = [(name, *told) for name, told in table.layout.columns.items()]
-        values = [exact_sql(quoted(column), kind) for _, column, kind in columns]
-        names = ",".join([listed([*keys.names, STAMP]), *values])
+        columns = [(name, *column) for name, column in table.layout.columns.items()]
+        values = [exact_sql(quote_name(column), kind) for _, column, kind in columns]
+        names = ",".join([join_names([*keys.names, STAMP]), *values])
         found = await connection.rows(
             f"SELECT {names} FROM {table.name} WHERE {keys.within(begin, end)}"
             f" ORDER BY {keys.order()} LIMIT {limit}"
         )
-        return [self._held_row(row, columns) for row in found]
+        return [self._make_row(row, columns) for row in found]
 
-    def _held_row(self, row: Sequence[object], columns: Sequence[tuple[str, str, Kind]]) -> HeldRow:
+    def _make_row(self, row: Sequence[object], columns: Sequence[tuple[str, str, Kind]]) -> HeldRow:
         count = len(self.table.keys.names)
         key = [from_server(value, Kind.FOREIGN) for value in row[:count]]
         stamp = row[count]
@@ -208,9 +208,9 @@ class MysqlSink:
                 found.append(row)
         return found
 
-    async def _applied_once(self, batch: SinkBatch, rows: list[SinkRow]) -> list[Refused]:
-        async with self._connections.lent() as connection:
-            refused, rows = await self._widened(connection, rows)
+    async def _apply_once(self, batch: SinkBatch, rows: list[SinkRow]) -> list[Refused]:
+        async with self._connections.lend() as connection:
+            refused, rows = await self._widen(connection, rows)
             async with connection.transaction():
                 if not await self.table.is_as_read(connection):
                     await self.table.read(connection)
@@ -220,11 +220,11 @@ class MysqlSink:
             await self._sweep(connection, rows)
         return refused + writer.refused
 
-    async def _widened(
+    async def _widen(
         self, connection: MySqlConnection, rows: list[SinkRow]
     ) -> tuple[list[Refused], list[SinkRow]]:
         """Widen the columns for rows. Return the rows that do not fit, and the others."""
-        wanted = self._wanted(rows)
+        wanted = self._find_missing_kinds(rows)
         if not wanted:
             return [], rows
         lacking = await self.table.widen(connection, wanted)
@@ -240,7 +240,7 @@ class MysqlSink:
                 refused.append(Refused(row, why))
         return refused, fit
 
-    def _wanted(self, rows: Sequence[SinkRow]) -> dict[str, Kind]:
+    def _find_missing_kinds(self, rows: Sequence[SinkRow]) -> dict[str, Kind]:
         """Return the columns that are missing or too narrow, with the kinds that they need."""
         there = {name: kind for name, (_, kind) in self.table.layout.columns.items()}
         wanted: dict[str, Kind] = {}
@@ -268,7 +268,7 @@ class MysqlSink:
             # The batch is applied, so a later sweep can do this.
             with suppress(Unavailable):
                 await connection.run(
-                    f"DELETE FROM {name} WHERE {quoted(STAMP)} < {before} LIMIT {SWEPT_AT_ONCE}"
+                    f"DELETE FROM {name} WHERE {quote_name(STAMP)} < {before} LIMIT {SWEPT_AT_ONCE}"
                 )
 
 
@@ -291,6 +291,6 @@ def make_sink(fields: Fields, surroundings: ConnectorContext) -> MysqlSink:
             table=fields.text("table", ""),
             hashed=key == "hashed",
             keep_deleted_h=fields.integer("keep_deleted_hours", 192, least=1, most=87_600),
-            types=declared_types(fields.inner("columns")),
+            types=parse_column_types(fields.inner("columns")),
         )
     )

@@ -25,7 +25,7 @@ from rowtide.connectors.sinks.mysql.connections import (
     StatementRefused,
     ValueRefused,
 )
-from rowtide.connectors.sinks.mysql.keys import KeyLayout, listed, quoted
+from rowtide.connectors.sinks.mysql.keys import KeyLayout, join_names, quote_name
 from rowtide.connectors.sinks.mysql.values import EXACT, SQL_TYPE, Kind, kind_of
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.schema import BINARY, INTEGER
@@ -69,28 +69,29 @@ class TargetTable:
         self.width = width
         self._plain = name
         self._database = database
-        self.name = quoted(name)
-        self.deleted = quoted(sibling(name, "_rowtide_deleted"))
-        self.covered = quoted(sibling(name, "_rowtide_covered"))
+        self.name = quote_name(name)
+        self.deleted = quote_name(sibling(name, "_rowtide_deleted"))
+        self.covered = quote_name(sibling(name, "_rowtide_covered"))
         self.layout = MySqlLayout()
 
     @property
     def foreign(self) -> Mapping[str, tuple[str, Kind]]:
         """The columns whose types are not the sink's."""
-        return {name: told for name, told in self.layout.columns.items() if told[1].foreign}
+        return {name: column for name, column in self.layout.columns.items() if column[1].foreign}
 
     @asynccontextmanager
     async def temporary_copy(self, connection: MySqlConnection) -> AsyncIterator[TargetTable]:
         """Yield an empty temporary table with only the key and the ``foreign`` columns."""
         made = copy.copy(self)
         made.layout = MySqlLayout(dict(self.foreign))
-        made.name = quoted(f"rowtide_{secrets.token_hex(8)}")
+        made.name = quote_name(f"rowtide_{secrets.token_hex(8)}")
         columns = [*self.keys.primary, *self.keys.names, STAMP]
         columns = list(dict.fromkeys([*columns, *(name for name, _ in self.foreign.values())]))
         try:
             await connection.run(
-                f"CREATE TEMPORARY TABLE {made.name} (PRIMARY KEY ({listed(self.keys.primary)}))"
-                f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC SELECT {listed(columns)} FROM {self.name}"
+                f"CREATE TEMPORARY TABLE {made.name}"
+                f" (PRIMARY KEY ({join_names(self.keys.primary)}))"
+                f" ENGINE=InnoDB ROW_FORMAT=DYNAMIC SELECT {join_names(columns)} FROM {self.name}"
                 f" LIMIT 0"
             )
         except StatementRefused as error:
@@ -99,15 +100,16 @@ class TargetTable:
             raise Rejected(
                 "OTSNoPermissionAccess",
                 f"Only the server knows how the columns {', '.join(self.foreign)} of the table "
-                f"{self._plain} convert a value. The sink needs a temporary table for that. Run "
-                f"GRANT CREATE TEMPORARY TABLES ON {quoted(self._database)}.* TO the sink's user.",
+                f"{self._plain} convert a value. The sink needs a temporary table for that. "
+                f"Run GRANT CREATE TEMPORARY TABLES ON {quote_name(self._database)}.* "
+                f"TO the sink's user.",
             ) from error
         yield made
         await connection.run(f"DROP TEMPORARY TABLE {made.name}")
 
     async def make(self, connection: MySqlConnection) -> None:
         """Create missing tables, and check existing ones."""
-        async with self._locked(connection):
+        async with self._lock(connection):
             if not await self._exists(connection):
                 await self._create(connection)
             await self._check(connection)
@@ -117,11 +119,11 @@ class TargetTable:
 
     async def is_as_read(self, connection: MySqlConnection) -> bool:
         """True if the table has the columns of ``layout``. In a transaction this stays true."""
-        return await connection.described(f"SELECT * FROM {self.name} LIMIT 0") == self.layout.seen
+        return await connection.describe(f"SELECT * FROM {self.name} LIMIT 0") == self.layout.seen
 
     async def read(self, connection: MySqlConnection) -> None:
         """Read the table's columns."""
-        found = MySqlLayout(seen=await connection.described(f"SELECT * FROM {self.name} LIMIT 0"))
+        found = MySqlLayout(seen=await connection.describe(f"SELECT * FROM {self.name} LIMIT 0"))
         query = (
             "SELECT COLUMN_NAME, COLUMN_TYPE, COLUMN_COMMENT FROM information_schema.COLUMNS"
             f" WHERE {self._is_this()} AND COALESCE(GENERATION_EXPRESSION, '') = ''"
@@ -130,7 +132,7 @@ class TargetTable:
         own = {STAMP, *self.keys.primary, *self.keys.names}
         for column, kind, comment in await connection.rows(query):
             if column not in own:
-                name, of_type = named(column, comment), kind_of(kind)
+                name, of_type = read_name(column, comment), kind_of(kind)
                 declared = name in self.types and not of_type.foreign
                 found.columns[name] = (column, Kind.FOREIGN if declared else of_type)
         self.layout = found
@@ -140,7 +142,7 @@ class TargetTable:
     ) -> dict[str, str]:
         """Make columns fit ``wanted``. Return those that can't, each with the reason."""
         lacking: dict[str, str] = {}
-        async with self._locked(connection):
+        async with self._lock(connection):
             await self.read(connection)
             for name, kind in wanted.items():
                 has = self.layout.columns.get(name)
@@ -159,9 +161,9 @@ class TargetTable:
         other = f"{''.join(c for c in name if c.isascii() and c.isalnum())[:40]}_{digest(name)}"
         failure: StatementRefused | ValueRefused | None = None
         for column in (name, other) if fits(name) else (other,):
-            note = "" if column == name else f" COMMENT '{NAMED}{commented(name)}'"
+            note = "" if column == name else f" COMMENT '{NAMED}{encode_name(name)}'"
             of_type = self.types.get(name) or self._type(kind)
-            change = f"ADD COLUMN {quoted(column)} {of_type} NULL{note}"
+            change = f"ADD COLUMN {quote_name(column)} {of_type} NULL{note}"
             try:
                 await connection.run(f"ALTER TABLE {self.name} {change}")
             except ValueRefused as error:
@@ -178,11 +180,11 @@ class TargetTable:
     async def _modify(self, connection: MySqlConnection, name: str, kind: Kind) -> None:
         column, has = self.layout.columns[name]
         if kind == Kind.DOUBLE and has == Kind.INTEGER:
-            great = f"{quoted(column)} NOT BETWEEN {-EXACT} AND {EXACT}"
+            great = f"{quote_name(column)} NOT BETWEEN {-EXACT} AND {EXACT}"
             if await connection.rows(f"SELECT 1 FROM {self.name} WHERE {great} LIMIT 1"):
                 kind = Kind.TEXT
-        note = "" if column == name else f" COMMENT '{NAMED}{commented(name)}'"
-        change = f"MODIFY COLUMN {quoted(column)} {self._type(kind)} NULL{note}"
+        note = "" if column == name else f" COMMENT '{NAMED}{encode_name(name)}'"
+        change = f"MODIFY COLUMN {quote_name(column)} {self._type(kind)} NULL{note}"
         await connection.run(f"ALTER TABLE {self.name} {change}")
 
     def _type(self, kind: Kind) -> str:
@@ -193,36 +195,40 @@ class TargetTable:
     async def _create(self, connection: MySqlConnection) -> None:
         # Notes of a dropped table would keep rows out of the new one.
         await connection.run(f"DROP TABLE IF EXISTS {self.deleted}, {self.covered}")
-        parts = [*self.keys.definitions(), f"{quoted(STAMP)} BIGINT NOT NULL", *self.keys.indexes()]
-        await connection.run(self._created(self.name, parts))
+        parts = [
+            *self.keys.definitions(),
+            f"{quote_name(STAMP)} BIGINT NOT NULL",
+            *self.keys.indexes(),
+        ]
+        await connection.run(self._create_statement(self.name, parts))
 
     async def _make_siblings(self, connection: MySqlConnection) -> None:
-        stamp = f"{quoted(STAMP)} BIGINT NOT NULL"
+        stamp = f"{quote_name(STAMP)} BIGINT NOT NULL"
         deleted = [
             *self.keys.primary_definitions(),
             stamp,
-            f"PRIMARY KEY ({listed(self.keys.primary)})",
-            f"KEY {BY_STAMP} ({quoted(STAMP)})",
+            f"PRIMARY KEY ({join_names(self.keys.primary)})",
+            f"KEY {BY_STAMP} ({quote_name(STAMP)})",
         ]
         covered = [
             "`id` BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
             "`range_begin` LONGBLOB NOT NULL",
             "`range_end` LONGBLOB NOT NULL",
             stamp,
-            f"KEY {BY_STAMP} ({quoted(STAMP)})",
+            f"KEY {BY_STAMP} ({quote_name(STAMP)})",
         ]
-        await connection.run(self._created(self.deleted, deleted))
-        await connection.run(self._created(self.covered, covered))
+        await connection.run(self._create_statement(self.deleted, deleted))
+        await connection.run(self._create_statement(self.covered, covered))
 
-    def _created(self, name: str, parts: list[str]) -> str:
+    def _create_statement(self, name: str, parts: list[str]) -> str:
         options = OPTIONS + self.keys.collation
         return f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}) {options}"
 
     async def _adopt(self, connection: MySqlConnection) -> None:
         """Add a column for stamps to a table that a user created."""
-        described = await connection.described(f"SELECT * FROM {self.name} LIMIT 0")
+        described = await connection.describe(f"SELECT * FROM {self.name} LIMIT 0")
         if STAMP not in {name for name, _ in described}:
-            change = f"ADD COLUMN {quoted(STAMP)} BIGINT NOT NULL DEFAULT 0"
+            change = f"ADD COLUMN {quote_name(STAMP)} BIGINT NOT NULL DEFAULT 0"
             await connection.run(f"ALTER TABLE {self.name} {change}")
 
     async def _exists(self, connection: MySqlConnection) -> bool:
@@ -286,7 +292,7 @@ class TargetTable:
         )
 
     @asynccontextmanager
-    async def _locked(self, connection: MySqlConnection) -> AsyncIterator[None]:
+    async def _lock(self, connection: MySqlConnection) -> AsyncIterator[None]:
         """Hold the table's advisory lock. It ends with the connection at the latest."""
         lock = f"'rowtide.{digest(f'{self._database}.{self._plain}')}'"
         if await connection.rows(f"SELECT GET_LOCK({lock}, {LOCK_S})") != [(1,)]:
@@ -295,14 +301,14 @@ class TargetTable:
         await connection.rows(f"SELECT RELEASE_LOCK({lock})")
 
 
-def named(column: str, comment: str) -> str:
+def read_name(column: str, comment: str) -> str:
     """Return rowtide's name of a column."""
     if not comment.startswith(NAMED):
         return column
     return str(json.loads(comment.removeprefix(NAMED)))
 
 
-def commented(name: str) -> str:
+def encode_name(name: str) -> str:
     """Return a name for a comment: ASCII JSON, escaped for SQL."""
     return json.dumps(name).replace("\\", "\\\\").replace("'", "\\'")
 

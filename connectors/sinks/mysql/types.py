@@ -9,7 +9,7 @@ import re
 
 from rowtide.connectors.fields import Fields, SettingsRefused
 
-__all__ = ["declared_types"]
+__all__ = ["parse_column_types"]
 
 NAMES = frozenset(
     {
@@ -29,7 +29,7 @@ _TYPE = re.compile(
 )
 
 
-def declared_types(fields: Fields) -> dict[str, str]:
+def parse_column_types(fields: Fields) -> dict[str, str]:
     """Return types by rowtide's column name. Raises ``SettingsRefused`` for a text that
     is no type.
     """

@@ -107,17 +107,17 @@ class Bulk:
             return []
         return [
             one
-            for one, told in zip(part, answer["items"], strict=True)
-            if _again(one, told["index"], refused)
+            for one, result in zip(part, answer["items"], strict=True)
+            if _again(one, result["index"], refused)
         ]
 
 
-def _again(one: _Sending, told: dict[str, Any], refused: list[RefusedItem]) -> bool:
+def _again(one: _Sending, result: dict[str, Any], refused: list[RefusedItem]) -> bool:
     """True if a document must be sent again. Add it to ``refused`` if it is refused."""
-    status = told["status"]
+    status = result["status"]
     if status < 300 or status == 409:  # 409: a later stamp exists.
         return False
-    kind, reason = told["error"]["type"], told["error"]["reason"]
+    kind, reason = result["error"]["type"], result["error"]["reason"]
     if status == 429 or status >= 500 or kind == _BLOCKED:
         return True
     if status not in (400, 413):

@@ -106,8 +106,8 @@ class OpenSearchCluster:
             ) as answer:
                 status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            told = str(error) or type(error).__name__
-            raise Unavailable(f"No answer from {self._url}: {told}") from error
+            why = str(error) or type(error).__name__
+            raise Unavailable(f"No answer from {self._url}: {why}") from error
         if status == 413:
             raise TooLarge(f"{self._url} takes no request of {len(body or b'')} bytes")
         if status in _BUSY:

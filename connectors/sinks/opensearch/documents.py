@@ -113,7 +113,7 @@ class FieldPlan:
         lacking: dict[str, Mapping[str, object]] = {}
         room = self._fields_max - self._count()
         for name, kinds in seen.items():
-            for field, kind in self._wanted(name, kinds).items():
+            for field, kind in self._plan_fields(name, kinds).items():
                 if self._full or room < _size(kind):
                     self._leave_out(name, kinds)
                     break
@@ -132,7 +132,7 @@ class FieldPlan:
             field = self._field(name, kind)
             if field not in self._beside and "@" in field and kind == "string":
                 rest.append(str(value))
-            fields[field] = _written(kind, value)
+            fields[field] = _encode_value(kind, value)
         if rest:
             fields[REST] = rest
         return _encode(fields)
@@ -150,10 +150,10 @@ class FieldPlan:
         meta = document[META]
         return HeldRow(bytes.fromhex(meta["key"]), meta["stamp"], columns)
 
-    def _wanted(self, name: str, kinds: Counter[str]) -> dict[str, str]:
+    def _plan_fields(self, name: str, kinds: Counter[str]) -> dict[str, str]:
         """Return the missing fields that a column's values need."""
         wanted: dict[str, str] = {}
-        escaped = _escaped(name)
+        escaped = _escape(name)
         plain = self._plain.get(name)
         if plain is None:
             plain = _most_frequent(kinds)
@@ -170,13 +170,13 @@ class FieldPlan:
         plain = self._plain.get(name)
         for kind in kinds:
             if plain is None or not _fits(kind, plain):
-                self._chosen[name, kind] = f"{_escaped(name)}@{kind}"
+                self._chosen[name, kind] = f"{_escape(name)}@{kind}"
 
     def _field(self, name: str, kind: str) -> str:
         field = self._chosen.get((name, kind))
         if field is None:
             plain = self._plain.get(name)
-            escaped = _escaped(name)
+            escaped = _escape(name)
             fits = plain is not None and _fits(kind, plain)
             field = self._chosen[name, kind] = escaped if fits else f"{escaped}@{kind}"
         return field
@@ -224,7 +224,7 @@ def _size(kind: str) -> int:
     return 2 if kind == "string" else 1
 
 
-def _written(kind: str, value: Scalar) -> object:
+def _encode_value(kind: str, value: Scalar) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return str(value) if kind == "nonfinite" else value
@@ -237,7 +237,7 @@ def _read(kind: str, value: Any) -> Scalar:
     return found
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     """Return the field name of a column. Different columns get different names."""
     return _UNSAFE.sub(lambda found: _percent(found[0]), name) or "%"
 

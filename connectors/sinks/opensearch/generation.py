@@ -30,7 +30,7 @@ from rowtide.connectors.sinks.opensearch.documents import (
 )
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.values.errors import Rejected
-from rowtide.core.values.key_ranges import Range, Ranges, left_of
+from rowtide.core.values.key_ranges import Range, Ranges, subtract_ranges
 
 __all__ = ["Generation", "IndexSettings"]
 
@@ -84,7 +84,7 @@ class Generation:
         """Create the index if it is missing. Raises ``Rejected`` if it is another table's."""
         if not await self.exists():
             try:
-                await self._cluster.call("PUT", self._path, self._described(table))
+                await self._cluster.call("PUT", self._path, self._make_index_body(table))
             except ClusterRefused as error:
                 if error.kind != "resource_already_exists_exception":
                     raise
@@ -119,7 +119,7 @@ class Generation:
             await self._end_older(batch.covers, batch.stamp, named)
         return refused
 
-    async def held(
+    async def read_rows(
         self, begin: bytes, end: bytes, *, limit: int, table: TableShape
     ) -> list[HeldRow]:
         """Return the first living rows of a range."""
@@ -140,9 +140,9 @@ class Generation:
     async def cover(self, covered: Range) -> bool:
         """Record a page's range. True if the pages of all writers cover every key."""
         while True:
-            ranges, standing = await self._covered()
-            left = _left([*ranges, covered])
-            ranges = list(left_of(WHOLE, left))
+            ranges, standing = await self._read_covers()
+            left = _find_gaps([*ranges, covered])
+            ranges = list(subtract_ranges(WHOLE, left))
             text = json.dumps([[begin.hex(), end.hex()] for begin, end in ranges])
             path = f"{self._path}/_doc/{quote(COVERS)}?{standing}"
             try:
@@ -154,10 +154,10 @@ class Generation:
             else:
                 return not left
 
-    async def covered_whole(self) -> bool:
+    async def is_complete(self) -> bool:
         """True if pages have covered every key."""
-        ranges, _ = await self._covered()
-        return not _left(ranges)
+        ranges, _ = await self._read_covers()
+        return not _find_gaps(ranges)
 
     async def purge(self, before: int) -> None:
         """Remove rows that were deleted before a stamp. The cluster continues after its
@@ -222,7 +222,7 @@ class Generation:
         hits: list[dict[str, Any]] = answer["hits"]["hits"]
         return [hit for hit in hits if not end or hit["sort"][0] < end]
 
-    async def _covered(self) -> tuple[list[Range], str]:
+    async def _read_covers(self) -> tuple[list[Range], str]:
         """Return the covered ranges, and the parameters that make a concurrent write fail."""
         path = f"{self._path}/_doc/{quote(COVERS)}"
         found = await self._cluster.get(path, absent={})
@@ -232,7 +232,7 @@ class Generation:
         standing = f"if_seq_no={found['_seq_no']}&if_primary_term={found['_primary_term']}"
         return [(bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in ranges], standing
 
-    def _described(self, table: TableShape) -> dict[str, object]:
+    def _make_index_body(self, table: TableShape) -> dict[str, object]:
         settings = self._settings
         copies: dict[str, object] = {"auto_expand_replicas": "0-1"}
         if settings.replicas is not None:
@@ -261,9 +261,9 @@ class Generation:
         }
 
 
-def _left(covered: Sequence[Range]) -> Ranges:
+def _find_gaps(covered: Sequence[Range]) -> Ranges:
     """Return what pages have not covered, without single keys: those are parked."""
-    return tuple((begin, end) for begin, end in left_of(WHOLE, covered) if end != begin + b"\0")
+    return tuple((begin, end) for begin, end in subtract_ranges(WHOLE, covered) if end != begin + b"\0")
 
 
 def _below(digits: str) -> str:

@@ -121,7 +121,7 @@ class OpenSearchSink:
         if live and max(live) < self._rebuild:
             self._former = self._generation(max(live))
             await self._former.load(table)
-            if await self._mine.covered_whole():
+            if await self._mine.is_complete():
                 await self._move_alias()
         elif not live:
             await self._move_alias()
@@ -159,13 +159,13 @@ class OpenSearchSink:
         if self._cluster is not None:
             await self._cluster.close()
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the columns: every value is stored as it is."""
         return columns
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return rows of the newest generation. All applied batches are visible."""
-        return await self._mine.held(begin, end, limit=limit, table=self._table)
+        return await self._mine.read_rows(begin, end, limit=limit, table=self._table)
 
     def _generation(self, number: int) -> Generation:
         assert self._cluster is not None, "not open"

@@ -67,16 +67,16 @@ class SearchFolder:
         """Return the matching rows that still exist. Raises ``QueryRefused``."""
         found = self._index.search(query, limit=limit)
         rows = {row.key_bytes: row for row in self._rows.rows_of(h.key_bytes for h in found.hits)}
-        told = []
+        matches = []
         for hit in found.hits:
             row = rows.get(hit.key_bytes)
             if row is not None and row.document is not None:
-                told.append(FoundRow(row.document.key, row.document.columns, hit.score))
-        return FoundRows(told, found.total)
+                matches.append(FoundRow(row.document.key, row.document.columns, hit.score))
+        return FoundRows(matches, found.total)
 
-    def searched(self, covered: Range, *, limit: int) -> list[TantivyRow]:
+    def list_rows(self, covered: Range, *, limit: int) -> list[TantivyRow]:
         """Return the first living rows of a range, without those that the index lacks for good."""
-        return _searched(self._rows, self._index, covered, limit)
+        return _list_rows(self._rows, self._index, covered, limit)
 
     def close(self) -> None:
         """Close the files."""
@@ -91,13 +91,13 @@ class WritableFolder:
         self._path = path
         self._pending: list[bytes] = []
         with ExitStack() as undone:
-            self._lock = _locked(path)
+            self._lock = _lock_folder(path)
             undone.callback(os.close, self._lock)
             self.rows = HeldRows(path, writes=True)
             undone.callback(self.rows.close)
             self._require_table(table)
             self._index = self._fitting_index(language)
-            self._index_marked()
+            self._index_leftovers()
             undone.pop_all()
 
     def __enter__(self) -> Self:
@@ -121,13 +121,13 @@ class WritableFolder:
         """Make applied rows visible to searches."""
         if self._pending:
             self._index.commit()
-            self.rows.indexed(self._pending)
+            self.rows.mark_indexed(self._pending)
             self._pending = []
 
-    def searched(self, covered: Range, *, limit: int) -> list[TantivyRow]:
+    def list_rows(self, covered: Range, *, limit: int) -> list[TantivyRow]:
         """Return the first living rows of a range that searches find once and as they are."""
         self.refresh()
-        return _searched(self.rows, self._index, covered, limit)
+        return _list_rows(self.rows, self._index, covered, limit)
 
     def close(self) -> None:
         """Make everything visible to searches, and release the lock."""
@@ -165,9 +165,9 @@ class WritableFolder:
         self.rows.note("index", made)
         return TextIndex(folder, language, writes=True)
 
-    def _index_marked(self) -> None:
+    def _index_leftovers(self) -> None:
         """Index the rows that a former process had not indexed when it ended."""
-        while keys := self.rows.unindexed(limit=INDEX_ROWS):
+        while keys := self.rows.keys_to_index(limit=INDEX_ROWS):
             held = {row.key_bytes: row for row in self.rows.rows_of(keys)}
             for key in keys:
                 self._index.put(held.get(key, TantivyRow(key, 0, None)))
@@ -175,7 +175,7 @@ class WritableFolder:
             self.refresh()
 
 
-def _searched(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[TantivyRow]:
+def _list_rows(rows: HeldRows, index: TextIndex, covered: Range, limit: int) -> list[TantivyRow]:
     """Return rows that the index has once and as they are, or does not have yet."""
     begin, end = covered
     found: list[TantivyRow] = []
@@ -195,7 +195,7 @@ def _language(rows: HeldRows) -> str:
     return rows.fact("language") or "none"
 
 
-def _locked(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     """Lock the folder for this process, and write the process into the lock file."""
     lock = os.open(path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -127,9 +127,9 @@ class HeldRows:
     def _cover(self, batch: SinkBatch, covers: Range) -> Iterator[TantivyRow]:
         """Delete what a page of a snapshot lacks. A later page may have come before it."""
         low, high = covers
-        told = {row.key_bytes for row in batch.rows}
+        present = {row.key_bytes for row in batch.rows}
         bounds = {"low": low, "high": high, "stamp": batch.stamp}
-        older = [key for (key,) in self._file.execute(_OLDER, bounds) if key not in told]
+        older = [key for (key,) in self._file.execute(_OLDER, bounds) if key not in present]
         self._file.executemany(
             "UPDATE rows SET stamp = ?, document = NULL WHERE key = ?",
             ((batch.stamp, key) for key in older),
@@ -160,7 +160,7 @@ class HeldRows:
         )
         return [TantivyRow(key, stamp, _document(text)) for key, stamp, text in found]
 
-    def unindexed(self, *, limit: int) -> list[bytes]:
+    def keys_to_index(self, *, limit: int) -> list[bytes]:
         """Return up to ``limit`` keys whose rows the index may lack."""
         found = self._file.execute("SELECT key FROM unindexed LIMIT ?", (limit,))
         return [key for (key,) in found]
@@ -170,7 +170,7 @@ class HeldRows:
         found = self._file.execute("SELECT 1 FROM unindexed WHERE key = ?", (key,))
         return found.fetchone() is not None
 
-    def indexed(self, keys: Iterable[bytes]) -> None:
+    def mark_indexed(self, keys: Iterable[bytes]) -> None:
         """Record that the index has the rows of these keys on disk."""
         self._file.execute("BEGIN IMMEDIATE")
         self._file.executemany("DELETE FROM unindexed WHERE key = ?", ((key,) for key in keys))

@@ -88,7 +88,7 @@ def _lease(
 
 
 class OwnIndex:
-    """The index of ``table`` in ``folder``. ``told`` gets the number of rows indexed so far."""
+    """The index of ``table`` in ``folder``. ``on_progress`` gets the number of indexed rows."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class OwnIndex:
         table: str,
         folder: Path,
         language: str,
-        told: Callable[[int], None],
+        on_progress: Callable[[int], None],
     ) -> None:
         self.refused: list[Refused] = []
         """Rows that could not be read. Searches do not find them."""
@@ -105,7 +105,7 @@ class OwnIndex:
         self._table = table
         self._folder = folder
         self._language = language
-        self._told = told
+        self._on_progress = on_progress
         self._rows = 0
         self._makers: dict[str, RowMaker] = {}
 
@@ -151,7 +151,7 @@ class OwnIndex:
                 )
             self.refused += made.refused
             self._rows += len(made.rows)
-            self._told(self._rows)
+            self._on_progress(self._rows)
 
         settings = FollowerSettings(checkpoint_s=0.0)
         worker = ChangeWorker(self._api, leases, handle, begin="rows", settings=settings)

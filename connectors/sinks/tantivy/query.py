@@ -19,7 +19,7 @@ from typing import Any
 
 import tantivy
 
-__all__ = ["COLUMNS", "KEY", "STAMP", "TEXT", "QueryRefused", "built"]
+__all__ = ["COLUMNS", "KEY", "STAMP", "TEXT", "QueryRefused", "build_query"]
 
 KEY, STAMP, TEXT, COLUMNS = "_key", "_stamp", "_text", "_columns"
 """The fields of a document."""
@@ -38,25 +38,25 @@ class QueryRefused(ValueError):
     """A query that can't be parsed or run. The text says why."""
 
 
-def built(query: str, index: Any) -> Any:
+def build_query(query: str, index: Any) -> Any:
     """Return a query for ``index``. Raises ``QueryRefused``."""
     try:
         tree = tantivy.parse_query(query)
     except ValueError as error:
         raise QueryRefused(f"The query {query!r} can't be read. {_HINT}") from error
     try:
-        return _built(tree, index)
+        return _build(tree, index)
     except ValueError as error:
         reason = str(error).rstrip(".")
         raise QueryRefused(f"The query {query!r} can't be read: {reason}. {_HINT}") from error
 
 
-def _built(tree: Mapping[str, Any], index: Any) -> Any:
+def _build(tree: Mapping[str, Any], index: Any) -> Any:
     match tree["type"]:
         case "bool":
             return _every(tree["clauses"], index)
         case "boost":
-            return tantivy.Query.boost_query(_built(tree["underlying"], index), tree["boost"])
+            return tantivy.Query.boost_query(_build(tree["underlying"], index), tree["boost"])
         case "all":
             return tantivy.Query.all_query()
         case "range":
@@ -69,7 +69,7 @@ def _built(tree: Mapping[str, Any], index: Any) -> Any:
 
 
 def _every(clauses: Iterable[tuple[str | None, Mapping[str, Any]]], index: Any) -> Any:
-    built = [(_OCCURS[occurs], _built(tree, index)) for occurs, tree in clauses]
+    built = [(_OCCURS[occurs], _build(tree, index)) for occurs, tree in clauses]
     if not built:
         return tantivy.Query.empty_query()
     if all(occurs == tantivy.Occur.MustNot for occurs, _ in built):
@@ -87,7 +87,7 @@ def _leaf(kind: str, tree: Mapping[str, Any]) -> str:
     """Return the text of a part of a query, with the column's path for its name."""
     match kind:
         case "literal":
-            return _path(tree["field_name"]) + _quoted(tree)
+            return _path(tree["field_name"]) + _quote(tree)
         case "exists":
             return f"{_path(tree['field'])}*"
         case "regex":
@@ -103,7 +103,7 @@ def _path(column: str | None) -> str:
     return f"{COLUMNS}." + re.sub(r"([^\w.])", r"\\\1", name) + ":"
 
 
-def _quoted(tree: Mapping[str, Any]) -> str:
+def _quote(tree: Mapping[str, Any]) -> str:
     slop = f"~{tree['slop']}" if tree["slop"] else ""
     return _in_quotes(tree["phrase"]) + ("*" if tree["prefix"] else slop)
 
@@ -117,13 +117,13 @@ def _range(tree: Mapping[str, Any], index: Any) -> Any:
     """Return a range. A range of days also matches times, because such texts are indexed
     as times.
     """
-    bounds = [_bound(tree, "lower"), _bound(tree, "upper")]
+    bounds = [_read_end(tree, "lower"), _read_end(tree, "upper")]
     texts = {_range_text(tree, *bounds), _range_text(tree, *map(_midnight, bounds))}
     built = [(tantivy.Occur.Should, index.parse_query(text, [TEXT])) for text in sorted(texts)]
     return built[0][1] if len(built) == 1 else tantivy.Query.boolean_query(built)
 
 
-def _bound(tree: Mapping[str, Any], side: str) -> str:
+def _read_end(tree: Mapping[str, Any], side: str) -> str:
     """Return an end of a range as it was written. The parser removed its quotes."""
     return str(tree[side].get("value", "*"))
 

@@ -73,7 +73,7 @@ class TantivySink:
 
     async def refresh(self) -> None:
         """Return when searches see everything that was applied."""
-        await self._run(self._opened().refresh)
+        await self._run(self._require_folder().refresh)
 
     async def close(self) -> None:
         """Make everything visible to searches, and release the folder."""
@@ -88,21 +88,21 @@ class TantivySink:
         finally:
             self._thread.shutdown(wait=False)
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the columns: every value is stored as it is."""
         return columns
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return stored rows that searches find."""
-        folder = self._read or self._opened()
-        rows = await self._run(lambda: folder.searched((begin, end), limit=limit))
+        folder = self._read or self._require_folder()
+        rows = await self._run(lambda: folder.list_rows((begin, end), limit=limit))
         return [
             HeldRow(row.key_bytes, row.stamp, row.document.columns)
             for row in rows
             if row.document is not None
         ]
 
-    def _opened(self) -> WritableFolder:
+    def _require_folder(self) -> WritableFolder:
         assert self._folder is not None, "not open"
         return self._folder
 
@@ -110,9 +110,9 @@ class TantivySink:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        self._opened().apply(batches)
+        self._require_folder().apply(batches)
         if not self._refresh_s:
-            self._opened().refresh()
+            self._require_folder().refresh()
 
     def _refresh_later(self) -> None:
         if self._refresh_s and self._timer is None:

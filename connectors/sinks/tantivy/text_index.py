@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 import tantivy
 
 from rowtide.connectors.sinks.tantivy.held_rows import TantivyRow, TextDocument
-from rowtide.connectors.sinks.tantivy.query import COLUMNS, KEY, STAMP, TEXT, QueryRefused, built
+from rowtide.connectors.sinks.tantivy.query import (
+    COLUMNS,
+    KEY,
+    STAMP,
+    TEXT,
+    QueryRefused,
+    build_query,
+)
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.variant import Scalar
 
@@ -107,7 +114,7 @@ class TextIndex:
     def search(self, query: str, *, limit: int) -> SearchResult:
         """Return the best hits. Raises ``QueryRefused``."""
         self._index.reload()
-        asked = built(query, self._index)
+        asked = build_query(query, self._index)
         searcher = self._index.searcher()
         try:
             found = searcher.search(asked, limit)

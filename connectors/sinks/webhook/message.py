@@ -68,7 +68,7 @@ def messages(batch: SinkBatch, *, rows_max: int, bytes_max: int) -> Iterator[Mes
     bodies: list[str] = []
     size = 0
 
-    def made(upto: bytes) -> Message:
+    def make_message(upto: bytes) -> Message:
         covers = None if batch.covers is None else (begin, upto)
         return Message(head, tuple(some), tuple(bodies), covers, batch.stamp)
 
@@ -78,14 +78,14 @@ def messages(batch: SinkBatch, *, rows_max: int, bytes_max: int) -> Iterator[Mes
         full = len(some) >= rows_max or size + length > space
         same = bool(some) and some[-1].key_bytes == row.key_bytes
         if some and full and not (same and batch.covers is not None):
-            yield made(row.key_bytes)
+            yield make_message(row.key_bytes)
             begin = row.key_bytes
             some, bodies, size = [], [], 0
         some.append(row)
         bodies.append(body)
         size += length
     if some or batch.covers is not None:
-        yield made(end)
+        yield make_message(end)
 
 
 def message_id(body: bytes) -> str:

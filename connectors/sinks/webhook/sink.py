@@ -105,7 +105,7 @@ class WebhookSink:
         if len(body) > self._settings.bytes_max:
             why = f"{len(body)} bytes, the limit is {self._settings.bytes_max}"
         else:
-            why = await self._posted(body)
+            why = await self._post_with_retries(body)
         if not why:
             return
         if len(message.rows) > 1:
@@ -116,7 +116,7 @@ class WebhookSink:
         else:
             raise Rejected("OTSParameterInvalid", f"{self._shown} refuses an empty page: {why}")
 
-    async def _posted(self, body: bytes) -> str:
+    async def _post_with_retries(self, body: bytes) -> str:
         """Post until there is a response. Return why it refuses the rows, or an empty text."""
         pause_s = BACKOFF_S
         for attempt in range(1, self._settings.attempts + 1):
@@ -173,13 +173,13 @@ class WebhookSink:
         """
         if 200 <= status < 300:
             return ""
-        told = f"{self._shown} answered {status} {text.decode(errors='replace')}".rstrip()
+        summary = f"{self._shown} answered {status} {text.decode(errors='replace')}".rstrip()
         if status in BUSY or status >= 500:
             self._note_pause(headers.get("Retry-After", ""))
-            raise Unavailable(told)
+            raise Unavailable(summary)
         if status in NOT_THE_ROWS or status < 400:
-            raise Rejected("OTSParameterInvalid", told)
-        return told
+            raise Rejected("OTSParameterInvalid", summary)
+        return summary
 
     def _note_pause(self, retry_after: str) -> None:
         """Store the pause of a Retry-After header: seconds or a date."""
@@ -217,7 +217,7 @@ def _without(message: Message, refused: list[Refused]) -> Message:
     """Refuse rows that follow a refused row of their key, to keep their order."""
     if not refused:
         return message
-    keys = {told.row.key_bytes: told.reason for told in refused}
+    keys = {refusal.row.key_bytes: refusal.reason for refusal in refused}
     kept = [
         (row, body)
         for row, body in zip(message.rows, message.bodies, strict=True)

@@ -44,4 +44,4 @@ class CheckpointKeeper:
 
     async def store(self) -> None:
         """Store the checkpoint."""
-        await self._target.keep(self._checkpoint.encoded())
+        await self._target.keep(self._checkpoint.encode())

@@ -37,7 +37,7 @@ from rowtide.connectors.sources.copying.seam import (
     TableUnread,
 )
 from rowtide.connectors.sources.errands import Errand, Errands
-from rowtide.connectors.sources.progress import unfinished
+from rowtide.connectors.sources.progress import find_incomplete
 from rowtide.connectors.sources.source import Behind, SourceTarget
 
 __all__ = ["CopyEngine"]
@@ -115,7 +115,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
                 self._ahead.reading.cancel()
 
     async def _advance(self, tasks: asyncio.TaskGroup) -> None:
-        name = unfinished(self._keeper.progress, self._tables)
+        name = find_incomplete(self._keeper.progress, self._tables)
         if not self._log.is_ready:
             await self._follow_freely(FILL_S)
         elif (errand := self.errands.first) is not None:
@@ -147,7 +147,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
             row = self._rows.row_of(table, key, chunk)
             if row is not None:  # Otherwise it is read again.
                 await errand.write(row)
-                self.errands.done()
+                self.errands.finish()
 
     async def _approach(self, table: Table, tasks: asyncio.TaskGroup) -> None:
         """Do the next step of a table's copy."""
@@ -256,7 +256,7 @@ class CopyEngine(Generic[Table, Piece, M, Row, Server]):
         while not self._stopping and not self._log.is_beyond(moment):
             await self._write_pieces(moment)
             if self._backlog.pieces or self._log.is_at(moment):
-                self._log.note_reached(moment)
+                self._log.note_arrival(moment)
                 return True
             await self._backlog.fill(FILL_S)
             await self._keeper.keep(at_once=False)

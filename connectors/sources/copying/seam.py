@@ -164,7 +164,7 @@ class LogFollower(ABC, Generic[Table, Piece, M, Server]):
         del moment
         return False
 
-    def note_reached(self, moment: M) -> None:
+    def note_arrival(self, moment: M) -> None:
         """Record that all that a moment includes is written."""
 
     @abstractmethod

@@ -25,22 +25,22 @@ from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.sources.mysql.charsets import Charsets
 from rowtide.connectors.sources.mysql.control import Control, Step, control_of
 from rowtide.connectors.sources.mysql.ddl import UNCLEAR, Meaning, What
-from rowtide.connectors.sources.mysql.gtid_events import GTID_EVENTS, begun_transaction
+from rowtide.connectors.sources.mysql.gtid_events import GTID_EVENTS, parse_gtid_event
 from rowtide.connectors.sources.mysql.gtids import Gtids
 from rowtide.connectors.sources.mysql.held import HeldEvents
 from rowtide.connectors.sources.mysql.packets import Packets, length_at
 from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place, place_of, prefix
-from rowtide.connectors.sources.mysql.query import Query, parsed_query, without_file
+from rowtide.connectors.sources.mysql.query import Query, parse_query, without_file
 from rowtide.connectors.sources.mysql.row_image import Unreadable, reader_of
 from rowtide.connectors.sources.mysql.rows import DELETE, UPDATE, WRITE, BinlogRowDecoder
 from rowtide.connectors.sources.mysql.schema import MySqlTable
-from rowtide.connectors.sources.mysql.server import MySqlServer, connected, cut
+from rowtide.connectors.sources.mysql.server import MySqlServer, connect, cut
 from rowtide.connectors.sources.mysql.statements import Statements
-from rowtide.connectors.sources.mysql.table_map import parsed_table_map, table_name
+from rowtide.connectors.sources.mysql.table_map import parse_table_map, table_name
 from rowtide.connectors.sources.mysql.tables import (
     UnfitMySqlTable,
-    followed_table,
-    followed_tables,
+    find_table,
+    list_tables,
 )
 from rowtide.connectors.sources.mysql.words import Token, UnknownForm, tokens
 
@@ -144,7 +144,7 @@ class Binlog:
         self._charsets = Charsets(server)
         self._statements = Statements(server, start.looks)
         self._folder = folder
-        self._connection, self._packets, self._checksum_bytes = self._opened(start.gtids)
+        self._connection, self._packets, self._checksum_bytes = self._connect(start.gtids)
         self._transaction: _Transaction | None = None
         self._held = HeldEvents(folder)
         self._decoders: dict[bytes, BinlogRowDecoder | None] = {}
@@ -177,8 +177,8 @@ class Binlog:
         self._rows += len(piece.rows)
         self._bytes += piece.size
 
-    def _opened(self, gtids: Gtids) -> tuple[Any, Packets, int]:
-        connection = connected(self._server.settings, silence_s=SILENCE_S)
+    def _connect(self, gtids: Gtids) -> tuple[Any, Packets, int]:
+        connection = connect(self._server.settings, silence_s=SILENCE_S)
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@global.binlog_checksum")
             [(checksum,)] = cursor.fetchall()
@@ -204,10 +204,10 @@ class Binlog:
         elif kind == XID:
             self._commit(offset, time_s)
         elif kind in (QUERY, QUERY_COMPRESSED):
-            plain = _inflated_query(body) if kind == QUERY_COMPRESSED else body
-            self._query(parsed_query(plain, flags), offset, time_s)
+            plain = _inflate_query(body) if kind == QUERY_COMPRESSED else body
+            self._query(parse_query(plain, flags), offset, time_s)
         elif kind == LOAD:
-            self._query(parsed_query(without_file(body), flags), offset, time_s)
+            self._query(parse_query(without_file(body), flags), offset, time_s)
         elif kind == ROTATE:
             self._rotate(body)
         elif kind == XA_PREPARE:
@@ -237,7 +237,7 @@ class Binlog:
             self._place = place
 
     def _begin(self, kind: int, body: bytes, packet: bytes, begin: Place) -> None:
-        begun = begun_transaction(kind, body, int.from_bytes(packet[6:10], "little"))
+        begun = parse_gtid_event(kind, body, int.from_bytes(packet[6:10], "little"))
         self._held.clear()
         self._transaction = _Transaction(begin, begun.gtid, begun.single, begun.time_ms)
 
@@ -331,12 +331,12 @@ class Binlog:
                 names = [name for name in self._tables if name.startswith(meaning.database + ".")]
             for name in names:
                 database, _, table = name.partition(".")
-                now[name] = followed_table(self._server, database, table, self._tables)
+                now[name] = find_table(self._server, database, table, self._tables)
                 self._replace(name, now[name])
                 if meaning.what is not What.ALTERED:
                     self._copied.discard(name)
         self._decoders.clear()
-        self._tell(BinlogChange(found, now, reason), time_s)
+        self._report(BinlogChange(found, now, reason), time_s)
 
     def _replace(self, name: str, table: MySqlTable | UnfitMySqlTable | None) -> None:
         if isinstance(table, MySqlTable):
@@ -347,16 +347,16 @@ class Binlog:
     def _unclear(self, reason: str, time_s: int) -> None:
         """Read every table again: any may have other rows, another shape, or be new."""
         now: dict[str, MySqlTable | UnfitMySqlTable | None] = dict.fromkeys(self._tables)
-        found = followed_tables(self._server)
+        found = list_tables(self._server)
         now |= found.fit
         now |= found.unfit
         self._tables.clear()
         self._tables |= found.fit
         self._copied.clear()
         self._decoders.clear()
-        self._tell(BinlogChange([UNCLEAR], now, reason), time_s)
+        self._report(BinlogChange([UNCLEAR], now, reason), time_s)
 
-    def _tell(self, change: BinlogChange, time_s: int) -> None:
+    def _report(self, change: BinlogChange, time_s: int) -> None:
         transaction = self._transaction
         begin = transaction.begin if transaction else self._place
         gtid = transaction.gtid if transaction else ""
@@ -368,14 +368,14 @@ class Binlog:
             return
         self._place = end = Place(self._place.file, offset)
         time_ms = transaction.time_ms or time_s * 1000
-        rows, size = self._decoded(transaction, time_ms, time_s)
+        rows, size = self._decode(transaction, time_ms, time_s)
         self._transaction = None
         looks = self._statements.looks
         self._add(
             BinlogPiece(transaction.begin, rows, end, transaction.gtid, None, time_ms, size, looks)
         )
 
-    def _decoded(
+    def _decode(
         self, transaction: _Transaction, time_ms: int, time_s: int
     ) -> tuple[list[SourceRow], int]:
         """Return the last rows of a transaction. Earlier ones are emitted during
@@ -403,7 +403,7 @@ class Binlog:
                 continue
             start = prefix(self._epoch, transaction.begin, event=event)
             whole = decoder.table.full_name not in self._copied
-            plain = _inflated_rows(body, update=kind == 167) if kind in _COMPRESSED else body
+            plain = _inflate_rows(body, update=kind == 167) if kind in _COMPRESSED else body
             try:
                 rows += decoder.rows(_ROWS[kind], plain, start, time_ms, whole=whole)
             except Unreadable as error:
@@ -428,19 +428,19 @@ class Binlog:
         self._tables.pop(table.full_name)
         self._decoders.clear()
         found = [Meaning(What.REPLACED, table.database, table.name)]
-        self._tell(BinlogChange(found, {table.full_name: unfit}, why), time_s)
+        self._report(BinlogChange(found, {table.full_name: unfit}, why), time_s)
 
     def _decoder(self, body: bytes) -> BinlogRowDecoder | None:
         described = body[6:]
         if described not in self._decoders:
-            self._decoders[described] = self._made_decoder(body)
+            self._decoders[described] = self._make_decoder(body)
         return self._decoders[described]
 
-    def _made_decoder(self, body: bytes) -> BinlogRowDecoder | None:
+    def _make_decoder(self, body: bytes) -> BinlogRowDecoder | None:
         table = self._tables.get(".".join(table_name(body)))
         if table is None:
             return None
-        columns = parsed_table_map(
+        columns = parse_table_map(
             body, geometries_too=self._server.log.geometries_have_charsets
         ).columns
         if not all(column.name for column in columns):
@@ -463,7 +463,7 @@ class Binlog:
         return BinlogRowDecoder(table, columns, readers)
 
 
-def _inflated(body: bytes, head: int) -> bytes:
+def _inflate(body: bytes, head: int) -> bytes:
     """Return an event's body, with the compressed part after ``head`` decompressed.
 
     That part is a byte with the method and the size of the length, the length, then zlib
@@ -473,15 +473,15 @@ def _inflated(body: bytes, head: int) -> bytes:
     return body[:head] + zlib.decompress(body[begin:])
 
 
-def _inflated_query(body: bytes) -> bytes:
-    return _inflated(body, 13 + int.from_bytes(body[11:13], "little") + body[8] + 1)
+def _inflate_query(body: bytes) -> bytes:
+    return _inflate(body, 13 + int.from_bytes(body[11:13], "little") + body[8] + 1)
 
 
-def _inflated_rows(body: bytes, *, update: bool) -> bytes:
+def _inflate_rows(body: bytes, *, update: bool) -> bytes:
     # The part before the rows is not compressed: ids, the number of columns, which are
     # present.
     columns, at = length_at(body, 8)
-    return _inflated(body, at + (columns + 7) // 8 * (2 if update else 1))
+    return _inflate(body, at + (columns + 7) // 8 * (2 if update else 1))
 
 
 def _failure(packet: bytes) -> Exception:

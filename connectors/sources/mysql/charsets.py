@@ -53,7 +53,7 @@ class Charsets:
                 f"The server does not report the charset of collation {collation}."
             )
         if name not in self._decoders:
-            self._decoders[name] = self._made(name)
+            self._decoders[name] = self._make_decoder(name)
         return self._decoders[name]
 
     def text(self, value: bytes, collation: int) -> str:
@@ -61,16 +61,16 @@ class Charsets:
         decode = self.decoder(collation) if collation in self._names else None
         return value.decode("utf-8", "replace") if decode is None else decode(value)
 
-    def _made(self, name: str) -> Decoder:
+    def _make_decoder(self, name: str) -> Decoder:
         if name in _CODECS:
             decode = codecs.getdecoder(_CODECS[name])
-            return partial(_decoded, decode)
-        return partial(_mapped, self._server.characters(name))
+            return partial(_decode, decode)
+        return partial(_map_characters, self._server.characters(name))
 
 
-def _decoded(decode: codecs._Decoder, value: bytes) -> str:
+def _decode(decode: codecs._Decoder, value: bytes) -> str:
     return decode(value, "replace")[0]
 
 
-def _mapped(characters: str, value: bytes) -> str:
+def _map_characters(characters: str, value: bytes) -> str:
     return codecs.charmap_decode(value, "replace", characters)[0]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.sources.mysql.alter import Effect, effects
 from rowtide.connectors.sources.mysql.words import Name, Reader, Token, UnknownForm, tokens
-from rowtide.connectors.sources.mysql.writes import query_part, read_tables, written_table
+from rowtide.connectors.sources.mysql.writes import find_target, query_part, read_tables
 
 __all__ = ["UNCLEAR", "Meaning", "What", "meanings", "meanings_of"]
 
@@ -128,7 +128,7 @@ def _meanings(reader: Reader, database: str) -> Iterator[Meaning]:
     elif reader.next in ("ANALYZE", "REPAIR"):
         yield from _maintain(reader, database)
     elif reader.next not in _HARMLESS:
-        yield _meaning(What.WRITTEN, written_table(reader, database))
+        yield _meaning(What.WRITTEN, find_target(reader, database))
         yield from _reads(reader.rest, database)
 
 

@@ -17,7 +17,7 @@ from rowtide.connectors.sources.copying.engine import KEYS
 from rowtide.connectors.sources.copying.seam import Distance, LogFollower, TableUnread
 from rowtide.connectors.sources.mysql.binlog import BinlogPiece
 from rowtide.connectors.sources.mysql.ddl import Meaning, What
-from rowtide.connectors.sources.mysql.gtids import Gtids, parsed_gtids
+from rowtide.connectors.sources.mysql.gtids import Gtids, parse_gtids
 from rowtide.connectors.sources.mysql.position import MySqlCheckpoint, Place
 from rowtide.connectors.sources.mysql.reader import BinlogMoment, SnapshotRows, SnapshotSession
 from rowtide.connectors.sources.mysql.schema import MySqlColumn, MySqlTable
@@ -26,7 +26,7 @@ from rowtide.connectors.sources.mysql.snapshot import TableUnreadable
 from rowtide.connectors.sources.mysql.states import TableStates
 from rowtide.connectors.sources.mysql.tables import UnfitMySqlTable
 from rowtide.connectors.sources.mysql.window import ChunkWindow
-from rowtide.connectors.sources.progress import TableProgress, kept_values
+from rowtide.connectors.sources.progress import TableProgress, keeps_values
 from rowtide.connectors.sources.source import SourceTarget
 from rowtide.core.values.errors import Unavailable
 
@@ -89,7 +89,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             self._reached, self._open = piece, ""
             if piece.gtid:
                 self._gtids.append(piece.gtid)
-        return self._states.kept(piece.rows)
+        return self._states.filter_rows(piece.rows)
 
     def has_event(self, piece: BinlogPiece) -> bool:
         """See ``LogFollower``."""
@@ -107,7 +107,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         if reached is not None and reached.end is not None:
             self._checkpoint.place, self._checkpoint.looks = reached.end, dict(reached.looks)
             if reached.time_ms:
-                self.lag.written(reached.time_ms)
+                self.lag.note_written(reached.time_ms)
             for gtid in self._gtids:
                 self._checkpoint.gtids.add(gtid)
             self._gtids.clear()
@@ -152,11 +152,11 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         end = await asyncio.to_thread(server.end, self._checkpoint.place)
         return Distance(self._checkpoint.place, end.place, end.time_ms, end.bytes)
 
-    def made(self) -> Gtids:
+    def collect_gtids(self) -> Gtids:
         """Return the GTIDs of which a row or change was written."""
-        made = parsed_gtids(self._checkpoint.gtids.text())
+        made = parse_gtids(self._checkpoint.gtids.text())
         if self._open:
-            made = parsed_gtids(made.text() or self._open)
+            made = parse_gtids(made.text() or self._open)
             made.add(self._open)
         return made
 
@@ -185,7 +185,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             self._fail(refused)
         else:
             self._states.forget(name)
-            await self._changed(name, now, what, piece)
+            await self._update_table(name, now, what, piece)
 
     def _fail(self, unfit: UnfitMySqlTable) -> None:
         """Stop following a table until it is fit. It is then copied again."""
@@ -194,7 +194,9 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
         self._states.fail(unfit)
         self._keeper.note_change()
 
-    async def _changed(self, name: str, now: MySqlTable, what: What, piece: BinlogPiece) -> None:
+    async def _update_table(
+        self, name: str, now: MySqlTable, what: What, piece: BinlogPiece
+    ) -> None:
         """Update an existing table that was changed."""
         progress = self._checkpoint.tables.get(name)
         self._tables[name] = now
@@ -207,7 +209,7 @@ class BinlogFollower(LogFollower[MySqlTable, BinlogPiece, BinlogMoment, MySqlSer
             self._checkpoint.tables[name] = progress
             if progress.copied:
                 self._copied.add(name)
-        elif what in _COPIES or not kept_values(progress.columns, now.columns, _filled):
+        elif what in _COPIES or not keeps_values(progress.columns, now.columns, _fills_old_rows):
             logger.info("%s may have other values, so it is copied again", name)
             # Its keys may change too: a DECIMAL with two digits makes 1.00 of 1.0.
             self._restart(name)
@@ -251,6 +253,6 @@ def _names(
     return [name for name in tables if name.startswith(meaning.database + ".")]
 
 
-def _filled(column: MySqlColumn) -> bool:
+def _fills_old_rows(column: MySqlColumn) -> bool:
     """True if rows older than a column may have a value in it."""
     return column.computed or not column.nullable or column.default is not None

@@ -48,10 +48,10 @@ def missing_grants(lines: Iterable[str], user: str, tables: Sequence[str]) -> li
 
     ``user`` is as in CURRENT_USER(), and ``tables`` are the patterns of the settings.
     """
-    grants = [grant for line in lines if (grant := _parsed(line)) is not None]
+    grants = [grant for line in lines if (grant := _parse(line)) is not None]
     everywhere = [grant for grant in grants if (grant.database, grant.table) == ("*", "*")]
     name, _, host = user.rpartition("@")
-    account = f"{_quoted(name)}@{_quoted(host)}"
+    account = f"{_quote(name)}@{_quote(host)}"
     lacking = [
         needed
         for needed, enough in (
@@ -66,12 +66,12 @@ def missing_grants(lines: Iterable[str], user: str, tables: Sequence[str]) -> li
         database, table = pattern.split(".", 1)
         if _is_pattern(database) or any(grant.covers(database, table) for grant in reading):
             continue
-        which = "*" if _is_pattern(table) else _quoted(table)
-        found.append(f"GRANT SELECT ON {_quoted(database)}.{which} TO {account};")
+        which = "*" if _is_pattern(table) else _quote(table)
+        found.append(f"GRANT SELECT ON {_quote(database)}.{which} TO {account};")
     return list(dict.fromkeys(found))
 
 
-def _parsed(line: str) -> Grant | None:
+def _parse(line: str) -> Grant | None:
     """Return what a line grants on tables, None for a role, a proxy or a default role."""
     found = _GRANT.match(line)
     if found is None:
@@ -85,7 +85,7 @@ def _plain(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

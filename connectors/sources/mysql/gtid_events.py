@@ -16,7 +16,7 @@ from uuid import UUID
 
 from rowtide.connectors.fields import SettingsRefused
 
-__all__ = ["GTID_EVENTS", "Begun", "begun_transaction"]
+__all__ = ["GTID_EVENTS", "Begun", "parse_gtid_event"]
 
 _MARIADB = Struct("<QIB")
 _GOES_ON_BY_ITSELF = 1
@@ -39,7 +39,7 @@ class Begun(NamedTuple):
     time_ms: int
 
 
-def begun_transaction(kind: int, body: bytes, server_id: int) -> Begun:
+def parse_gtid_event(kind: int, body: bytes, server_id: int) -> Begun:
     """Return the content of an event of ``GTID_EVENTS``. Raises SettingsRefused."""
     return GTID_EVENTS[kind](body, server_id)
 
@@ -63,7 +63,7 @@ def _anonymous(body: bytes, server_id: int) -> Begun:
     raise SettingsRefused("The server can't be followed: transactions have no GTID (gtid_mode).")
 
 
-def _tagged(body: bytes, server_id: int) -> Begun:
+def _mysql_with_tags(body: bytes, server_id: int) -> Begun:
     del server_id
     at = 0
     for _ in range(3):  # The format's version, the size, the last field that a reader must know.
@@ -101,6 +101,6 @@ def _number(body: bytes, at: int) -> tuple[int, int]:
 GTID_EVENTS: dict[int, Callable[[bytes, int], Begun]] = {
     33: _mysql,
     34: _anonymous,
-    42: _tagged,
+    42: _mysql_with_tags,
     162: _mariadb,
 }

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Protocol
 from uuid import UUID
 
-__all__ = ["DomainGtids", "Gtids", "IntervalGtids", "parsed_gtids"]
+__all__ = ["DomainGtids", "Gtids", "IntervalGtids", "parse_gtids"]
 
 _EIGHT = Struct("<Q")
 _TAGGED = 1
@@ -36,7 +36,7 @@ class Gtids(Protocol):
         """Return the set in the server's form."""
 
 
-def parsed_gtids(text: str) -> Gtids:
+def parse_gtids(text: str) -> Gtids:
     """Return the set of a server's text. An empty text fits either kind."""
     return IntervalGtids(text) if ":" in text else DomainGtids(text)
 
@@ -120,7 +120,7 @@ class IntervalGtids:
             parts.append(":".join([source, *shown]))
         return ",".join(parts)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the set in the form of ``COM_BINLOG_DUMP_GTID``.
 
         Number of entries, 8; each: UUID 16, with tags in the set: twice the tag's length

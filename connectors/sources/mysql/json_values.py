@@ -53,7 +53,7 @@ def _value(kind: int, body: bytes, at: int, decimal: DecimalText) -> str:
         return shown if "." in shown or "e" in shown else f"{shown}.0"
     if kind == _STRING:
         length, at = _length(body, at)
-        return _quoted(body[at : at + length])
+        return _quote(body[at : at + length])
     if kind == _OPAQUE:
         length, begin = _length(body, at + 1)
         return _opaque(body[at], body[begin : begin + length], decimal)
@@ -72,7 +72,7 @@ def _parts(kind: int, body: bytes, decimal: DecimalText) -> Iterator[str]:
             entry = at + number * (wide + 2)
             begin = int.from_bytes(body[entry : entry + wide], "little")
             length = int.from_bytes(body[entry + wide : entry + wide + 2], "little")
-            name = _quoted(body[begin : begin + length]) + ": "
+            name = _quote(body[begin : begin + length]) + ": "
         entry = values + number * (1 + wide)
         member = body[entry]
         held = member == _LITERAL or _INTEGERS.get(member, (9, True))[0] <= wide
@@ -91,11 +91,11 @@ def _length(body: bytes, at: int) -> tuple[int, int]:
             return length, at
 
 
-def _quoted(text: bytes) -> str:
-    return f'"{_SPECIAL.sub(_escaped, text.decode("utf-8", "replace"))}"'
+def _quote(text: bytes) -> str:
+    return f'"{_SPECIAL.sub(_escape, text.decode("utf-8", "replace"))}"'
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
 
 

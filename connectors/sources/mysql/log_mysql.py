@@ -86,12 +86,12 @@ class MySqlLog(LogEnd):
         # A file starts when all before it is committed, so nothing of an earlier file is
         # missed.
         log, place = place_of(*self.end())
-        return Beginning(log, Place(place.file, 0), self._executed(), self._server())
+        return Beginning(log, Place(place.file, 0), self._read_gtids(), self._server())
 
     def standing(self, kept: MySqlCheckpoint) -> Standing:
         """See ``ServerLog``."""
         assert isinstance(kept.gtids, IntervalGtids), "the kind of the server's GTIDs was checked"
-        if not self._executed().includes(kept.gtids):
+        if not self._read_gtids().includes(kept.gtids):
             return Standing.LOST
         if kept.server != self._server():
             return Standing.ELSEWHERE
@@ -109,7 +109,7 @@ class MySqlLog(LogEnd):
     def begin_moment(self, made: Gtids) -> BinlogPlace:
         """See ``ServerLog``."""
         assert isinstance(made, IntervalGtids), "they are this server's"
-        while not (settled := self._executed()).includes(made):
+        while not (settled := self._read_gtids()).includes(made):
             # The binlog was read faster than the server commits.
             self._wait(made)
         self._ask("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -127,7 +127,7 @@ class MySqlLog(LogEnd):
                     f"SET @{name}_binlog_checksum = @@global.binlog_checksum,"
                     f" @{name}_heartbeat_period = {period}"
                 )
-        known = gtids.encoded()
+        known = gtids.encode()
         head = Struct("<HIIQI").pack(_BY_GTID, server_id, 0, 4, len(known))
         packets.command(_SEND_BINLOG_GTID, head + known)
 
@@ -170,7 +170,7 @@ class MySqlLog(LogEnd):
                 return IntervalGtids(text)
         return None
 
-    def _executed(self) -> IntervalGtids:
+    def _read_gtids(self) -> IntervalGtids:
         [(gtids,)] = self._ask("SELECT @@global.gtid_executed")
         return IntervalGtids(gtids)
 

@@ -58,9 +58,9 @@ class Packets:
             if len(self._bytes) >= end and length != _LONGEST:
                 self._at = end
                 return self._bytes[begin:end]
-        return self._assembled()
+        return self._assemble()
 
-    def _assembled(self) -> bytes:
+    def _assemble(self) -> bytes:
         parts: list[bytes] = []
         while True:
             self._fill(4)

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple, Self
 
-from rowtide.connectors.sources.mysql.gtids import DomainGtids, Gtids, parsed_gtids
+from rowtide.connectors.sources.mysql.gtids import DomainGtids, Gtids, parse_gtids
 from rowtide.connectors.sources.progress import SourceProgress, TableProgress
 
 __all__ = ["MySqlCheckpoint", "Place", "place_of", "prefix"]
@@ -75,7 +75,7 @@ class MySqlCheckpoint(SourceProgress[TableProgress]):
     def of(cls, found: dict[str, Any]) -> Self:
         """See ``SourceProgress``."""
         tables = {name: TableProgress(**kept) for name, kept in found.pop("tables").items()}
-        place, gtids = Place(*found.pop("place")), parsed_gtids(found.pop("gtids"))
+        place, gtids = Place(*found.pop("place")), parse_gtids(found.pop("gtids"))
         looks = {name: Place(*end) for name, end in found.pop("looks", {}).items()}
         return cls(**found, place=place, gtids=gtids, tables=tables, looks=looks)
 

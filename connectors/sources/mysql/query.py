@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Query", "parsed_query", "without_file"]
+__all__ = ["Query", "parse_query", "without_file"]
 
 _HEAD_BYTES, _FILE_BYTES = 13, 13
 _FLAGS, _SQL_MODE, _CATALOG, _CHARSET, _ZONE, _CATALOG_2, _INVOKER, _DATABASES = (
@@ -48,7 +48,7 @@ def without_file(body: bytes) -> bytes:
     return body[:_HEAD_BYTES] + body[_HEAD_BYTES + _FILE_BYTES :]
 
 
-def parsed_query(body: bytes, flags: int = 0) -> Query:
+def parse_query(body: bytes, flags: int = 0) -> Query:
     """Return the content of an event's body and flags."""
     settings_end = _HEAD_BYTES + int.from_bytes(body[11:13], "little")
     database_end = settings_end + body[8]

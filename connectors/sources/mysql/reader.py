@@ -109,7 +109,7 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
     ) -> CopyChunk[BinlogMoment, SourceRow]:
         """See ``CopyChunkReader``. Its rows are prepared for writing."""
         made = self._made()
-        return await self._session.run(self._prepared_chunk, table, cursor, made)
+        return await self._session.run(self._read_and_prepare, table, cursor, made)
 
     async def read_next(
         self, table: MySqlTable, cursor: list[str], rows: int
@@ -119,12 +119,12 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
         self._written = None
         return await self.read_chunk(table, cursor)
 
-    def _prepared_chunk(
+    def _read_and_prepare(
         self, table: MySqlTable, cursor: list[str] | None, made: Gtids
     ) -> CopyChunk[BinlogMoment, SourceRow]:
         read = self._snapshots.chunk(table, cursor, made)
         moment = BinlogMoment(read.place, ChunkWindow(table.target, read.settled))
-        return CopyChunk(moment, self._target.prepared(read.rows), read.cursor)
+        return CopyChunk(moment, self._target.prepare(read.rows), read.cursor)
 
     async def read_row(self, table: MySqlTable, key: Key) -> CopyChunk[BinlogMoment, SourceRow]:
         """See ``CopyChunkReader``. Rows of keys that only the server treats as equal are
@@ -144,7 +144,7 @@ class SnapshotReader(CopyChunkReader[MySqlTable, BinlogMoment, SourceRow]):
         self, table: MySqlTable, chunk: CopyChunk[BinlogMoment, SourceRow], *, is_first: bool
     ) -> None:
         """See ``CopyChunkReader``."""
-        self._states.note_copied(table.full_name, len(chunk.rows), first=is_first)
+        self._states.count_rows(table.full_name, len(chunk.rows), first=is_first)
         self._written = chunk if chunk.cursor is not None else None
         if chunk.cursor is None:
             logger.info("%s is copied as of %s", table.full_name, chunk.moment.place)
@@ -166,7 +166,7 @@ class SnapshotRows(ChunkRows[MySqlTable, BinlogMoment, SourceRow]):
     ) -> Sequence[SourceRow]:
         """See ``ChunkRows``."""
         del table
-        return chunk.moment.window.left(chunk.rows)
+        return chunk.moment.window.filter_rows(chunk.rows)
 
     def row_of(
         self, table: MySqlTable, key: Key, chunk: CopyChunk[BinlogMoment, SourceRow]

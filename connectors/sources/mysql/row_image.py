@@ -76,9 +76,11 @@ def reader_of(column: BinlogColumn, declared: str, decoder: Decoder | None) -> R
     if column.type == binlog.SET:
         return _set(column, decoder or _as_text)
     if column.type == binlog.GEOMETRY:
-        return _changed(_sized(column.size), lambda value: value[_SRID_BYTES:])
+        return _make_reader(_make_raw_reader(column.size), lambda value: value[_SRID_BYTES:])
     if column.type == binlog.JSON:
-        return _changed(_sized(column.size), lambda value: json_text(value, _decimal_text))
+        return _make_reader(
+            _make_raw_reader(column.size), lambda value: json_text(value, _decimal_text)
+        )
     return _characters(column, declared, decoder)
 
 
@@ -89,24 +91,24 @@ def _decimal_text(precision: int, digits: int, value: bytes) -> str:
 
 def _characters(column: BinlogColumn, declared: str, decoder: Decoder | None) -> Reader:
     if column.type in (binlog.BLOB, binlog.VECTOR):
-        raw = _sized(column.size)
+        raw = _make_raw_reader(column.size)
     elif column.type in (binlog.VARCHAR, binlog.STRING):
-        raw = _sized(1 if column.size < 256 else 2)
+        raw = _make_raw_reader(1 if column.size < 256 else 2)
     else:
         raise SettingsRefused(f"Column {column.name} has an unknown type: {column.type}.")
     length = column.size
     if column.type == binlog.STRING and decoder is None:
         # Bytes of fixed length lack their trailing zeros.
         change = _FIXED.get(declared, bytes)
-        return _changed(raw, lambda value: change(value.ljust(length, b"\x00")))
-    return raw if decoder is None else _changed(raw, decoder)
+        return _make_reader(raw, lambda value: change(value.ljust(length, b"\x00")))
+    return raw if decoder is None else _make_reader(raw, decoder)
 
 
 def _as_text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def _changed(raw: _RawReader, change: Callable[[bytes], Scalar]) -> Reader:
+def _make_reader(raw: _RawReader, change: Callable[[bytes], Scalar]) -> Reader:
     def read(body: bytes, at: int) -> tuple[Scalar, int]:
         value, at = raw(body, at)
         return change(value), at
@@ -114,7 +116,7 @@ def _changed(raw: _RawReader, change: Callable[[bytes], Scalar]) -> Reader:
     return read
 
 
-def _sized(length_bytes: int) -> _RawReader:
+def _make_raw_reader(length_bytes: int) -> _RawReader:
     if length_bytes == 1:
 
         def read_short(body: bytes, at: int) -> tuple[bytes, int]:

@@ -73,7 +73,7 @@ class RowImages:
     def __init__(self, columns: Sequence[BinlogColumn], readers: Sequence[Reader]) -> None:
         self._readers = readers
         self._null_bytes = (len(columns) + 7) // 8
-        self._fixed = [_fixed(*each) for each in zip(columns, readers, strict=True)]
+        self._fixed = [_plan_column(*each) for each in zip(columns, readers, strict=True)]
         self._layouts: dict[bytes, _Layout] = {}
 
     def read(self, body: bytes, at: int) -> tuple[Row, int]:
@@ -128,7 +128,7 @@ def _run(
     return struct.unpack_from, struct.size, readers
 
 
-def _fixed(column: BinlogColumn, reader: Reader) -> _Fixed | None:
+def _plan_column(column: BinlogColumn, reader: Reader) -> _Fixed | None:
     """Return how a column is unpacked, None if its size varies."""
     if column.type in _VARYING:
         return None

@@ -35,7 +35,7 @@ __all__ = [
     "cursor_literal",
     "fits_key",
     "key_part",
-    "quoted",
+    "quote_name",
     "select_term",
     "text_reader",
 ]
@@ -135,7 +135,7 @@ def above_64_bits(value: int) -> Scalar:
 
 def select_term(column: MySqlColumn) -> str:
     """Return the SELECT term of a column, so that no digit is lost."""
-    name = quoted(column.name)
+    name = quote_name(column.name)
     # A FLOAT would be shown with six digits.
     return f"CAST({name} AS DOUBLE)" if column.type == "float" else name
 
@@ -183,7 +183,7 @@ def _text(text: bytes) -> Scalar:
     return text.decode("utf-8", "replace")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name quoted for a statement."""
     return "`" + name.replace("`", "``") + "`"
 

@@ -25,7 +25,7 @@ from rowtide.connectors.sources.mysql.position import Place, place_of
 from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings
 from rowtide.core.values.errors import Unavailable
 
-__all__ = ["End", "MySqlServer", "connected", "cut", "translated"]
+__all__ = ["End", "MySqlServer", "connect", "cut", "map_errors"]
 
 CONNECT_S = 10
 ANSWER_S = 300
@@ -53,7 +53,7 @@ class End(NamedTuple):
 
 
 @contextmanager
-def translated(settings: MySqlSourceSettings) -> Iterator[None]:
+def map_errors(settings: MySqlSourceSettings) -> Iterator[None]:
     """Map errors of the server to errors of a source."""
     where = f"{settings.host}:{settings.port}"
     try:
@@ -67,7 +67,7 @@ def translated(settings: MySqlSourceSettings) -> Iterator[None]:
         raise Unavailable(f"The server at {where}: {error}") from error
 
 
-def connected(settings: MySqlSourceSettings, *, silence_s: int = ANSWER_S) -> Any:
+def connect(settings: MySqlSourceSettings, *, silence_s: int = ANSWER_S) -> Any:
     """Return a connection. It fails if the server is silent for ``silence_s``."""
     try:
         return _connection(settings, silence_s)
@@ -107,7 +107,7 @@ class MySqlServer:
     def __init__(self, settings: MySqlSourceSettings) -> None:
         """Connect. Raises SettingsRefused for a server of an unknown kind."""
         self.settings = settings
-        self.connection = connected(settings)
+        self.connection = connect(settings)
         try:
             self.log = self._log()
             self.rows(f"SET time_zone = '+00:00', sql_mode = '', {self.log.session}")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.sources.tables import check_named
+from rowtide.connectors.sources.tables import check_names
 
-__all__ = ["MySqlSourceSettings", "parsed_settings"]
+__all__ = ["MySqlSourceSettings", "parse_settings"]
 
 PORT = 3306
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
@@ -49,9 +49,9 @@ class MySqlSourceSettings:
 
     def wants(self, database: str, table: str) -> bool:
         """True if a table is followed."""
-        return self.wants_named(f"{database}.{table}")
+        return self.wants_full_name(f"{database}.{table}")
 
-    def wants_named(self, name: str) -> bool:
+    def wants_full_name(self, name: str) -> bool:
         """True if a table, given as database.table, is followed."""
         return any(fnmatchcase(name, pattern) for pattern in self.tables) and not any(
             fnmatchcase(name, pattern) for pattern in self.without
@@ -62,7 +62,7 @@ class MySqlSourceSettings:
         return any(fnmatchcase(database, pattern.partition(".")[0]) for pattern in self.tables)
 
 
-def parsed_settings(fields: Fields, connector: str) -> MySqlSourceSettings:
+def parse_settings(fields: Fields, connector: str) -> MySqlSourceSettings:
     """Return the settings of a connector. Raises SettingsRefused."""
     tables = fields.texts("tables")
     if not tables:
@@ -90,7 +90,7 @@ def parsed_settings(fields: Fields, connector: str) -> MySqlSourceSettings:
         tls=fields.flag("tls", False),
         cafile=fields.text("cafile", "") or None,
     )
-    check_named(fields, settings.wants_named, ("names", "keys"))
+    check_names(fields, settings.wants_full_name, ("names", "keys"))
     return settings
 
 

@@ -29,12 +29,12 @@ from rowtide.connectors.sources.mysql.schema import (
     cursor_literal,
     fits_key,
     key_part,
-    quoted,
+    quote_name,
     select_term,
     text_reader,
 )
 from rowtide.connectors.sources.mysql.server import MySqlServer
-from rowtide.connectors.sources.mysql.tables import MySqlTables, followed_tables, is_of_a_table
+from rowtide.connectors.sources.mysql.tables import MySqlTables, is_of_a_table, list_tables
 from rowtide.core.values.variant import Scalar
 
 __all__ = [
@@ -120,7 +120,7 @@ class Snapshots:
         """Return the rows after a cursor. Raises MySqlTableChanged."""
         limit = self._sizes.rows(table.full_name)
         terms = ", ".join(select_term(column) for column in table.columns)
-        order = ", ".join(quoted(column.name) for column in table.key)
+        order = ", ".join(quote_name(column.name) for column in table.key)
         query = (
             f"SELECT {terms} FROM {_from(table)} WHERE {_behind(table.key, cursor)}"
             f" ORDER BY {order} LIMIT {limit}"
@@ -139,7 +139,7 @@ class Snapshots:
 
     def existing(self, table: MySqlTable, keys: Sequence[Key], made: Gtids) -> ExistingMySqlTable:
         """Return which of the keys the table has. Raises MySqlTableChanged."""
-        names = ", ".join(quoted(column.name) for column in table.target_key)
+        names = ", ".join(quote_name(column.name) for column in table.target_key)
         readers = [_key_reader(column) for column in table.target_key]
         moment = self._server.log.begin_moment(made)
         try:
@@ -168,7 +168,7 @@ class Snapshots:
 
     def tables(self) -> MySqlTables:
         """Return the wanted tables as they are now."""
-        return followed_tables(self._server)
+        return list_tables(self._server)
 
     def now(self) -> Place:
         """Return the current place of the binlog."""
@@ -293,8 +293,8 @@ def _key_reader(column: MySqlColumn) -> _Reader:
 
 
 def _from(table: MySqlTable) -> str:
-    name = f"{quoted(table.database)}.{quoted(table.name)}"
-    return f"{name} FORCE INDEX ({quoted(table.key_index)})"
+    name = f"{quote_name(table.database)}.{quote_name(table.name)}"
+    return f"{name} FORCE INDEX ({quote_name(table.key_index)})"
 
 
 def _any_of(columns: Sequence[MySqlColumn], keys: Sequence[Key], *, as_texts: bool = False) -> str:
@@ -313,7 +313,7 @@ def _equal(columns: Sequence[MySqlColumn], key: Key) -> str:
     column that is not UTF-8.
     """
     terms = [
-        f"{quoted(column.name)} = {cursor_literal(column, value)}"
+        f"{quote_name(column.name)} = {cursor_literal(column, value)}"
         for column, (_, value) in zip(columns, key, strict=True)
     ]
     return f"({' AND '.join(terms)})"
@@ -323,7 +323,7 @@ def _equal_texts(columns: Sequence[MySqlColumn], key: Key) -> str:
     """Return a condition for a key that compares texts. No index can be used."""
     terms = []
     for column, (_, value) in zip(columns, key, strict=True):
-        name = quoted(column.name)
+        name = quote_name(column.name)
         if isinstance(value, str) and column.type not in INTEGERS | BINARIES:
             name = f"CAST({name} AS CHAR CHARACTER SET utf8mb4)"
         terms.append(f"{name} = {cursor_literal(column, value)}")
@@ -334,7 +334,7 @@ def _behind(key: Sequence[MySqlColumn], cursor: Sequence[str] | None) -> str:
     """Return the condition for keys above a cursor, as ranges of the index."""
     if cursor is None:
         return "TRUE"
-    names = [quoted(column.name) for column in key]
+    names = [quote_name(column.name) for column in key]
     ranges = []
     for count in range(len(names)):
         equal = [f"{name} = {value}" for name, value in zip(names[:count], cursor, strict=False)]

@@ -29,12 +29,12 @@ from rowtide.connectors.sources.mysql.reader import (
     SnapshotRows,
     SnapshotSession,
 )
-from rowtide.connectors.sources.mysql.server import MySqlServer, translated
-from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings, parsed_settings
+from rowtide.connectors.sources.mysql.server import MySqlServer, map_errors
+from rowtide.connectors.sources.mysql.settings import MySqlSourceSettings, parse_settings
 from rowtide.connectors.sources.mysql.side import MySqlSide
 from rowtide.connectors.sources.mysql.snapshot import Snapshots
 from rowtide.connectors.sources.mysql.states import TableStates
-from rowtide.connectors.sources.mysql.tables import MySqlTables, followed_tables
+from rowtide.connectors.sources.mysql.tables import MySqlTables, list_tables
 from rowtide.connectors.sources.pipe import Pipe
 from rowtide.connectors.sources.progress import TableProgress
 from rowtide.connectors.sources.source import SourceTarget, TableState
@@ -54,7 +54,7 @@ PIECE_BYTES = 200
 def make_source(fields: Fields, surroundings: ConnectorContext) -> MySqlSource:
     """Return the source that settings describe, without connecting. Raises SettingsRefused."""
     return MySqlSource(
-        parsed_settings(fields, surroundings.connector), folder=surroundings.folder or None
+        parse_settings(fields, surroundings.connector), folder=surroundings.folder or None
     )
 
 
@@ -86,30 +86,30 @@ class MySqlSource(ServerSource[MySqlServer]):
         """See ``TableReporting``."""
         return self._standing()
 
-    def translated(self) -> AbstractContextManager[None]:
+    def map_errors(self) -> AbstractContextManager[None]:
         """See ``ServerSource``."""
-        return translated(self._settings)
+        return map_errors(self._settings)
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
         """See ``Repeatable``. Tables are copied again, and rows that are gone are deleted."""
-        return MySqlCheckpoint.begun_again(checkpoint, tables, target=self._settings.target)
+        return MySqlCheckpoint.begin_again(checkpoint, tables, target=self._settings.target)
 
     def target_of(self, table: str) -> str | None:
         """See ``NamesTables``."""
-        return self._settings.target(table) if self._settings.wants_named(table) else None
+        return self._settings.target(table) if self._settings.wants_full_name(table) else None
 
     async def side(self, table: str) -> MySqlSide:
         """See ``ComparableSource``."""
-        with self.translated():
+        with self.map_errors():
             return await asyncio.to_thread(MySqlSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` if the server can't be followed."""
-        checkpoint = MySqlCheckpoint.parsed(await target.checkpoint())
+        checkpoint = MySqlCheckpoint.parse(await target.checkpoint())
         missed = ""
         while not self.stopping:
-            with self.translated():
-                sessions = await asyncio.to_thread(self._opened, checkpoint, missed)
+            with self.map_errors():
+                sessions = await asyncio.to_thread(self._open_sessions, checkpoint, missed)
             try:
                 await self._live(target, checkpoint, sessions)
             except Purged as error:
@@ -118,19 +118,19 @@ class MySqlSource(ServerSource[MySqlServer]):
             finally:
                 sessions.close()
 
-    def _opened(self, checkpoint: MySqlCheckpoint, missed: str) -> _Sessions:
+    def _open_sessions(self, checkpoint: MySqlCheckpoint, missed: str) -> _Sessions:
         """Open sessions and prepare the checkpoint. Blocks."""
         with ExitStack() as opened:
             servers = []
             for _ in range(3):
                 servers.append(MySqlServer(self._settings))
                 opened.callback(servers[-1].close)
-            tables = self._prepared(servers[0], checkpoint, missed)
+            tables = self._prepare_checkpoint(servers[0], checkpoint, missed)
             opened.pop_all()
             chunks, schemas, gauge = servers
             return _Sessions(chunks, schemas, gauge, tables)
 
-    def _prepared(
+    def _prepare_checkpoint(
         self, server: MySqlServer, checkpoint: MySqlCheckpoint, missed: str
     ) -> MySqlTables:
         """Adapt the checkpoint to the server. Return the followed tables."""
@@ -141,10 +141,10 @@ class MySqlSource(ServerSource[MySqlServer]):
             checkpoint.gtids = gtids
         # Read the tables after it: a table that is created in between is in the binlog.
         now = server.log.beginning()
-        tables = followed_tables(server)
+        tables = list_tables(server)
         warn_of_patterns(self._settings.tables, [*tables.fit.values(), *tables.unfit.values()])
         if checkpoint.epoch and not missed:
-            missed = self._gone_on(server, checkpoint, now)
+            missed = self._continue_checkpoint(server, checkpoint, now)
         checkpoint.leave_out(
             name for name in checkpoint.tables if not self._settings.wants(*name.split(".", 1))
         )
@@ -160,7 +160,9 @@ class MySqlSource(ServerSource[MySqlServer]):
         checkpoint.run += 1
         return tables
 
-    def _gone_on(self, server: MySqlServer, checkpoint: MySqlCheckpoint, now: Beginning) -> str:
+    def _continue_checkpoint(
+        self, server: MySqlServer, checkpoint: MySqlCheckpoint, now: Beginning
+    ) -> str:
         """Continue the checkpoint in the server's binlog. Return why that is not
         possible, if so.
         """
@@ -198,7 +200,7 @@ class MySqlSource(ServerSource[MySqlServer]):
                     progress.restart(sweep=False)  # Rowtide's table was dropped and created again.
             elif not progress.copied:
                 progress.sweep = True  # Rowtide may have rows that the source lacks.
-        await target.keep(checkpoint.encoded())
+        await target.keep(checkpoint.encode())
         copied = {
             name
             for name, progress in checkpoint.tables.items()
@@ -217,12 +219,14 @@ class MySqlSource(ServerSource[MySqlServer]):
             copied=copied,
             states=self._states,
         )
-        chunks = SnapshotReader(session, target, made=log.made, copied=copied, states=self._states)
+        chunks = SnapshotReader(
+            session, target, made=log.collect_gtids, copied=copied, states=self._states
+        )
         seam = Seam(log, chunks, SnapshotRows(snapshots))
         engine = CopyEngine(target, followed, seam, backlog=Backlog(pipe), keeper=keeper)
         self._standing = partial(self._states.states, checkpoint.tables, followed)
-        self.began(engine, sessions.gauge)
-        with self.translated():
+        self.begin_life(engine, sessions.gauge)
+        with self.map_errors():
             reader = _Reader(sessions, checkpoint, copied, self._folder)
             try:
                 await asyncio.to_thread(reader.open)
@@ -231,7 +235,7 @@ class MySqlSource(ServerSource[MySqlServer]):
             except BaseExceptionGroup as group:
                 raise first_failure(group) from group
             finally:
-                self.ended()
+                self.end_life()
                 self._standing = tuple
                 pipe.close()
                 reader.close()

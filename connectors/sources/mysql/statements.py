@@ -55,7 +55,7 @@ class Statements:
             return self._all_unclear()
         found: list[Meaning] = []
         looked: set[str] = set()
-        for meaning in map(self._named, meanings_of(tokens, query.database)):
+        for meaning in map(self._fold_names, meanings_of(tokens, query.database)):
             if meaning.what in (What.WRITTEN, What.READ):
                 if not self._is_alone(meaning):
                     return self._all_unclear()
@@ -81,7 +81,7 @@ class Statements:
             return False
         return not any(map(self._server.settings.wants_some_of, query.databases))
 
-    def _named(self, meaning: Meaning) -> Meaning:
+    def _fold_names(self, meaning: Meaning) -> Meaning:
         """Return a meaning with names as the server stores them."""
         if not self._server.lowers_names:
             return meaning

@@ -118,7 +118,7 @@ class TableStates:
         self._refused.pop(table.full_name, None)
         return None
 
-    def kept(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def filter_rows(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """Return the rows whose tables rowtide has."""
         if not self._refused:
             return rows
@@ -155,7 +155,7 @@ class TableStates:
                 self.fail(unfit)
         return False
 
-    def note_copied(self, name: str, rows: int, *, first: bool) -> None:
+    def count_rows(self, name: str, rows: int, *, first: bool) -> None:
         """Count the rows of a chunk that was written."""
         self._rows_copied[name] = rows + (0 if first else self._rows_copied.get(name, 0))
 

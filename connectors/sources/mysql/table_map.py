@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rowtide.connectors.sources.mysql.packets import length_at
 
-__all__ = ["BinlogColumn", "TableMap", "parsed_table_map", "table_name"]
+__all__ = ["BinlogColumn", "TableMap", "parse_table_map", "table_name"]
 
 TINY, SHORT, LONG, FLOAT, DOUBLE = 1, 2, 3, 4, 5
 TIMESTAMP, LONGLONG, INT24, DATE, TIME, DATETIME, YEAR, NEWDATE = 7, 8, 9, 10, 11, 12, 13, 14
@@ -79,7 +79,7 @@ def table_name(body: bytes) -> tuple[str, str]:
     return body[9:end].decode(), body[end + 2 : end + 2 + body[end + 1]].decode()
 
 
-def parsed_table_map(body: bytes, *, geometries_too: bool = False) -> TableMap:
+def parse_table_map(body: bytes, *, geometries_too: bool = False) -> TableMap:
     """Return the content of an event's body without its checksum.
 
     ``geometries_too``: geometries have charsets too.

@@ -15,7 +15,7 @@ from rowtide.connectors.sources.mysql.schema import (
     KNOWN,
     MySqlColumn,
     MySqlTable,
-    quoted,
+    quote_name,
     select_term,
     unfit_key,
 )
@@ -27,9 +27,9 @@ __all__ = [
     "SYSTEM",
     "MySqlTables",
     "UnfitMySqlTable",
-    "followed_table",
-    "followed_tables",
+    "find_table",
     "is_of_a_table",
+    "list_tables",
     "reads_itself_alone",
     "writes_itself_alone",
 ]
@@ -116,7 +116,7 @@ class _Refused(Exception):
     """A table can't be followed. The arguments are the reason and the remedy."""
 
 
-def followed_tables(server: MySqlServer) -> MySqlTables:
+def list_tables(server: MySqlServer) -> MySqlTables:
     """Return the wanted tables."""
     found = MySqlTables({}, {})
     for row in sorted(server.rows(_TABLES), key=lambda row: row[:2]):
@@ -131,7 +131,7 @@ def followed_tables(server: MySqlServer) -> MySqlTables:
     return found
 
 
-def followed_table(
+def find_table(
     server: MySqlServer, database: str, name: str, others: Mapping[str, MySqlTable]
 ) -> MySqlTable | UnfitMySqlTable | None:
     """Return a table as it is now, None if it does not exist. ``others`` are followed too."""
@@ -211,7 +211,7 @@ def _table(
     full_name = f"{database}.{name}"
     target = server.settings.names.get(full_name, name)
     try:
-        table = _described(server, database, name, kind, target)
+        table = _describe_table(server, database, name, kind, target)
         if table is None:
             return None
         _check_target(table, others)
@@ -255,12 +255,12 @@ def _check_target(table: MySqlTable, others: Mapping[str, MySqlTable]) -> None:
 def _probe(server: MySqlServer, table: MySqlTable) -> None:
     """Read a table without rows, as a snapshot does, to check privileges and the key's index."""
     terms = ", ".join(select_term(column) for column in table.columns)
-    index = quoted(table.key_index)
+    index = quote_name(table.key_index)
     # A table that is locked for long must not delay the others. It is checked later.
     server.rows(f"SET lock_wait_timeout = {PROBE_S}")
     try:
         server.rows(
-            f"SELECT {terms} FROM {quoted(table.database)}.{quoted(table.name)}"
+            f"SELECT {terms} FROM {quote_name(table.database)}.{quote_name(table.name)}"
             f" FORCE INDEX ({index}) LIMIT 0"
         )
     except pymysql.err.MySQLError as error:
@@ -281,7 +281,7 @@ PROBE_S = 1
 """How long a lock is waited for."""
 
 
-def _described(
+def _describe_table(
     server: MySqlServer, database: str, name: str, kind: str, target: str
 ) -> MySqlTable | None:
     settings, full_name = server.settings, f"{database}.{name}"
@@ -340,7 +340,7 @@ def _key(
             _check_key(key, [column for column, part in parts if part is not None])
             return index, key
     if wanted is None:
-        raise _Refused("it has no primary key, so its rows can't be told apart", _OTHER_KEY)
+        raise _Refused("it has no primary key, so its rows can't be identified", _OTHER_KEY)
     raise _Refused(
         f"it has no unique index without NULL over {', '.join(wanted)}, of columns that are kept",
         _OTHER_KEY,

@@ -39,6 +39,6 @@ class ChunkWindow:
                 self.unclear = self.unclear or not row.whole
         self.unclear = self.unclear or len(self.keys) > KEYS_MAX
 
-    def left(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    def filter_rows(self, rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
         """Return the rows of a chunk that did not change."""
         return [row for row in rows if row.key not in self.keys] if self.keys else rows

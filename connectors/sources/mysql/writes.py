@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rowtide.connectors.sources.mysql.words import NAME, WORD, Name, Reader, Token, UnknownForm
 
-__all__ = ["query_part", "read_tables", "written_table"]
+__all__ = ["find_target", "query_part", "read_tables"]
 
 _HINTS = {"LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL"}
 
@@ -64,7 +64,7 @@ _TAKES_FROM = {"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "MID"}
 """Functions whose arguments may have a FROM."""
 
 
-def written_table(reader: Reader, database: str) -> Name:
+def find_target(reader: Reader, database: str) -> Name:
     """Return the one table that a statement writes itself. Raises UnknownForm if it may be any."""
     statement = reader.take_any({"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD"})
     return _target(reader, statement, database)

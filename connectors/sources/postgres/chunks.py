@@ -21,11 +21,11 @@ from rowtide.connectors.sources.postgres.server import (
     UNREADABLE,
     Lines,
     PostgresServer,
-    quoted,
-    quoted_name,
+    quote_name,
+    quote_text,
 )
 from rowtide.connectors.sources.postgres.tables import PostgresTable
-from rowtide.connectors.sources.postgres.values import copied_fields, key_text, reader_of
+from rowtide.connectors.sources.postgres.values import key_text, reader_of, split_line
 from rowtide.connectors.sources.postgres.visibility import Visible
 
 __all__ = [
@@ -52,7 +52,7 @@ class Required(NamedTuple):
     floor: int
     xids: Collection[int]
 
-    def met(self, visible: Visible) -> bool:
+    def is_met(self, visible: Visible) -> bool:
         """True if all of them are visible."""
         return visible.xmin >= self.floor and all(map(visible.sees, self.xids))
 
@@ -116,22 +116,20 @@ class Chunks:
             return None
         lines, visible, time_ms = found
         key_of = key_reader(table, names)
-        return ExistingPostgresTable(
-            {key_of(copied_fields(line)) for line in lines}, visible, time_ms
-        )
+        return ExistingPostgresTable({key_of(split_line(line)) for line in lines}, visible, time_ms)
 
     def page(
         self, table: PostgresTable, cursor: Sequence[str] | None
     ) -> tuple[list[tuple[Key, Cells]], list[str] | None]:
         """Return current rows after a key, and the last one's key if there are more."""
         limit = self._sizes.rows(table.oid)
-        lines = self._server.copied(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
+        lines = self._server.copy_lines(_chunk_query(table, cursor, limit), bytes_max=CHUNK_BYTES)
         return _rows(table, lines), self._end(table, lines, limit)
 
     def look_up(self, table: PostgresTable, keys: Sequence[Key]) -> list[tuple[Key, Cells]]:
         """Return the current rows of some keys."""
         where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
-        return _rows(table, self._server.copied(f"SELECT {_columns(table)} {where}"))
+        return _rows(table, self._server.copy_lines(f"SELECT {_columns(table)} {where}"))
 
     def _of_keys(
         self, table: PostgresTable, columns: str, keys: Sequence[Key], required: Required
@@ -141,15 +139,15 @@ class Chunks:
         A client may have written rows to rowtide's table that the source can't have.
         """
 
-        def found(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
+        def read_keys(keys: Sequence[Key]) -> tuple[Lines, Visible, int] | None:
             where = f"FROM {_name(table)} WHERE {_is_one_of(table, keys)}"
             return self._as_of_one_moment(table, f"SELECT {columns} {where}", required)
 
         keys = [key for key in keys if all("\0" not in key_text(value) for _, value in key)]
         try:
-            return found(keys)
+            return read_keys(keys)
         except UNREADABLE:
-            return found(self._fit(table, keys))
+            return read_keys(self._fit(table, keys))
 
     def _fit(self, table: PostgresTable, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the keys that the server accepts as keys of the table."""
@@ -174,7 +172,7 @@ class Chunks:
         if len(lines) < limit and not lines.cut:
             return None
         names = [column.name for column in table.columns]
-        last = dict(zip(names, copied_fields(lines[-1]), strict=True))
+        last = dict(zip(names, split_line(lines[-1]), strict=True))
         return [(last[column.name] or b"").decode() for column in table.key]
 
     def columns_of(
@@ -192,7 +190,7 @@ class Chunks:
         return {
             column.name: reader_of(column.type_oid)(text)
             for line in found[0]
-            for column, text in zip(wanted, copied_fields(line), strict=True)
+            for column, text in zip(wanted, split_line(line), strict=True)
             if text is not None
         }
 
@@ -211,14 +209,14 @@ class Chunks:
         look: rows that come or go with other partitions are not in the stream.
         """
         with self._one_at_a_time:
-            found = self._seen(
+            found = self._read_moment(
                 table, query, required, bytes_max, parts=table.parts if copying else None
             )
             if found is not None and copying:
                 self._server.mark()
             return found
 
-    def _seen(
+    def _read_moment(
         self,
         table: PostgresTable,
         query: str,
@@ -234,11 +232,11 @@ class Chunks:
             # would show no rows at a moment from before, though it had some.
             server.run(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
             [(text, time_ms)] = server.rows(_MOMENT)
-            visible = Visible.parsed(text)
-            met = required.met(visible)
+            visible = Visible.parse(text)
+            met = required.is_met(visible)
             if met and parts is not None and _parts(server, table) != parts:
                 raise PostgresTableChanged(f"{table.full_name} has other partitions now")
-            lines = server.copied(query, bytes_max=bytes_max) if met else None
+            lines = server.copy_lines(query, bytes_max=bytes_max) if met else None
         except CHANGED as error:
             raise PostgresTableChanged(f"{table.full_name}: {error}") from error
         except REFUSED as error:
@@ -255,14 +253,12 @@ def _parts(server: PostgresServer, table: PostgresTable) -> dict[int, str]:
 def _rows(table: PostgresTable, lines: Sequence[bytes]) -> list[tuple[Key, Cells]]:
     names = [column.name for column in table.columns]
     key_of, cells_of = key_reader(table, names), cells_reader(table)
-    return [
-        (key_of(fields), cells_of(fields)) for line in lines for fields in [copied_fields(line)]
-    ]
+    return [(key_of(fields), cells_of(fields)) for line in lines for fields in [split_line(line)]]
 
 
 def _chunk_query(table: PostgresTable, cursor: Sequence[str] | None, limit: int) -> str:
     key = _names([column.name for column in table.key])
-    after = f" WHERE ({key}) > ({', '.join(map(quoted, cursor))})" if cursor else ""
+    after = f" WHERE ({key}) > ({', '.join(map(quote_text, cursor))})" if cursor else ""
     query = f"SELECT {_columns(table)} FROM {_name(table)}{after}"
     return f"{query} ORDER BY {key} LIMIT {limit}"
 
@@ -271,14 +267,14 @@ def _is_one_of(table: PostgresTable, keys: Sequence[Key]) -> str:
     if not keys:
         return "false"
     wanted = ", ".join(
-        f"({', '.join(quoted(key_text(value)) for _, value in key)})" for key in keys
+        f"({', '.join(quote_text(key_text(value)) for _, value in key)})" for key in keys
     )
     return f"({_names([column.name for column in table.key])}) IN ({wanted})"
 
 
 def _name(table: PostgresTable) -> str:
     """Return a table's name for statements: with partitions, without inheriting tables."""
-    return ("ONLY " if table.parts is None else "") + quoted_name(table.schema, table.name)
+    return ("ONLY " if table.parts is None else "") + quote_name(table.schema, table.name)
 
 
 def _columns(table: PostgresTable) -> str:
@@ -286,7 +282,7 @@ def _columns(table: PostgresTable) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(map(quoted_name, names))
+    return ", ".join(map(quote_name, names))
 
 
 _MOMENT = """

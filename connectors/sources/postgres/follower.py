@@ -114,7 +114,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         self._begin = begin
         self._refused: dict[str, UnfitPostgresTable] = {}
         """Tables whose rows could not be read since the last periodic look."""
-        self._left_out = _left_out(found)
+        self._left_out = _list_omissions(found)
         self._reached = self._time_ms = 0
         self._restarts = 0
         self._looked_s = time.monotonic()
@@ -145,7 +145,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
     async def handle_event(self, piece: StreamPiece, rows: list[SourceRow]) -> list[SourceRow]:
         """See ``LogFollower``. An event comes after the piece's rows."""
         assert piece.event is not None, "the piece has an event"
-        return await self._handled(piece, piece.event, rows)
+        return await self._apply_event(piece, piece.event, rows)
 
     def note_durable(self) -> None:
         """See ``LogFollower``."""
@@ -153,13 +153,13 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             self._checkpoint.lsn = self._reached
             self._parts.keeper.note_change()
         if self._time_ms:
-            self.lag.written(self._time_ms)
+            self.lag.note_written(self._time_ms)
             self._time_ms = 0
 
-    def note_reached(self, moment: StreamMoment) -> None:
+    def note_arrival(self, moment: StreamMoment) -> None:
         """See ``LogFollower``."""
         del moment
-        self._parts.written.forget_noted()
+        self._parts.written.forget_notes()
 
     async def look_around(self) -> bool:
         """See ``LogFollower``. Reads the catalog, and advances the slot of an idle table."""
@@ -183,11 +183,11 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
 
     async def measure(self, server: PostgresServer) -> Distance:
         """See ``LogFollower``."""
-        now_ms, end = await asyncio.to_thread(server.flushed)
-        at = self._written_lsn()
+        now_ms, end = await asyncio.to_thread(server.read_flush)
+        at = self._find_written_lsn()
         return Distance((at,), (end,), now_ms, max(0, end - at))
 
-    def _written_lsn(self) -> int:
+    def _find_written_lsn(self) -> int:
         """Return the LSN up to which everything of ours is written."""
         passed = self._parts.stream.passed
         if not self._parts.backlog.is_empty:
@@ -206,17 +206,17 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             )
         await self._look()
 
-    async def _handled(
+    async def _apply_event(
         self, piece: StreamPiece, event: Event, rows: list[SourceRow]
     ) -> list[SourceRow]:
         """Handle an event after rows. Return the rows that are still to be written."""
         if isinstance(event, Incomplete):
             if event.table.target not in self._left_out:
-                rows[-1] = await self._completed(rows[-1], event, piece.xid)
+                rows[-1] = await self._complete(rows[-1], event, piece.xid)
             return rows
         await self._write(rows)
         if isinstance(event, Altered):
-            await self._altered(event.table)
+            await self._check_table(event.table)
         elif isinstance(event, Lost):
             await self._lose(event.full_name)
         elif isinstance(event, Joined):
@@ -235,7 +235,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         self._checkpoint.tables.pop(full_name, None)
         await self._look()
 
-    async def _altered(self, table: PostgresTable) -> None:
+    async def _check_table(self, table: PostgresTable) -> None:
         """Read a changed table. Decide whether its next rows are written or left out."""
         refused = False
         try:
@@ -246,7 +246,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         if refused and table.full_name not in self._tables:
             self._left_out.add(table.target)
 
-    async def _completed(self, row: SourceRow, event: Incomplete, xid: int) -> SourceRow:
+    async def _complete(self, row: SourceRow, event: Incomplete, xid: int) -> SourceRow:
         """Return a row with the columns that the server did not send, read from the table
         now.
 
@@ -301,7 +301,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
         await make_targets(self._target, found)
         self._tables.clear()
         self._tables.update(found.tables)
-        self._left_out = _left_out(found)
+        self._left_out = _list_omissions(found)
         changed = note_tables(self._checkpoint, found, parts.report.unfit)
         parts.report.note(self._tables, found.unfit)
         if changed:
@@ -311,7 +311,7 @@ class StreamFollower(LogFollower[PostgresTable, StreamPiece, StreamMoment, Postg
             parts.keeper.note_change()
 
 
-def _left_out(found: Look) -> set[str]:
+def _list_omissions(found: Look) -> set[str]:
     """Return the tables of rowtide to which nothing may be written."""
     followed = {table.target for table in found.tables.values()}
     return {fault.target for fault in found.unfit.values()} - followed

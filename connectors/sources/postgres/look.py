@@ -11,16 +11,16 @@ from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, Pos
 from rowtide.connectors.sources.postgres.publication import (
     Publication,
     Published,
-    ensured_publication,
-    ensured_roots,
+    ensure_publication,
+    ensure_roots,
     publication_number,
     publish,
 )
 from rowtide.connectors.sources.postgres.server import PostgresServer
 from rowtide.connectors.sources.postgres.tables import PostgresTable, read_tables
-from rowtide.connectors.sources.postgres.type_parts import noted, same_values
+from rowtide.connectors.sources.postgres.type_parts import note_types, same_values
 from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
-from rowtide.connectors.sources.progress import kept_values
+from rowtide.connectors.sources.progress import keeps_values
 from rowtide.connectors.sources.source import SourceTarget
 from rowtide.core.values.errors import Rejected, Unavailable
 
@@ -65,9 +65,9 @@ def look(
             f"The publication {server.settings.publication} was dropped: all tables are copied "
             f"again."
         )
-    made = ensured_publication(server)
+    made = ensure_publication(server)
     found = read_tables(server, owners, generated=made.generated)
-    made, unrooted = ensured_roots(server, made, found.fit)
+    made, unrooted = ensure_roots(server, made, found.fit)
     fit = {name: table for name, table in found.fit.items() if name not in unrooted}
     published, unpublished = publish(server, made, fit)
     tables = {name: table for name, table in fit.items() if name in published}
@@ -90,14 +90,15 @@ async def make_targets(target: SourceTarget, found: Look) -> None:
 
 
 def note_tables(
-    checkpoint: PostgresCheckpoint, found: Look, told: Collection[UnfitPostgresTable]
+    checkpoint: PostgresCheckpoint, found: Look, logged: Collection[UnfitPostgresTable]
 ) -> list[str]:
     """Record the existing tables. Return those whose copies and reads must not continue.
 
-    These are copied from the start, or no longer followed. ``told`` was already logged.
+    These are copied from the start, or no longer followed. ``logged`` are faults that
+    were logged before.
     """
     for fault in found.unfit.values():
-        if fault not in told:
+        if fault not in logged:
             logger.warning("%s The other tables are still followed", fault)
     others = [name for name in checkpoint.tables if name not in found.tables]
     for name in others:
@@ -133,7 +134,7 @@ def _goes_on(
         why = "has other partitions, or some were emptied or rewritten"
     elif not same_values(progress.types, table.types):
         why = "uses a type whose values have other names now"
-    elif progress.file != table.file or not kept_values(
+    elif progress.file != table.file or not keeps_values(
         progress.columns, table.columns, lambda column: column.filled
     ):
         why = "has other columns or was rewritten"
@@ -145,7 +146,7 @@ def _goes_on(
     begun = bool(why) or not progress.oid
     progress.oid, progress.file = table.oid, table.file
     progress.columns = [column.identity for column in table.columns]
-    progress.types, progress.published = noted(table.types), published.numbers
+    progress.types, progress.published = note_types(table.types), published.numbers
     progress.parts = {str(oid): state for oid, state in parts.items()}
     return not begun
 

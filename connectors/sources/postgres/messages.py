@@ -33,11 +33,11 @@ __all__ = [
     "RelationColumn",
     "Row",
     "commit_end",
-    "parsed_begin",
-    "parsed_relation",
-    "parsed_row",
+    "parse_begin",
+    "parse_relation",
+    "parse_row",
+    "parse_truncate",
     "table_of",
-    "truncated_tables",
 ]
 
 BEGIN, COMMIT, RELATION = ord("B"), ord("C"), ord("R")
@@ -88,7 +88,7 @@ class Relation(NamedTuple):
     columns: Sequence[RelationColumn]
 
 
-def parsed_begin(message: bytes) -> Begin:
+def parse_begin(message: bytes) -> Begin:
     """Return the content of a B."""
     lsn, time_us, xid = _BEGIN.unpack_from(message, 1)
     return Begin(lsn, time_us // 1000 + _YEAR_2000_MS, xid)
@@ -106,13 +106,13 @@ def table_of(message: bytes) -> int:
     return oid
 
 
-def truncated_tables(message: bytes) -> list[int]:
+def parse_truncate(message: bytes) -> list[int]:
     """Return the tables of a T."""
     count = _INTEGER.unpack_from(message, 1)[0]
     return [_INTEGER.unpack_from(message, 6 + 4 * number)[0] for number in range(count)]
 
 
-def parsed_relation(message: bytes) -> Relation:
+def parse_relation(message: bytes) -> Relation:
     """Return the content of an R."""
     schema, at = _text(message, 5)
     name, at = _text(message, at)
@@ -127,7 +127,7 @@ def parsed_relation(message: bytes) -> Relation:
     return Relation(table_of(message), schema, name, identity, columns)
 
 
-def parsed_row(message: bytes, at: int) -> tuple[Row, int]:
+def parse_row(message: bytes, at: int) -> tuple[Row, int]:
     """Return a row and its end."""
     row: Row = []
     count = message[at] << 8 | message[at + 1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.connectors.sources.postgres.server import PostgresServer, quoted_name
+from rowtide.connectors.sources.postgres.server import PostgresServer, quote_name
 from rowtide.connectors.sources.postgres.unfit import LEAVE_OUT, NOTHING, CatalogRow, Fault
 
 __all__ = ["Partition", "empty_partitions", "read_partitions", "same_rows", "unfit_partitions"]
@@ -52,7 +52,7 @@ def unfit_partitions(
     ``identity`` has the columns of the table's own replica identity.
     """
     for part in partitions:
-        full_name, quoted = f"{part.schema}.{part.name}", quoted_name(part.schema, part.name)
+        full_name, quoted = f"{part.schema}.{part.name}", quote_name(part.schema, part.name)
         if not part.logged:
             return (
                 f"Its partition {full_name} is unlogged.",

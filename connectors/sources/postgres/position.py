@@ -34,7 +34,7 @@ __all__ = [
     "PostgresCheckpoint",
     "PostgresTableProgress",
     "lsn_text",
-    "parsed_lsn",
+    "parse_lsn",
     "prefix",
 ]
 
@@ -49,7 +49,7 @@ def prefix(epoch: int, lsn: int, *, change: int, run: int = 0) -> bytes:
     return _PREFIX.pack(epoch, lsn, change, run)
 
 
-def parsed_lsn(text: str) -> int:
+def parse_lsn(text: str) -> int:
     """Return an LSN as a number."""
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
@@ -68,7 +68,7 @@ class PostgresTableProgress(source_progress.TableProgress):
     stay, every change of a row is in the stream. ``cursor`` has the last copied key as
     texts. A sweep comes before the copy. ``published`` has the numbers of its memberships
     in the publication: a change was missed if none of them stays. ``types`` is from
-    ``type_parts.noted``. ``parts`` has the states of its partitions by number. ``rows``
+    ``type_parts.note_types``. ``parts`` has the states of its partitions by number. ``rows``
     counts the rows of the copy.
     """
 
@@ -112,7 +112,7 @@ class PostgresCheckpoint(source_progress.SourceProgress[PostgresTableProgress]):
     def of(cls, found: dict[str, Any]) -> Self:
         """See ``SourceProgress``."""
         tables = {name: PostgresTableProgress(**kept) for name, kept in found.pop("tables").items()}
-        lsn = parsed_lsn(found.pop("lsn"))
+        lsn = parse_lsn(found.pop("lsn"))
         return cls(**found, lsn=lsn, tables=tables)
 
     def parts(self) -> Mapping[str, Any]:

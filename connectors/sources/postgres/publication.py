@@ -19,8 +19,8 @@ from rowtide.connectors.sources.postgres.server import (
     FORBIDDEN,
     UNPUBLISHABLE,
     PostgresServer,
-    quoted,
-    quoted_name,
+    quote_name,
+    quote_text,
 )
 from rowtide.connectors.sources.postgres.tables import PostgresTable
 from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
@@ -28,12 +28,12 @@ from rowtide.connectors.sources.postgres.unfit import UnfitPostgresTable
 __all__ = [
     "Publication",
     "Published",
-    "ensured_publication",
-    "ensured_roots",
+    "ensure_publication",
+    "ensure_roots",
+    "list_members",
     "publication",
     "publication_number",
     "publish",
-    "published",
     "withdraw",
 ]
 
@@ -81,7 +81,7 @@ class Published(NamedTuple):
 def publication(server: PostgresServer) -> Publication | None:
     """Return the publication as it is, None if there is none."""
     name = server.settings.publication
-    found = server.rows(_PUBLICATION, (_made_for(server), name))
+    found = server.rows(_PUBLICATION, (_make_comment(server), name))
     return Publication(*found[0]) if found else None
 
 
@@ -91,7 +91,7 @@ def publication_number(server: PostgresServer) -> int | None:
     return found.oid if found is not None else None
 
 
-def ensured_publication(server: PostgresServer) -> Publication:
+def ensure_publication(server: PostgresServer) -> Publication:
     """Create the publication, or repair one that the source made. Raises SettingsRefused."""
     name = server.settings.publication
     found = publication(server)
@@ -102,8 +102,8 @@ def ensured_publication(server: PostgresServer) -> Publication:
         # Two statements sent together are one transaction, so no other session sees it
         # without its comment.
         server.run(
-            f"CREATE PUBLICATION {quoted_name(name)} WITH ({options});"
-            f"COMMENT ON PUBLICATION {quoted_name(name)} IS {quoted(_made_for(server))}"
+            f"CREATE PUBLICATION {quote_name(name)} WITH ({options});"
+            f"COMMENT ON PUBLICATION {quote_name(name)} IS {quote_text(_make_comment(server))}"
         )
     elif found.own and not (
         found.whole and (found.generated or server.version < GENERATED_VERSION)
@@ -111,18 +111,18 @@ def ensured_publication(server: PostgresServer) -> Publication:
         logger.warning(
             "publication %s did not publish every change; it is set to do so again", name
         )
-        server.run(f"ALTER PUBLICATION {quoted_name(name)} SET ({options})")
+        server.run(f"ALTER PUBLICATION {quote_name(name)} SET ({options})")
     elif not found.whole:
         raise SettingsRefused(
             f"The publication {name} must publish {WHOLE}. Run ALTER PUBLICATION "
-            f"{quoted_name(name)} SET (publish = '{WHOLE}')."
+            f"{quote_name(name)} SET (publish = '{WHOLE}')."
         )
     else:
         return found
-    return _changed(server)
+    return _read_again(server)
 
 
-def ensured_roots(
+def ensure_roots(
     server: PostgresServer, found: Publication, tables: Mapping[str, PostgresTable]
 ) -> tuple[Publication, dict[str, UnfitPostgresTable]]:
     """Make partitioned tables be published as one. Return those that can't be."""
@@ -130,11 +130,11 @@ def ensured_roots(
     if found.via_root or not roots:
         return found, {}
     name = server.settings.publication
-    statement = f"ALTER PUBLICATION {quoted_name(name)} SET ({VIA_ROOT})"
+    statement = f"ALTER PUBLICATION {quote_name(name)} SET ({VIA_ROOT})"
     if found.own:
         logger.warning("publication %s is set to publish partitions as one table", name)
         server.run(statement)
-        return _changed(server), {}
+        return _read_again(server), {}
     reason = f"It is partitioned, and the publication {name} has each partition as a table."
     return found, {
         table.full_name: UnfitPostgresTable(
@@ -147,7 +147,7 @@ def ensured_roots(
     }
 
 
-def _changed(server: PostgresServer) -> Publication:
+def _read_again(server: PostgresServer) -> Publication:
     made = publication(server)
     if made is None:
         raise SettingsRefused(
@@ -166,7 +166,7 @@ def publish(
     no longer followed, is removed: otherwise the server would restrict the application
     for replication's sake.
     """
-    there = published(server, found)
+    there = list_members(server, found)
     unfit: dict[str, UnfitPostgresTable] = {}
     changed = found.own and _take_out(server, [n for n in there if n not in tables], there)
     for name, table in tables.items():
@@ -179,7 +179,7 @@ def publish(
             if fault := _put_in(server, table, again=known is not None):
                 unfit[name] = fault
     if changed:
-        there = published(server, found)
+        there = list_members(server, found)
     for name, known in there.items():
         if name in tables and not known.has_all_of(tables[name]):
             unfit[name] = _narrow(server, tables[name])
@@ -191,12 +191,12 @@ def withdraw(server: PostgresServer) -> bool:
     found = publication(server)
     if found is not None and found.own:
         with suppress(FORBIDDEN):
-            server.run(f"DROP PUBLICATION IF EXISTS {quoted_name(server.settings.publication)}")
+            server.run(f"DROP PUBLICATION IF EXISTS {quote_name(server.settings.publication)}")
             return False
     return found is not None
 
 
-def published(server: PostgresServer, found: Publication) -> dict[str, Published]:
+def list_members(server: PostgresServer, found: Publication) -> dict[str, Published]:
     """Return the tables that the server sends, by full name."""
     newer = server.version >= SCHEMAS_VERSION
     numbers: dict[str, list[str]] = {}
@@ -222,7 +222,7 @@ def _put_in(
 ) -> UnfitPostgresTable | None:
     """Add a whole table to the publication. Return why it can't be added."""
     settings = server.settings
-    name, quoted_table = quoted_name(settings.publication), quoted_name(table.schema, table.name)
+    name, quoted_table = quote_name(settings.publication), quote_name(table.schema, table.name)
     add = f"ALTER PUBLICATION {name} ADD TABLE ONLY {quoted_table}"
     drop = f"ALTER PUBLICATION {name} DROP TABLE ONLY {quoted_table};" if again else ""
     logger.info("adding %s to publication %s", table.full_name, settings.publication)
@@ -236,7 +236,7 @@ def _put_in(
             table.target,
             f"It is not in the publication {settings.publication}, and the role {settings.user} "
             f"can't add it: only the owner of both can.",
-            f"Run ALTER TABLE {quoted_table} OWNER TO {quoted_name(settings.user)}; or as a "
+            f"Run ALTER TABLE {quoted_table} OWNER TO {quote_name(settings.user)}; or as a "
             f"superuser {add};",
         )
     except UNPUBLISHABLE as error:
@@ -253,9 +253,9 @@ def _put_in(
 def _take_out(server: PostgresServer, names: Iterable[str], there: Mapping[str, Published]) -> bool:
     """Remove tables from the publication. True if there were any."""
     taken = [name for name in names if there[name].listed]
-    publication_name = quoted_name(server.settings.publication)
+    publication_name = quote_name(server.settings.publication)
     for name in taken:
-        table = quoted_name(there[name].schema, there[name].name)
+        table = quote_name(there[name].schema, there[name].name)
         logger.info("removing %s from publication %s: not followed", name, publication_name)
         with suppress(*UNPUBLISHABLE):
             server.run(f"ALTER PUBLICATION {publication_name} DROP TABLE ONLY {table}")
@@ -273,17 +273,17 @@ def _hidden(server: PostgresServer, table: PostgresTable, root: str) -> UnfitPos
 
 def _narrow(server: PostgresServer, table: PostgresTable) -> UnfitPostgresTable:
     name = server.settings.publication
-    quoted_table = quoted_name(table.schema, table.name)
+    quoted_table = quote_name(table.schema, table.name)
     return UnfitPostgresTable(
         table.full_name,
         table.target,
         f"The publication {name} has not all rows and columns of it.",
-        f"Run ALTER PUBLICATION {quoted_name(name)} DROP TABLE ONLY {quoted_table}; "
-        f"ALTER PUBLICATION {quoted_name(name)} ADD TABLE ONLY {quoted_table};",
+        f"Run ALTER PUBLICATION {quote_name(name)} DROP TABLE ONLY {quoted_table}; "
+        f"ALTER PUBLICATION {quote_name(name)} ADD TABLE ONLY {quoted_table};",
     )
 
 
-def _made_for(server: PostgresServer) -> str:
+def _make_comment(server: PostgresServer) -> str:
     return f"made by rowtide for the slot {server.settings.slot}"
 
 

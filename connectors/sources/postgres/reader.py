@@ -82,11 +82,11 @@ class WrittenTransactions:
         if self.floor is not None:
             self._xids.add(xid)
 
-    def forget_noted(self) -> None:
+    def forget_notes(self) -> None:
         """Forget the recorded transactions: a moment has seen them, so later ones do too."""
         self._xids.clear()
 
-    def required(self) -> Required:
+    def build_requirement(self) -> Required:
         """Return what a moment must see now."""
         assert self.floor is not None, "a copy began"
         return Required(self.floor, frozenset(self._xids))
@@ -132,21 +132,21 @@ class StreamReader(CopyChunkReader[PostgresTable, StreamMoment, _Row]):
         self, table: PostgresTable, cursor: list[str] | None
     ) -> CopyChunk[StreamMoment, _Row] | None:
         """See ``CopyChunkReader``."""
-        required = self._written.required()
+        required = self._written.build_requirement()
         return _chunk(await asyncio.to_thread(self._chunks.read, table, cursor, required))
 
     async def read_row(
         self, table: PostgresTable, key: Key
     ) -> CopyChunk[StreamMoment, _Row] | None:
         """See ``CopyChunkReader``."""
-        required = self._written.required()
+        required = self._written.build_requirement()
         return _chunk(await asyncio.to_thread(self._chunks.again, table, key, required))
 
     async def read_keys(
         self, table: PostgresTable, keys: Sequence[Key]
     ) -> KeysPresent[StreamMoment] | None:
         """See ``CopyChunkReader``."""
-        required = self._written.required()
+        required = self._written.build_requirement()
         found = await asyncio.to_thread(self._chunks.existing, table, keys, required)
         if found is None:
             return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.sources.postgres.publication import publication, published
-from rowtide.connectors.sources.postgres.server import PostgresServer, quoted_name
-from rowtide.connectors.sources.postgres.tables import wanted_rows
+from rowtide.connectors.sources.postgres.publication import list_members, publication
+from rowtide.connectors.sources.postgres.server import PostgresServer, quote_name
+from rowtide.connectors.sources.postgres.tables import read_catalog
 from rowtide.connectors.sources.postgres.unfit import CatalogRow, grants
 
 __all__ = ["check"]
@@ -47,16 +47,16 @@ def _faults(server: PostgresServer) -> list[str]:
         faults.append("The database's encoding is SQL_ASCII: the encoding of its texts is unknown.")
     if not role:
         faults.append(
-            f"The role {user} must have REPLICATION: ALTER ROLE {quoted_name(user)} REPLICATION; "
-            f"(on Amazon RDS and Aurora GRANT rds_replication TO {quoted_name(user)};)."
+            f"The role {user} must have REPLICATION: ALTER ROLE {quote_name(user)} REPLICATION; "
+            f"(on Amazon RDS and Aurora GRANT rds_replication TO {quote_name(user)};)."
         )
     if int(slots) < 1 or int(senders) < 1:
         faults.append("max_replication_slots and max_wal_senders must be above 0.")
     if not may_publish and publication(server) is None:
-        database = quoted_name(server.settings.database)
+        database = quote_name(server.settings.database)
         faults.append(
             f"There is no publication {server.settings.publication}, and the role {user} can't "
-            f"make it: GRANT CREATE ON DATABASE {database} TO {quoted_name(user)};"
+            f"make it: GRANT CREATE ON DATABASE {database} TO {quote_name(user)};"
         )
     return faults
 
@@ -64,7 +64,7 @@ def _faults(server: PostgresServer) -> list[str]:
 def _grants(server: PostgresServer) -> list[str]:
     """Return the statements that the role lacks for single tables."""
     settings = server.settings
-    rows = wanted_rows(server)
+    rows = read_catalog(server)
     wanted = list(dict.fromkeys(grant for row in rows for grant in grants(row, settings.user)))
     wanted += _owners(server, [row for row in rows if not row.owned])
     return [f"For single tables: {' '.join(wanted)}"] if wanted else []
@@ -72,16 +72,16 @@ def _grants(server: PostgresServer) -> list[str]:
 
 def _owners(server: PostgresServer, others: Sequence[CatalogRow]) -> list[str]:
     """Return statements that allow tables of other owners to be published."""
-    name = quoted_name(server.settings.publication)
+    name = quote_name(server.settings.publication)
     made = publication(server)
     if made is not None:
-        there = published(server, made)
+        there = list_members(server, made)
         return [
             f"ALTER PUBLICATION {name} ADD TABLE ONLY {row.quoted};"
             for row in others
             if row.full_name not in there
         ]
-    user = quoted_name(server.settings.user)
+    user = quote_name(server.settings.user)
     return [f"ALTER TABLE {row.quoted} OWNER TO {user};" for row in others]
 
 

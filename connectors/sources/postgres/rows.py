@@ -21,7 +21,7 @@ from rowtide.connectors.sources.postgres.messages import (
     UNCHANGED,
     Relation,
     Row,
-    parsed_row,
+    parse_row,
 )
 from rowtide.connectors.sources.postgres.tables import FULL, PostgresTable
 from rowtide.connectors.sources.postgres.values import key_reader_of, reader_of
@@ -109,7 +109,7 @@ class PostgresRowDecoder:
         ]
         self._full = relation.identity == FULL
 
-    def decoded(
+    def decode(
         self, kind: int, message: bytes, prefix: bytes, time_ms: int, *, whole: bool
     ) -> Decoded:
         """Return the rows of an I, U or D. ``whole``: updates too are puts of the whole
@@ -119,21 +119,21 @@ class PostgresRowDecoder:
         """
         target = self.table.target
         if kind == INSERT:
-            row, _ = parsed_row(message, 6)
+            row, _ = parse_row(message, 6)
             put = SourceRow(
                 target, self._key_of(row), self._cells(row), True, time_ms, prefix + _FIRST
             )
             return Decoded((put,))
         if kind == DELETE:
-            row, _ = parsed_row(message, 6)
+            row, _ = parse_row(message, 6)
             return Decoded(
                 (SourceRow(target, self._former_key(row), None, True, time_ms, prefix + _FIRST),)
             )
         old: Row | None = None
         at = 5
         if message[at] in _OLD:
-            old, at = parsed_row(message, at + 1)
-        row, _ = parsed_row(message, at + 1)
+            old, at = parse_row(message, at + 1)
+        row, _ = parse_row(message, at + 1)
         return self._update(old, row, prefix, time_ms, whole=whole)
 
     def _update(
@@ -154,7 +154,7 @@ class PostgresRowDecoder:
         if whole and complete:
             put = SourceRow(target, key, self._cells(row), True, time_ms, prefix + _FIRST)
             return Decoded((put,))
-        changed = self._changed(row, old if self._full else None)
+        changed = self._pick_changes(row, old if self._full else None)
         if not changed:
             return Decoded(())
         return Decoded((SourceRow(target, key, changed, False, time_ms, prefix + _FIRST),))
@@ -172,7 +172,7 @@ class PostgresRowDecoder:
             if (text := row[place]) is not None and text is not UNCHANGED
         }
 
-    def _changed(self, row: Row, old: Row | None) -> Cells:
+    def _pick_changes(self, row: Row, old: Row | None) -> Cells:
         return {
             name: None if text is None else reader(text)
             for place, name, reader in self._readers

@@ -16,7 +16,7 @@ import psycopg2.errors
 from psycopg2.extras import LogicalReplicationConnection
 
 from rowtide.connectors.fields import SettingsRefused
-from rowtide.connectors.sources.postgres.position import parsed_lsn
+from rowtide.connectors.sources.postgres.position import parse_lsn
 from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.core.values.errors import Unavailable
@@ -32,11 +32,11 @@ __all__ = [
     "LogUnreadable",
     "PostgresServer",
     "ReplicationSlot",
-    "connected",
+    "connect",
     "decoding",
-    "quoted",
-    "quoted_name",
-    "translated",
+    "map_errors",
+    "quote_name",
+    "quote_text",
 ]
 
 CONNECT_S = 10
@@ -104,7 +104,7 @@ def decoding(settings: PostgresSourceSettings) -> Iterator[None]:
 
 
 @contextmanager
-def translated(settings: PostgresSourceSettings) -> Iterator[None]:
+def map_errors(settings: PostgresSourceSettings) -> Iterator[None]:
     """Map errors of the server to errors of a source."""
     where = f"PostgreSQL at {settings.host}:{settings.port}"
     try:
@@ -120,7 +120,7 @@ def translated(settings: PostgresSourceSettings) -> Iterator[None]:
         raise
 
 
-def connected(settings: PostgresSourceSettings, *, replication: bool = False) -> Any:
+def connect(settings: PostgresSourceSettings, *, replication: bool = False) -> Any:
     """Return a connection. Each statement is a transaction of its own."""
     connection = psycopg2.connect(
         host=settings.host,
@@ -146,7 +146,7 @@ class PostgresServer:
 
     def __init__(self, settings: PostgresSourceSettings) -> None:
         self.settings = settings
-        self._connection = connected(settings)
+        self._connection = connect(settings)
 
     def close(self) -> None:
         """Close the session."""
@@ -184,7 +184,7 @@ class PostgresServer:
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def copied(self, query: str, *, bytes_max: int | None = None) -> Lines:
+    def copy_lines(self, query: str, *, bytes_max: int | None = None) -> Lines:
         """Return a query's lines in COPY's text form, the first ones up to a size."""
         lines = Lines(bytes_max)
         with self._connection.cursor() as cursor:
@@ -193,7 +193,7 @@ class PostgresServer:
 
     def system(self) -> str:
         """Return the server's identifier and its timeline."""
-        connection = connected(self.settings, replication=True)
+        connection = connect(self.settings, replication=True)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("IDENTIFY_SYSTEM")
@@ -205,22 +205,22 @@ class PostgresServer:
     def end(self) -> int:
         """Return the LSN up to which the log is written."""
         [(lsn,)] = self.rows("SELECT pg_current_wal_insert_lsn()")
-        return parsed_lsn(lsn)
+        return parse_lsn(lsn)
 
-    def flushed(self) -> tuple[int, int]:
+    def read_flush(self) -> tuple[int, int]:
         """Return the server's time in ms, and the LSN up to which the log is durable then."""
         [(time_ms, lsn)] = self.rows(_FLUSHED)
-        return time_ms, parsed_lsn(lsn)
+        return time_ms, parse_lsn(lsn)
 
     def visible(self) -> Visible:
         """Return what a transaction that begins now sees, or what the current one sees."""
         [(text,)] = self.rows("SELECT pg_current_snapshot()")
-        return Visible.parsed(text)
+        return Visible.parse(text)
 
     def mark(self) -> int:
         """Write a transaction for every reader of a slot. Return an LSN below it."""
         [(lsn,)] = self.rows("SELECT pg_logical_emit_message(true, %s, '')", (_MARK,))
-        return parsed_lsn(lsn)
+        return parse_lsn(lsn)
 
     def slot(self, name: str) -> ReplicationSlot | None:
         """Return a slot, None if there is none. Raises SettingsRefused if it is not ours."""
@@ -231,7 +231,7 @@ class PostgresServer:
         if plugin != PLUGIN or not own:
             raise SettingsRefused(f"The slot {name} is not one of {PLUGIN} in this database.")
         lost = state == "lost" or restart is None or confirmed is None
-        return ReplicationSlot(0 if lost else parsed_lsn(confirmed), lost)
+        return ReplicationSlot(0 if lost else parse_lsn(confirmed), lost)
 
     def make_slot(self, name: str) -> None:
         """Create a slot. The server waits for the transactions that run now."""
@@ -264,13 +264,13 @@ class Lines(list[bytes]):
         self.append(line)
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text as a literal, valid with any settings of the session."""
     escaped = text.replace("\\", "\\\\").replace("'", "''")
     return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"
 
 
-def quoted_name(*parts: str) -> str:
+def quote_name(*parts: str) -> str:
     """Return a name quoted for a statement."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 

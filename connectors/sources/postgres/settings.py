@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rowtide.connectors.fields import Fields, SettingsRefused
-from rowtide.connectors.sources.tables import check_named
+from rowtide.connectors.sources.tables import check_names
 
-__all__ = ["PostgresSourceSettings", "parsed_settings"]
+__all__ = ["PostgresSourceSettings", "parse_settings"]
 
 PORT = 5432
 CHUNK_ROWS, CHUNK_ROWS_MAX = 8000, 100_000
@@ -56,7 +56,7 @@ class PostgresSourceSettings:
         return self.names.get(f"{schema}.{table}", table)
 
 
-def parsed_settings(fields: Fields, connector: str) -> PostgresSourceSettings:
+def parse_settings(fields: Fields, connector: str) -> PostgresSourceSettings:
     """Return the settings of a connector. Raises SettingsRefused."""
     tables = fields.texts("tables")
     if not tables:
@@ -90,7 +90,7 @@ def parsed_settings(fields: Fields, connector: str) -> PostgresSourceSettings:
         chunk_rows=fields.integer("chunk_rows", CHUNK_ROWS, least=1, most=CHUNK_ROWS_MAX),
         tls=fields.choice("tls", TLS, "prefer"),
     )
-    check_named(fields, settings.wants, ("names", "keys"))
+    check_names(fields, settings.wants, ("names", "keys"))
     return settings
 
 

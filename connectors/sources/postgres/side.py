@@ -9,7 +9,7 @@ from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.rows import Key
 from rowtide.connectors.sources.postgres.chunks import Chunks
 from rowtide.connectors.sources.postgres.publication import publication
-from rowtide.connectors.sources.postgres.server import PostgresServer, translated
+from rowtide.connectors.sources.postgres.server import PostgresServer, map_errors
 from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 from rowtide.connectors.sources.postgres.tables import PostgresTable, read_tables
 from rowtide.connectors.sources.side import Found, ServerSide
@@ -25,7 +25,7 @@ class PostgresSide(ServerSide[PostgresServer, PostgresTable]):
             PostgresServer(settings),
             partial(_tables, target=target),
             target,
-            translated=partial(translated, settings),
+            map_errors=partial(map_errors, settings),
         )
         self._chunks = Chunks(self._server)
 
@@ -37,7 +37,7 @@ class PostgresSide(ServerSide[PostgresServer, PostgresTable]):
         """See ``ServerSide``."""
         return self._chunks.page(self._table, cursor)
 
-    def found(self, keys: Sequence[Key]) -> Found:
+    def find_rows(self, keys: Sequence[Key]) -> Found:
         """See ``ServerSide``."""
         return self._chunks.look_up(self._table, keys)
 

@@ -28,8 +28,8 @@ from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, lsn
 from rowtide.connectors.sources.postgres.reader import StreamReader, StreamRows, WrittenTransactions
 from rowtide.connectors.sources.postgres.report import TableReport
 from rowtide.connectors.sources.postgres.requirements import check
-from rowtide.connectors.sources.postgres.server import LogUnreadable, PostgresServer, translated
-from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parsed_settings
+from rowtide.connectors.sources.postgres.server import LogUnreadable, PostgresServer, map_errors
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parse_settings
 from rowtide.connectors.sources.postgres.side import PostgresSide
 from rowtide.connectors.sources.postgres.stream import (
     ReplicationStream,
@@ -37,7 +37,7 @@ from rowtide.connectors.sources.postgres.stream import (
     StreamPiece,
     weight,
 )
-from rowtide.connectors.sources.postgres.traces import erased, publication_trace, slot_trace
+from rowtide.connectors.sources.postgres.traces import erase, publication_trace, slot_trace
 from rowtide.connectors.sources.postgres.waiting import Waiting
 from rowtide.connectors.sources.source import SourceTarget, TableState
 from rowtide.connectors.sources.tables import Followed, warn_of_patterns
@@ -56,7 +56,7 @@ AHEAD_BYTES = 16 * 1024 * 1024
 
 def make_source(fields: Fields, surroundings: ConnectorContext) -> PostgresSource:
     """Return the source that settings describe, without connecting. Raises SettingsRefused."""
-    return PostgresSource(parsed_settings(fields, surroundings.connector))
+    return PostgresSource(parse_settings(fields, surroundings.connector))
 
 
 class _Sessions(NamedTuple):
@@ -85,13 +85,13 @@ class PostgresSource(ServerSource[PostgresServer]):
         self._settings = settings
         self._report: TableReport | None = None
 
-    def translated(self) -> AbstractContextManager[None]:
+    def map_errors(self) -> AbstractContextManager[None]:
         """See ``ServerSource``."""
-        return translated(self._settings)
+        return map_errors(self._settings)
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
         """See ``Repeatable``. Tables are copied again, and rows that are gone are deleted."""
-        return PostgresCheckpoint.begun_again(checkpoint, tables, target=self._target)
+        return PostgresCheckpoint.begin_again(checkpoint, tables, target=self._target)
 
     def target_of(self, table: str) -> str | None:
         """See ``NamesTables``."""
@@ -110,25 +110,25 @@ class PostgresSource(ServerSource[PostgresServer]):
 
     async def erase(self) -> Sequence[str]:
         """See ``LeavesTraces``. Drops the slot, and the publication if the source made it."""
-        with self.translated():
-            return await asyncio.to_thread(erased, self._settings)
+        with self.map_errors():
+            return await asyncio.to_thread(erase, self._settings)
 
     async def side(self, table: str) -> PostgresSide:
         """See ``ComparableSource``."""
-        with self.translated():
+        with self.map_errors():
             return await asyncio.to_thread(PostgresSide, self._settings, table)
 
     async def run(self, target: SourceTarget) -> None:
         """See ``Source.run``. Raises ``SettingsRefused`` if the server can't be followed."""
-        checkpoint = PostgresCheckpoint.parsed(await target.checkpoint())
-        with self.translated():
-            sessions = await asyncio.to_thread(self._opened)
+        checkpoint = PostgresCheckpoint.parse(await target.checkpoint())
+        with self.map_errors():
+            sessions = await asyncio.to_thread(self._open_sessions)
             report = self._report = TableReport(checkpoint)
             try:
                 await self._one_life(target, checkpoint, sessions, report)
             except LogUnreadable:
                 checkpoint.publication = UNREADABLE_LOG
-                await target.keep(checkpoint.encoded())
+                await target.keep(checkpoint.encode())
                 raise
             finally:
                 self._report = None
@@ -148,7 +148,7 @@ class PostgresSource(ServerSource[PostgresServer]):
         except BaseExceptionGroup as group:
             raise first_failure(group) from group
 
-    def _opened(self) -> _Sessions:
+    def _open_sessions(self) -> _Sessions:
         with ExitStack() as opened:
             sessions = []
             for _ in _Sessions._fields:
@@ -176,7 +176,7 @@ class PostgresSource(ServerSource[PostgresServer]):
         await make_targets(target, found)
         report.note(found.tables, found.unfit)
         system = await asyncio.to_thread(server.system)
-        missed = await asyncio.to_thread(_missed, server, checkpoint, system)
+        missed = await asyncio.to_thread(_find_gap, server, checkpoint, system)
         unreadable = checkpoint.publication not in (0, found.publication.oid)
         if unreadable and not missed:
             missed = f"the publication {self._settings.publication} did not exist for a while"
@@ -184,7 +184,7 @@ class PostgresSource(ServerSource[PostgresServer]):
             logger.warning("changes may be missing, all tables are copied again: %s", missed)
         if missed or checkpoint.lsn == 0:
             checkpoint.begin_epoch(system, self._settings.slot)
-            await target.keep(checkpoint.encoded())
+            await target.keep(checkpoint.encode())
             checkpoint.lsn = await Waiting(sessions.gauge, report).during(
                 partial(_fresh_slot, server, unreadable=unreadable)
             )
@@ -195,7 +195,7 @@ class PostgresSource(ServerSource[PostgresServer]):
             progress = checkpoint.tables[name]
             if progress.begun and not await target.keys(table.target, None, limit=1):
                 progress.restart(sweep=False)  # Rowtide's table was dropped and created again.
-        await target.keep(checkpoint.encoded())
+        await target.keep(checkpoint.encode())
         return found
 
     async def _live(
@@ -236,25 +236,25 @@ class PostgresSource(ServerSource[PostgresServer]):
         )
         seam = Seam(log, reader, rows)
         engine = CopyEngine(target, found.tables, seam, backlog=backlog, keeper=keeper)
-        self.began(engine, sessions.gauge)
+        self.begin_life(engine, sessions.gauge)
         try:
             await asyncio.to_thread(stream.open)
             pipe.start(stream.run, "postgres stream")
             await engine.run()
         finally:
-            self.ended()
+            self.end_life()
             pipe.close()
             stream.close()
-            await asyncio.shield(asyncio.to_thread(_ended, sessions, pipe, stream))
+            await asyncio.shield(asyncio.to_thread(_end_sessions, sessions, pipe, stream))
 
 
-def _ended(sessions: _Sessions, pipe: Pipe[StreamPiece], stream: ReplicationStream) -> None:
+def _end_sessions(sessions: _Sessions, pipe: Pipe[StreamPiece], stream: ReplicationStream) -> None:
     sessions.interrupt()
     pipe.join()
     stream.release()
 
 
-def _missed(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str) -> str:
+def _find_gap(server: PostgresServer, checkpoint: PostgresCheckpoint, system: str) -> str:
     """Return why the stream can't continue at the checkpoint, an empty text if it can."""
     if checkpoint.epoch and not checkpoint.system:
         return "the source of this name was of another kind"

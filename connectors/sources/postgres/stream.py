@@ -22,7 +22,7 @@ from rowtide.connectors.sources.postgres import messages
 from rowtide.connectors.sources.postgres.messages import Begin, Relation
 from rowtide.connectors.sources.postgres.position import AFTER_ALL_CHANGES, prefix
 from rowtide.connectors.sources.postgres.rows import KeyMissing, PostgresRowDecoder
-from rowtide.connectors.sources.postgres.server import PostgresServer, connected, decoding
+from rowtide.connectors.sources.postgres.server import PostgresServer, connect, decoding
 from rowtide.connectors.sources.postgres.tables import PostgresTable, read_table
 from rowtide.connectors.sources.postgres.unfit import NOTHING, UnfitPostgresTable
 
@@ -148,7 +148,7 @@ class ReplicationStream:
         self._woken, self._waker = socket.socketpair()
         self._connection: Any = None
         self._cursor: Any = None
-        self._told_s = 0.0
+        self._feedback_s = 0.0
         self.passed = 0
         """The LSN up to which everything that the server sent is in the pipe."""
         self._pieces: list[StreamPiece] = []
@@ -164,7 +164,7 @@ class ReplicationStream:
     def open(self) -> None:
         """Start reading. Blocks. Raises psycopg2's errors."""
         settings = self._server.settings
-        self._connection = connected(settings, replication=True)
+        self._connection = connect(settings, replication=True)
         self._cursor = self._connection.cursor()
         options = {
             "proto_version": "1",
@@ -198,14 +198,14 @@ class ReplicationStream:
             try:
                 self._read_on()
             finally:
-                self._tell(at_once=True)
+                self._send_feedback(at_once=True)
 
     def _read_on(self) -> None:
         while not self._closed:
             self._read_what_is_here()
             self._hand_over()
             self.passed = self._cursor.wal_end
-            self._tell()
+            self._send_feedback()
             select.select([self._connection, self._woken], [], [], FEEDBACK_S)
 
     def _read_what_is_here(self) -> None:
@@ -216,33 +216,33 @@ class ReplicationStream:
             count += 1
             if count % LIST_MESSAGES == 0 or self._listed >= PIECE_BYTES:
                 self._hand_over()
-                self._tell()
+                self._send_feedback()
 
     def _hand_over(self) -> None:
         if self._rows:
             self._add_piece(None, 0)
         if self._pieces:
             pieces, self._pieces, self._listed = self._pieces, [], 0
-            self._pipe.put(pieces, while_waiting=self._tell)
+            self._pipe.put(pieces, while_waiting=self._send_feedback)
 
-    def _tell(self, *, at_once: bool = False) -> None:
+    def _send_feedback(self, *, at_once: bool = False) -> None:
         now_s = time.monotonic()
-        if (at_once or now_s - self._told_s >= FEEDBACK_S) and not self._connection.closed:
-            self._told_s = now_s
+        if (at_once or now_s - self._feedback_s >= FEEDBACK_S) and not self._connection.closed:
+            self._feedback_s = now_s
             lsn = self._lsn - 1
             self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
 
     def _take(self, message: bytes) -> None:
         kind = message[0]
         if kind == messages.BEGIN:
-            self._begin, self._first, self._change = messages.parsed_begin(message), True, 0
+            self._begin, self._first, self._change = messages.parse_begin(message), True, 0
         elif kind in (messages.INSERT, messages.UPDATE, messages.DELETE):
             self._change += 1
             self._take_row(kind, message)
         elif kind == messages.COMMIT:
             self._add_piece(None, messages.commit_end(message))
         elif kind == messages.RELATION:
-            self._described(messages.parsed_relation(message))
+            self._take_description(messages.parse_relation(message))
         elif kind == messages.TRUNCATE:
             self._change += 1
             self._truncate(message)
@@ -254,7 +254,7 @@ class ReplicationStream:
             return
         begin, table = self._begin, decoder.table
         try:
-            decoded = decoder.decoded(
+            decoded = decoder.decode(
                 kind,
                 message,
                 prefix(self._epoch, begin.lsn, change=self._change),
@@ -275,7 +275,7 @@ class ReplicationStream:
     def _truncate(self, message: bytes) -> None:
         assert self._change < AFTER_ALL_CHANGES, "a transaction has too many changes"
         self._root = None
-        found = [self._decoders.get(oid) for oid in messages.truncated_tables(message)]
+        found = [self._decoders.get(oid) for oid in messages.parse_truncate(message)]
         tables = [decoder.table for decoder in found if decoder is not None]
         if tables:
             begin = self._begin
@@ -290,7 +290,7 @@ class ReplicationStream:
         self._listed += size
         self._first, self._rows, self._bytes = False, [], 0
 
-    def _described(self, relation: Relation) -> None:
+    def _take_description(self, relation: Relation) -> None:
         """Take a description. A partition is described just after its table."""
         root, self._root = self._root, None
         if root is not None and relation.oid not in self._tables:
@@ -377,6 +377,6 @@ def _describes(relation: Relation, table: PostgresTable) -> bool:
     ):
         return False
     return all(
-        told.name == known.name and (told.type_oid == known.type_oid or not told.is_built_in)
-        for told, known in zip(relation.columns, table.columns, strict=True)
+        sent.name == known.name and (sent.type_oid == known.type_oid or not sent.is_built_in)
+        for sent, known in zip(relation.columns, table.columns, strict=True)
     )

@@ -32,9 +32,9 @@ __all__ = [
     "PostgresColumn",
     "PostgresTable",
     "PostgresTables",
+    "read_catalog",
     "read_table",
     "read_tables",
-    "wanted_rows",
 ]
 
 STRICT_VERSION = 180_000
@@ -115,7 +115,7 @@ def read_tables(
     server streams stored generated columns.
     """
     with server.one_moment():
-        rows = wanted_rows(server)
+        rows = read_catalog(server)
         found = _tables(server, rows, generated=generated)
     for target, owner in list(owners.items()):
         if owner not in found.fit:
@@ -132,7 +132,7 @@ def read_tables(
     return found
 
 
-def wanted_rows(server: PostgresServer) -> list[CatalogRow]:
+def read_catalog(server: PostgresServer) -> list[CatalogRow]:
     """Return the wanted tables. A partition belongs to a wanted partitioned table."""
     wants = server.settings.wants
     rows = [CatalogRow(*row) for row in server.rows(_TABLES)]
@@ -144,7 +144,7 @@ def read_table(
 ) -> PostgresTable | UnfitPostgresTable | None:
     """Return a table as it is now, None if it was dropped or is not wanted."""
     with server.one_moment():
-        rows = [row for row in wanted_rows(server) if row.oid == oid]
+        rows = [row for row in read_catalog(server) if row.oid == oid]
         found = _tables(server, rows, generated=generated)
     if not rows:
         return None

@@ -11,10 +11,15 @@ from collections.abc import Sequence
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.sources.postgres.publication import withdraw
-from rowtide.connectors.sources.postgres.server import IN_USE, PostgresServer, quoted, quoted_name
+from rowtide.connectors.sources.postgres.server import (
+    IN_USE,
+    PostgresServer,
+    quote_name,
+    quote_text,
+)
 from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings
 
-__all__ = ["erased", "publication_trace", "slot_trace"]
+__all__ = ["erase", "publication_trace", "slot_trace"]
 
 READ_S_MAX = 10.0
 """How long the server may take to notice that no process reads a slot any more."""
@@ -26,7 +31,7 @@ def slot_trace(settings: PostgresSourceSettings) -> str:
     """Return a description of the slot, for people."""
     return (
         f"the slot {settings.slot} in {_where(settings)}, for which the server keeps its log until "
-        f"SELECT pg_drop_replication_slot({quoted(settings.slot)})"
+        f"SELECT pg_drop_replication_slot({quote_text(settings.slot)})"
     )
 
 
@@ -35,17 +40,17 @@ def publication_trace(settings: PostgresSourceSettings) -> str:
     name = settings.publication
     return (
         f"the publication {name} in {_where(settings)}; if no other program uses it, "
-        f"DROP PUBLICATION {quoted_name(name)}"
+        f"DROP PUBLICATION {quote_name(name)}"
     )
 
 
-def erased(settings: PostgresSourceSettings) -> Sequence[str]:
+def erase(settings: PostgresSourceSettings) -> Sequence[str]:
     """Drop the slot, and the publication if it was made for it. Return what is left."""
     server = PostgresServer(settings)
     try:
         server.run(f"SET statement_timeout = {ANSWER_MS_MAX}")
         left = []
-        if not _slot_dropped(server):
+        if not _drop_slot(server):
             left.append(slot_trace(settings))
         if withdraw(server):
             left.append(publication_trace(settings))
@@ -54,7 +59,7 @@ def erased(settings: PostgresSourceSettings) -> Sequence[str]:
         server.close()
 
 
-def _slot_dropped(server: PostgresServer) -> bool:
+def _drop_slot(server: PostgresServer) -> bool:
     """Drop the slot if there is one. False if it is not ours or is being read."""
     name, until_s = server.settings.slot, time.monotonic() + READ_S_MAX
     while True:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rowtide.connectors.sources.postgres.server import PostgresServer
 
-__all__ = ["TypeParts", "noted", "read_type_parts", "same_values"]
+__all__ = ["TypeParts", "note_types", "read_type_parts", "same_values"]
 
 
 class TypeParts(NamedTuple):
@@ -40,7 +40,7 @@ def read_type_parts(server: PostgresServer, oids: Sequence[int]) -> dict[int, li
     return found
 
 
-def noted(types: Sequence[TypeParts]) -> dict[str, list[int]]:
+def note_types(types: Sequence[TypeParts]) -> dict[str, list[int]]:
     """Return what a checkpoint stores of types.
 
     An added label changes no existing row. So an enum is stored with its last label.
@@ -54,7 +54,7 @@ def noted(types: Sequence[TypeParts]) -> dict[str, list[int]]:
 
 
 def same_values(kept: Mapping[str, Sequence[int]], types: Sequence[TypeParts]) -> bool:
-    """True if values are still written as they were when ``noted`` returned ``kept``."""
+    """True if values are still written as they were when ``note_types`` returned ``kept``."""
     for known in types:
         former = kept.get(str(known.oid))
         if former is not None:

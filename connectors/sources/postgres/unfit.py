@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rowtide.connectors.sources.postgres.server import quoted_name
+from rowtide.connectors.sources.postgres.server import quote_name
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import check_column_name, table_name_fits
@@ -72,7 +72,7 @@ class CatalogRow(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        return quoted_name(self.schema, self.name)
+        return quote_name(self.schema, self.name)
 
 
 class PostgresIndex(NamedTuple):
@@ -91,7 +91,7 @@ Fault = tuple[str, str]
 
 def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
     """Return why the rows of a table can't be read or streamed, None if they can."""
-    role = quoted_name(user)
+    role = quote_name(user)
     if row.kind == "u":
         return "It is unlogged.", f"Run ALTER TABLE {row.quoted} SET LOGGED, or {LEAVE_OUT}."
     if row.identity == NOTHING:
@@ -117,10 +117,10 @@ def unfit_rows(row: CatalogRow, user: str) -> Fault | None:
 
 def grants(row: CatalogRow, user: str) -> list[str]:
     """Return the statements that let a role read a table, empty if it can."""
-    role = quoted_name(user)
+    role = quote_name(user)
     found = []
     if not row.usable:
-        found.append(f"GRANT USAGE ON SCHEMA {quoted_name(row.schema)} TO {role};")
+        found.append(f"GRANT USAGE ON SCHEMA {quote_name(row.schema)} TO {role};")
     if not row.readable:
         found.append(f"GRANT SELECT ON {row.quoted} TO {role};")
     return found

@@ -24,7 +24,7 @@ from struct import Struct
 from rowtide.core.values.schema import BINARY, INTEGER, STRING
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Reader", "copied_fields", "key_reader_of", "key_text", "key_type", "reader_of"]
+__all__ = ["Reader", "key_reader_of", "key_text", "key_type", "reader_of", "split_line"]
 
 # Numbers of the server's built-in types: they never change.
 _BOOLEAN = 16
@@ -75,18 +75,18 @@ def key_text(value: Scalar) -> str:
     return "\\x" + value.hex() if isinstance(value, bytes) else str(value)
 
 
-def copied_fields(line: bytes) -> list[bytes | None]:
+def split_line(line: bytes) -> list[bytes | None]:
     """Return the fields of a line of COPY's text form."""
     fields = line[:-1].split(b"\t")
     if b"\\" not in line:
         return list(fields)
     return [
-        None if field == b"\\N" else _ESCAPED.sub(_unescaped, field) if b"\\" in field else field
+        None if field == b"\\N" else _ESCAPED.sub(_unescape, field) if b"\\" in field else field
         for field in fields
     ]
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescape(found: re.Match[bytes]) -> bytes:
     return _ESCAPES.get(found[1], found[1])
 
 

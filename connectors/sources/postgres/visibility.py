@@ -26,7 +26,7 @@ class Visible(NamedTuple):
     running: frozenset[int]
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Return the snapshot of the server's text."""
         xmin, xmax, running = text.split(":")
         return cls(int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(",")))))

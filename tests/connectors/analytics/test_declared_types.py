@@ -63,7 +63,7 @@ def made(kind: str, folder: Path, columns: Mapping[str, str] | None = None) -> A
     declared = types_of(kind) if columns is None else columns
     fields = Fields(settings(kind, folder, declared), "connectors.x.sink")
     sink = make_sink(fields, ConnectorContext("x", str(folder)))
-    fields.done()
+    fields.refuse_unknown()
     return sink  # type: ignore[return-value]
 
 
@@ -82,13 +82,13 @@ def seen(kind: str, folder: Path) -> Any:
 
 async def unequal(sink: AnySink, rows: Mapping[int, Columns]) -> set[int]:
     """Return the rows, by number of their key, that ``verify`` would not call equal."""
-    held = {row.key_bytes: row.columns for row in await sink.held(b"", b"", limit=99)}
+    held = {row.key_bytes: row.columns for row in await sink.read_rows(b"", b"", limit=99)}
     keys = {number: row_of(State(KEYS[number], 1, {})).key_bytes for number in rows}
     return {
         number
         for number, columns in rows.items()
         if keys[number] not in held
-        or row_bytes(sink.expected(columns)) != row_bytes(held[keys[number]])
+        or row_bytes(sink.convert_columns(columns)) != row_bytes(held[keys[number]])
     }
 
 
@@ -242,7 +242,7 @@ async def test_a_delta_table_of_declared_types_is_compacted_and_snapshots_end_ro
     page = batch({0: {"amount": "9.99"}}, 5)
     page.covers, page.stamp = (b"", b""), STAMP_FIRST + 5
     assert await sink.apply(page) == []
-    assert [row.columns for row in await sink.held(b"", b"", limit=9)] == [{"amount": "9.99"}]
+    assert [row.columns for row in await sink.read_rows(b"", b"", limit=9)] == [{"amount": "9.99"}]
     await sink.close()
     engine = QueryBuilder().register("orders", DeltaTable(tmp_path / "orders"))
     query = "SELECT sum(amount) AS total FROM orders WHERE NOT _rowtide_deleted"

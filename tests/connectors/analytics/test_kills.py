@@ -138,6 +138,6 @@ async def _held(target: Target) -> list[HeldRow]:
     sink = target.make()
     await sink.open(SHAPE)
     try:
-        return await sink.held(b"", b"", limit=ALL)
+        return await sink.read_rows(b"", b"", limit=ALL)
     finally:
         await sink.close()

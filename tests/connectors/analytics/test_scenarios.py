@@ -58,7 +58,7 @@ async def opened(target: Target, **settings: object) -> AsyncIterator[AnySink]:
 
 async def held(sink: AnySink) -> list[tuple[int, dict[str, Scalar]]]:
     """Return the living rows: (stamp after the first, columns)."""
-    rows = await sink.held(b"", b"", limit=ALL)
+    rows = await sink.read_rows(b"", b"", limit=ALL)
     return [(row.stamp - STAMP_FIRST, dict(row.columns)) for row in rows]
 
 
@@ -96,7 +96,7 @@ async def test_what_just_precedes_a_page_is_kept_out_too(target: Target) -> None
     async with opened(target) as first, opened(target) as sink:
         # Of a file that one process holds there is no other sink that could be paused.
         paused = first if target.several else sink
-        await paused.held(b"", b"", limit=1)
+        await paused.read_rows(b"", b"", limit=1)
         await sink.apply(page(5))
         await paused.apply(batch_of(put(4, {"a": 4})))
         assert await held(sink) == []
@@ -166,7 +166,7 @@ async def test_rows_are_read_by_range_and_limit(target: Target) -> None:
         keys = sorted(map(encoded, KEYS))
         for begin, end, limit in [(0, 3, 9), (2, 5, 9), (1, 5, 2), (3, 6, 9)]:
             until = keys[end] if end < len(keys) else b""
-            rows = await sink.held(keys[begin], until, limit=limit)
+            rows = await sink.read_rows(keys[begin], until, limit=limit)
             assert [row.key_bytes for row in rows] == keys[begin:end][:limit]
 
 
@@ -195,6 +195,6 @@ async def test_what_is_expected_is_what_is_held(target: Target) -> None:
     columns: dict[str, Scalar] = {"a": -0.0, "b": b"\x00", "c": "\x00", "d": False}
     async with opened(target) as sink:
         await sink.apply(batch_of(put(1, columns)))
-        (row,) = await sink.held(b"", b"", limit=ALL)
-        wanted = row._replace(columns=sink.expected(columns))
+        (row,) = await sink.read_rows(b"", b"", limit=ALL)
+        wanted = row._replace(columns=sink.convert_columns(columns))
         assert comparable([row]) == comparable([wanted])

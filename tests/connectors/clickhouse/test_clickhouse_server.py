@@ -99,16 +99,16 @@ async def test_a_server_that_is_killed_keeps_what_it_answered(
                     server.kill()
                 killed += not applying.result()
                 server.start()
-                assert comparable(await sink.held(b"", b"", limit=0)) == []
+                assert comparable(await sink.read_rows(b"", b"", limit=0)) == []
             assert await sink.apply(batch(first)) == []
-        held = await sink.held(b"", b"", limit=ALL)
+        held = await sink.read_rows(b"", b"", limit=ALL)
         await sink.close()
         assert comparable(held) == comparable(model.living())
         assert killed
         # Columns and floors are there after a restart too.
         sink = ClickhouseSink(ClickhouseSettings(server.url, view="rows"))
         await sink.open(SHAPE)
-        assert comparable(await sink.held(b"", b"", limit=ALL)) == comparable(model.living())
+        assert comparable(await sink.read_rows(b"", b"", limit=ALL)) == comparable(model.living())
         await sink.apply(batch_of(State(KEYS[0], STAMP_FIRST, {"value": True})))
         await sink.close()
 
@@ -139,6 +139,6 @@ async def test_a_cancelled_insert_leaves_no_row_below_a_floor(clickhouse: Clickh
     await sink.apply(page)
     with pytest.raises(asyncio.CancelledError):
         await paused.apply(batch_of(State(KEYS[0], STAMP_FIRST + 4, {"a": 1})))
-    assert await sink.held(b"", b"", limit=ALL) == []
+    assert await sink.read_rows(b"", b"", limit=ALL) == []
     for one in (paused, sink):
         await one.close()

@@ -13,7 +13,7 @@ from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSink
-from rowtide.connectors.sinks.clickhouse.stored_types import held_value, stored_values
+from rowtide.connectors.sinks.clickhouse.stored_types import decode_value, encode_values
 from rowtide.connectors.sinks.columnar.layout import TargetColumn
 from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.values.variant import Scalar
@@ -48,7 +48,7 @@ def made(url: str, view: str, columns: Mapping[str, str] = DECLARED) -> Clickhou
     given = {"kind": "clickhouse", "url": url, "view": view, "columns": dict(columns)}
     fields = Fields(given, "connectors.x.sink")
     sink = make_sink(fields, ConnectorContext("x", "/nowhere"))
-    fields.done()
+    fields.refuse_unknown()
     assert isinstance(sink, ClickhouseSink)
     return sink
 
@@ -59,13 +59,13 @@ def batch(rows: Mapping[int, Columns], at: int = 0) -> SinkBatch:
 
 async def unequal(sink: ClickhouseSink, rows: Mapping[int, Columns]) -> set[int]:
     """Return the rows, by number of their key, that ``verify`` would not call equal."""
-    held = {row.key_bytes: row.columns for row in await sink.held(b"", b"", limit=99)}
+    held = {row.key_bytes: row.columns for row in await sink.read_rows(b"", b"", limit=99)}
     keys = {number: row_of(State(KEYS[number], 1, {})).key_bytes for number in rows}
     return {
         number
         for number, columns in rows.items()
         if keys[number] not in held
-        or row_bytes(sink.expected(columns)) != row_bytes(held[keys[number]])
+        or row_bytes(sink.convert_columns(columns)) != row_bytes(held[keys[number]])
     }
 
 
@@ -208,7 +208,7 @@ def test_a_value_is_stored_as_an_integer_and_read_back(line: str) -> None:
     declared = type_of_kind(kind)
     assert isinstance(declared, LogicalType)
     converted = declared.convert(value)
-    assert stored_values(("v", declared), [converted, None]) == [int(integer), None]
-    held = held_value(TargetColumn("v", kind, "v"), int(integer))
+    assert encode_values(("v", declared), [converted, None]) == [int(integer), None]
+    held = decode_value(TargetColumn("v", kind, "v"), int(integer))
     assert isinstance(held, str)
     assert declared.convert(held) == converted

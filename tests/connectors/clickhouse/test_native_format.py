@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.sinks.clickhouse.native_format import NativeColumn, decoded, encoded
+from rowtide.connectors.sinks.clickhouse.native_format import (
+    NativeColumn,
+    decode_columns,
+    encode_block,
+)
 from rowtide.core.values.variant import Scalar
 
 GOLDEN = (
@@ -21,9 +25,9 @@ def test_a_block_is_written_as_the_format_says() -> None:
         NativeColumn("a", "Int64", [1, -1]),
         NativeColumn("b", "Nullable(String)", ["hi", None]),
     ]
-    written = encoded(block)
+    written = encode_block(block)
     assert written == bytes.fromhex(GOLDEN)
-    assert decoded(written + written) == {"a": [1, -1, 1, -1], "b": [b"hi", None] * 2}
+    assert decode_columns(written + written) == {"a": [1, -1, 1, -1], "b": [b"hi", None] * 2}
 
 
 VALUES: dict[str, st.SearchStrategy[Scalar]] = {
@@ -58,11 +62,13 @@ def test_what_is_written_is_read(columns: list[tuple[str, bool, list[Scalar | No
         if nullable or None not in values
     ]
     if block:
-        assert decoded(encoded(block)) == {column.name: [*column.values] for column in block}
+        assert decode_columns(encode_block(block)) == {
+            column.name: [*column.values] for column in block
+        }
 
 
 def test_an_answer_that_breaks_off_is_an_error() -> None:
-    written = encoded([NativeColumn("a", "String", ["text" * 100])])
+    written = encode_block([NativeColumn("a", "String", ["text" * 100])])
     for length in range(1, len(written)):
         with pytest.raises((ValueError, IndexError)):
-            decoded(written[:length])
+            decode_columns(written[:length])

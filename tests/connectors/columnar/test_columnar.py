@@ -13,8 +13,13 @@ from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow, TableShape
 from rowtide.connectors.sinks.columnar.gathering import Gathering, Pace
 from rowtide.connectors.sinks.columnar.layout import Layout, first_come
-from rowtide.connectors.sinks.columnar.presentation import EXACT_MAX, inexact, mixed_numbers, shown
-from rowtide.connectors.sinks.columnar.settling import told
+from rowtide.connectors.sinks.columnar.presentation import (
+    EXACT_MAX,
+    find_mixed_numbers,
+    inexact,
+    shown,
+)
+from rowtide.connectors.sinks.columnar.settling import restamp_rows
 from rowtide.core.values import schema
 from rowtide.core.values.schema import KeyColumn
 
@@ -36,7 +41,7 @@ FLOORS = st.lists(
 
 @given(FLOORS, FLOORS)
 def test_the_highest_floor_counts_at_each_key(some: list[Floor], more: list[Floor]) -> None:
-    floors = Floors(some).raised(more)
+    floors = Floors(some).merge(more)
     for key in [b"", *BORDERS, b"\x03\x00", b"\xff"]:
         over = [f.stamp for f in some + more if f.begin <= key and (not f.end or key < f.end)]
         assert floors.at(key) == max(over, default=-1)
@@ -94,7 +99,7 @@ def test_people_see_one_column_that_says_what_was_written() -> None:
         (attribute,) = shown(layout, {"v"} if large == "yes" else set())
         assert (attribute.name, attribute.form) == ("v", form), line
         numbers = set(kinds) == {"integer", "double"}
-        assert [c.name for c in mixed_numbers(layout)] == (["v"] if numbers else [])
+        assert [c.name for c in find_mixed_numbers(layout)] == (["v"] if numbers else [])
 
 
 def test_an_integer_is_inexact_where_doubles_skip_some() -> None:
@@ -135,7 +140,7 @@ async def test_the_very_row_is_refused_that_was_of_several_of_its_key() -> None:
     page = SinkBatch("t", "s", rows[:1], (b"", b""), 9)
 
     async def commit(batches: Sequence[SinkBatch]) -> Sequence[Refused]:
-        return [Refused(row, "no") for row in told(batches) if row.stamp in (1, 9)]
+        return [Refused(row, "no") for row in restamp_rows(batches) if row.stamp in (1, 9)]
 
     gathering = Gathering(commit)
     assert await gathering.apply(SinkBatch("t", "s", rows)) == [Refused(rows[0], "no")]

@@ -100,7 +100,9 @@ async def test_a_copy_may_be_read_while_the_file_is_held(tmp_path: Path) -> None
     await sink.apply(batch_of(State(KEYS[1], 3, None)))
     assert sink._copy_timer is not None
     sink._begin_copy()
-    await sink.held(b"", b"", limit=1)  # In the same thread: the copy is there when it returns.
+    await sink.read_rows(
+        b"", b"", limit=1
+    )  # In the same thread: the copy is there when it returns.
     await sink.apply(batch_of(State(KEYS[0], 4, {"a": 4})))
     assert query_duckdb(tmp_path / "copy.duckdb", "SELECT a FROM orders") == [("1",)]
     await sink.close()
@@ -116,12 +118,12 @@ async def test_a_file_is_let_go_when_no_change_comes(tmp_path: Path) -> None:
     # Both are in this process, where DuckDB tells a file that is held for writing by its settings.
     writer._release()
     await reader.open_to_read(SHAPE)
-    (row,) = await reader.held(b"", b"", limit=9)
+    (row,) = await reader.read_rows(b"", b"", limit=9)
     assert row.columns == {"a": 1}
     await reader.close()
     writer._release()
     await writer.apply(batch_of(State(KEYS[0], 2, {"a": 2})))
-    (row,) = await writer.held(b"", b"", limit=9)
+    (row,) = await writer.read_rows(b"", b"", limit=9)
     assert row.columns == {"a": 2}
     await writer.close()
 
@@ -214,7 +216,7 @@ async def test_a_view_shows_an_attribute_in_the_type_that_is_declared(
         for at, value in enumerate(values):
             await sink.apply(batch_of(State(KEYS[at], 10 + at, {"v": value})))
         # What is behind the view is compared, and has every value as it came.
-        assert [row.columns for row in await sink.held(b"", b"", limit=99)] == [
+        assert [row.columns for row in await sink.read_rows(b"", b"", limit=99)] == [
             {"v": value} for value in values
         ]
         await sink.close()

@@ -55,7 +55,7 @@ async def records(broker: str, topic: str, partitions: int = 1) -> list[tuple[in
     async with KafkaCluster(KafkaConfig(broker)) as cluster:
         for partition in range(partitions):
             reader = KafkaChangelogReader(cluster.brokers, topic, partition)
-            end = await FetchPartition(cluster.brokers, topic, partition).decided_end()
+            end = await FetchPartition(cluster.brokers, topic, partition).find_decided_end()
             async for entries in reader.read(0, end):
                 found += [(partition, entry) for entry in entries]
     return found

@@ -39,7 +39,7 @@ async def test_every_value_comes_back_and_columns_are_known_to_the_next_process(
                     STAMP + at, [at, "k", b"\x00"], {"v": value, f"c {at}": at}, MIXED, sequence=at
                 )
                 assert await sink.apply(batch(row)) == []
-                held = await sink.held(b"", b"", limit=99)
+                held = await sink.read_rows(b"", b"", limit=99)
                 assert [row.columns["v"] for row in held] == values[: at + 1]
                 assert [type(row.columns["v"]) for row in held] == [
                     type(value) for value in values[: at + 1]

@@ -56,10 +56,10 @@ async def _deliver(
             model.apply(batch)
         held = [
             (row.key_bytes, row.stamp, dict(row.columns))
-            for row in await one.held(b"", b"", limit=99)
+            for row in await one.read_rows(b"", b"", limit=99)
         ]
         assert held == [
-            (key, stamp, one.expected(columns)) for key, stamp, columns in model.living()
+            (key, stamp, one.convert_columns(columns)) for key, stamp, columns in model.living()
         ]
         wanted = defaultdict(list)
         for stamp, key in sorted({(row.stamp, row.key_bytes) for b in batches for row in b}):
@@ -103,7 +103,7 @@ async def _stamps(broker: str, topic: str, sink: KafkaSink) -> dict[bytes, list[
     found = defaultdict(list)
     for _partition, entry in await records(broker, topic, 2):
         if entry.value is not None:
-            key, _ = await form.row_read(entry.key, entry.value)
+            key, _ = await form.read_record(entry.key, entry.value)
             key_bytes = key_order.encode([variant.encode(value) for value in key.values()])
             found[key_bytes].append(int(dict(entry.headers)["rowtide.stamp"]))
     return found

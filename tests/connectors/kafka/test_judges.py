@@ -123,7 +123,7 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
             assert await sink.apply(batch) == []
             assert await sink.apply(batch) == []
             model.apply(batch)
-        held = [(row.key_bytes, row.stamp) for row in await sink.held(b"", b"", limit=9999)]
+        held = [(row.key_bytes, row.stamp) for row in await sink.read_rows(b"", b"", limit=9999)]
         assert held == [(key, stamp) for key, stamp, _ in model.living()]
     connector = {
         "name": "judge",
@@ -201,9 +201,9 @@ async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
                 columns = {"v": value, f"c{at}": at, **logical}
                 row = put(STAMP + at, ["ä", at], columns, KEY, sequence=at)
                 assert await sink.apply(SinkBatch("things", "s1", [row])) == []
-                held = await sink.held(b"", b"", limit=9)
+                held = await sink.read_rows(b"", b"", limit=9)
                 assert [row.columns["v"] for row in held] == values[: at + 1]
-                assert row_bytes(held[-1].columns) == row_bytes(sink.expected(columns))
+                assert row_bytes(held[-1].columns) == row_bytes(sink.convert_columns(columns))
         # A type that is declared later is a new branch, which the registry takes too.
         later = settings | {"columns": types | {"v": "DATE"}}
         async with opened(broker, topic, shape(*KEY), **later) as sink:

@@ -127,14 +127,14 @@ def numbered(rows: Sequence[Columns], first: int = 1) -> list[SinkRow]:
 
 async def unequal(sink: KafkaSink, rows: Sequence[SinkRow]) -> list[int]:
     """Return the keys of rows that ``verify`` would not call equal."""
-    held = {row.key_bytes: row.columns for row in await sink.held(b"", b"", limit=99)}
+    held = {row.key_bytes: row.columns for row in await sink.read_rows(b"", b"", limit=99)}
     return [
         int(str(row.key[0][1]))
         for row in rows
         if row.columns is not None
         and (
             row.key_bytes not in held
-            or row_bytes(sink.expected(row.columns)) != row_bytes(held[row.key_bytes])
+            or row_bytes(sink.convert_columns(row.columns)) != row_bytes(held[row.key_bytes])
         )
     ]
 
@@ -317,7 +317,7 @@ async def test_a_page_of_a_snapshot_refuses_rows_too(place: Place) -> None:
     async with place.opened(DECLARED) as sink:
         for _ in range(2):
             assert [refusal.row for refusal in await sink.apply(page)] == [second]
-        assert len(await sink.held(b"", b"", limit=9)) == 1
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 1
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ async def test_a_snapshot_ends_what_the_topic_has_from_before_and_the_table_has_
         await sink.apply(batch(put(STAMP + 30, [6], {}, sequence=30)))
         for page in (*pages, *pages):
             await sink.apply(page)
-        living = [(row.key_bytes, row.stamp) for row in await sink.held(b"", b"", limit=99)]
+        living = [(row.key_bytes, row.stamp) for row in await sink.read_rows(b"", b"", limit=99)]
     assert living == [(key_bytes, STAMP + 20), (row_key(TABLE.key, [6])[1], STAMP + 30)]
     ends = [r.key["id"] for r in await told(broker, topic) if r.value and r.value["op"] == "d"]
     assert ends == [8, 1, 3, 4, 5, 7]
@@ -242,8 +242,8 @@ async def test_every_type_in_json(broker: str, topic: str) -> None:
     }
     async with opened(broker, topic, table) as sink:
         await sink.apply(batch(put(STAMP, [-1, "k\n", b"\xff"], values, MIXED)))
-        [row] = await sink.held(b"", b"", limit=10)
-        assert row.columns == sink.expected(values)
+        [row] = await sink.read_rows(b"", b"", limit=10)
+        assert row.columns == sink.convert_columns(values)
         assert row.key_bytes == row_key(MIXED, [-1, "k\n", b"\xff"])[1]
     [record] = await told(broker, topic)
     key = {"id": -1, "name": "k\n", "raw": base64.b64encode(b"\xff").decode()}
@@ -273,8 +273,10 @@ async def test_schemas_name_every_column_and_widen_on_a_clash(broker: str, topic
     async with opened(broker, topic, TABLE, **settings) as sink:
         for at, (value, _) in enumerate(steps):
             await sink.apply(batch(put(STAMP + at, [at], {"v": value}, sequence=at)))
-        held = await sink.held(b"", b"", limit=100)
-        assert [row.columns for row in held] == [sink.expected({"v": value}) for value, _ in steps]
+        held = await sink.read_rows(b"", b"", limit=100)
+        assert [row.columns for row in held] == [
+            sink.convert_columns({"v": value}) for value, _ in steps
+        ]
     found = await told(broker, topic)
     after = [record.value["payload"]["after"] for record in found]
     assert [(row["v"], row["declared"]) for row in after] == [(text, None) for _, text in steps]
@@ -302,8 +304,8 @@ async def test_keys_of_bytes_and_text_come_back_in_their_order(broker: str, topi
     rows = [put(STAMP, key, {}, table.key) for key in reversed(keys)]
     async with opened(broker, topic, table) as sink:
         await sink.apply(batch(*rows))
-        held = [row.key_bytes for row in await sink.held(b"", b"", limit=10)]
+        held = [row.key_bytes for row in await sink.read_rows(b"", b"", limit=10)]
         assert held == [row_key(table.key, key)[1] for key in keys]
-        assert await sink.held(held[1], held[3], limit=1) == [
-            row for row in await sink.held(b"", b"", limit=10) if row.key_bytes == held[1]
+        assert await sink.read_rows(held[1], held[3], limit=1) == [
+            row for row in await sink.read_rows(b"", b"", limit=10) if row.key_bytes == held[1]
         ]

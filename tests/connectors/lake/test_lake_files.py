@@ -33,7 +33,7 @@ async def test_a_delta_table_is_compacted_and_old_files_go(tmp_path: Path) -> No
     assert len(DeltaTable(place).file_uris()) == 3
     await sink.apply(batch_of(state(3, 3, key=3)))
     assert len(DeltaTable(place).file_uris()) == 1
-    assert [row.columns for row in await sink.held(b"", b"", limit=9)] == [
+    assert [row.columns for row in await sink.read_rows(b"", b"", limit=9)] == [
         {"v": at} for at in (0, 1, 2, 3)
     ]
     await sink.close()
@@ -68,12 +68,12 @@ def test_a_delta_table_that_two_compact_at_once_has_each_row_once(
         theirs.commit([batch_of(state(at, at, key=at))])
     ours.compact(keep_h=1)
     for rows in (ours, theirs):
-        held = [row.columns for row in rows.held(b"", b"", 9)]
+        held = [row.columns for row in rows.read_rows(b"", b"", 9)]
         assert held == [{"v": 0}, {"v": 1}, {"v": 2}]
     ours.commit([batch_of(state(3, 3, key=0))])
     theirs.compact(keep_h=1)
     assert len(DeltaTable(tmp_path).file_uris()) == 1
-    assert [row.columns for row in theirs.held(b"", b"", 9)] == [{"v": 3}, {"v": 1}, {"v": 2}]
+    assert [row.columns for row in theirs.read_rows(b"", b"", 9)] == [{"v": 3}, {"v": 1}, {"v": 2}]
 
 
 class Overtaken(DeltaRows):
@@ -102,7 +102,7 @@ def test_columns_are_added_beside_another_processs_rows(tmp_path: Path, name: in
     older = state(1, "old", key=name)
     assert ours.commit([batch_of(older, state(3, "text", key=2))]) == []
     for rows in (ours, theirs):
-        held = {row.key_bytes: row.columns for row in rows.held(b"", b"", 9)}
+        held = {row.key_bytes: row.columns for row in rows.read_rows(b"", b"", 9)}
         named = row_of(older).key_bytes, row_of(state(3, "text", key=2)).key_bytes
         assert [held[key] for key in named] == [{"v": 2}, {"v": "text"}]
 

@@ -126,9 +126,9 @@ async def differing(
     sink: MysqlSink, rows: Mapping[int, Mapping[str, Scalar]]
 ) -> dict[int, tuple[str, ...]]:
     """Return by row the columns that ``verify`` would call different."""
-    held = {row.key_bytes: row.columns for row in await sink.held(b"", b"", limit=9999)}
+    held = {row.key_bytes: row.columns for row in await sink.read_rows(b"", b"", limit=9999)}
     by_key = {row_key(KEY, [number])[1]: number for number in rows}
-    expected = await sink.expected_rows({key: rows[number] for key, number in by_key.items()})
+    expected = await sink.convert_rows({key: rows[number] for key, number in by_key.items()})
     assert list(expected) == list(by_key)
     for key, columns in held.items():
         row_checksum(key, columns)  # A great integer ended the comparison here.
@@ -203,8 +203,8 @@ async def test_any_key_and_any_name_of_a_column_can_be_compared(
         }
         batch = [put(STAMP, v, {"a`ä b": f"{at}.5", "x": at}, key) for at, v in enumerate(keys)]
         assert await sink.apply(SinkBatch("things", "s", batch)) == []
-        held = {row.key_bytes: row.columns for row in await sink.held(b"", b"", limit=99)}
-        assert held == await sink.expected_rows(rows)
+        held = {row.key_bytes: row.columns for row in await sink.read_rows(b"", b"", limit=99)}
+        assert held == await sink.convert_rows(rows)
 
 
 async def test_a_partitioned_target_can_be_compared(sql_server: SqlServer, database: str) -> None:
@@ -232,9 +232,9 @@ async def test_a_user_without_temporary_tables_is_told_what_to_grant(
     try:
         async with opened(sql_server, database, shape(*KEY), user=user) as sink:
             with pytest.raises(Rejected) as refused:
-                await sink.expected_rows({row_key(KEY, [1])[1]: {"c0": "1.5"}})
+                await sink.convert_rows({row_key(KEY, [1])[1]: {"c0": "1.5"}})
             assert f"GRANT CREATE TEMPORARY TABLES ON `{database}`.*" in refused.value.message
-            assert await sink.expected_rows({b"x": {"other": 1}}) == {b"x": {"other": 1}}
+            assert await sink.convert_rows({b"x": {"other": 1}}) == {b"x": {"other": 1}}
     finally:
         sql_server.execute(f"DROP USER {user}")
 

@@ -37,7 +37,7 @@ async def test_a_late_row_and_what_ends_it_at_once(
         await sink.apply(SinkBatch("things", "s", [put(STAMP, [9], {"a": 0})]))
         async with (
             asyncio.TaskGroup() as tasks,
-            sink._connections.lent() as connection,
+            sink._connections.lend() as connection,
             connection.transaction(),
         ):
             await BatchWriter(connection, sink.table).write(first, list(first.rows))

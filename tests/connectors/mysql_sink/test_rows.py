@@ -47,11 +47,14 @@ async def test_what_is_late_changes_nothing(sql_server: SqlServer, database: str
         await sink.apply(batch(put(STAMP + 5, [1], {"a": 5}), deleted(STAMP + 6, [2])))
         await sink.apply(late)
         await sink.apply(batch(deleted(STAMP + 4, [1])))
-        [row] = await sink.held(b"", b"", limit=9)
+        [row] = await sink.read_rows(b"", b"", limit=9)
         assert (row.stamp, row.columns) == (STAMP + 5, {"a": 5})
         # A newer row comes back, and what was noted of it is not needed any more.
         await sink.apply(batch(put(STAMP + 7, [2], {"a": 7}), put(STAMP + 8, [1], {"a": 8})))
-        assert [row.stamp for row in await sink.held(b"", b"", limit=9)] == [STAMP + 8, STAMP + 7]
+        assert [row.stamp for row in await sink.read_rows(b"", b"", limit=9)] == [
+            STAMP + 8,
+            STAMP + 7,
+        ]
     assert sql_server.rows(f"SELECT * FROM {database}.things_rowtide_deleted") == []
 
 
@@ -71,7 +74,7 @@ async def test_a_page_ends_what_it_leaves_out_and_keeps_out_what_is_older(
         await sink.apply(batch(*(put(STAMP + at, [at], {"a": 0}) for at in range(1, 7))))
         await sink.apply(batch(put(STAMP + 10, [2], {"a": 10})))
         await sink.apply(page)
-        rows = {row.stamp: row.columns for row in await sink.held(b"", b"", limit=9)}
+        rows = {row.stamp: row.columns for row in await sink.read_rows(b"", b"", limit=9)}
         assert rows == {
             STAMP + 1: {"a": 0},
             STAMP + 10: {"a": 10},
@@ -81,9 +84,9 @@ async def test_a_page_ends_what_it_leaves_out_and_keeps_out_what_is_older(
         }
         # Number 4 was never there for the page; a process that was paused knows it still.
         await sink.apply(batch(put(STAMP + 8, [4], {"a": 4}), put(STAMP + 8, [6], {"a": 6})))
-        assert len(await sink.held(b"", b"", limit=9)) == 5
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 5
         await sink.apply(batch(put(STAMP + 11, [4], {"a": 11})))
-        assert len(await sink.held(b"", b"", limit=9)) == 6
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 6
 
 
 async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
@@ -100,7 +103,7 @@ async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
         for second in ({}, None, {"a": 4}, None, {}):
             await sink.apply(page({"a": 1, "b": 2}, second))
             await sink.apply(page({"a": 3}, second))
-            held = [row.columns for row in await sink.held(b"", b"", limit=9)]
+            held = [row.columns for row in await sink.read_rows(b"", b"", limit=9)]
             assert held == [{"a": 3}] + [second] * (second is not None)
 
 
@@ -127,9 +130,9 @@ async def test_a_column_is_widened_until_it_holds_every_value(
         async with opened(sql_server, database, table) as sink:
             for some in [rows] if together else [[row] for row in rows]:
                 assert await sink.apply(SinkBatch(table.name, "s", some)) == []
-            held = await sink.held(b"", b"", limit=99)
+            held = await sink.read_rows(b"", b"", limit=99)
             assert [row.columns["v"] for row in held] == wanted
-            assert [sink.expected({"v": value})["v"] for value in values] == wanted
+            assert [sink.convert_columns({"v": value})["v"] for value in values] == wanted
         shown = f"SHOW COLUMNS FROM {database}.{table.name} LIKE 'v'"
         assert sql_server.rows(shown)[0][1] in (kind, kind.removesuffix("(20)"))
 
@@ -147,13 +150,13 @@ async def test_a_number_becomes_the_text_that_the_server_makes_of_it(
     rows = [put(STAMP, [at], {"v": value}) for at, value in enumerate(numbers) if isfinite(value)]
     async with opened(sql_server, database, TABLE) as sink:
         assert await sink.apply(batch(*rows)) == []
-        assert [row.columns["v"] for row in await sink.held(b"", b"", limit=9999)] == [
+        assert [row.columns["v"] for row in await sink.read_rows(b"", b"", limit=9999)] == [
             row.columns["v"] for row in rows if row.columns
         ]
         # What was a double is made a text by the server, what comes now by the sink.
         again = [put(STAMP, [10_000 + at], row.columns or {}) for at, row in enumerate(rows)]
         await sink.apply(batch(put(STAMP, [-1], {"v": "text"}), *again))
-        texts = [row.columns["v"] for row in await sink.held(b"", b"", limit=9999)][1:]
+        texts = [row.columns["v"] for row in await sink.read_rows(b"", b"", limit=9999)][1:]
     assert texts[: len(rows)] == texts[len(rows) :], f"seed {seed}"
 
 
@@ -162,8 +165,8 @@ async def test_a_minus_zero_is_expected_as_the_zero_that_it_is_held_as(
 ) -> None:
     async with opened(sql_server, database, TABLE) as sink:
         await sink.apply(batch(put(STAMP, [1], {"v": -0.0, "w": 1.5})))
-        [row] = await sink.held(b"", b"", limit=9)
-        assert row_bytes(sink.expected({"v": -0.0, "w": 1.5})) == row_bytes(row.columns)
+        [row] = await sink.read_rows(b"", b"", limit=9)
+        assert row_bytes(sink.convert_columns({"v": -0.0, "w": 1.5})) == row_bytes(row.columns)
 
 
 async def test_a_column_that_is_called_as_the_hash_of_a_key_is_a_column(
@@ -171,7 +174,7 @@ async def test_a_column_that_is_called_as_the_hash_of_a_key_is_a_column(
 ) -> None:
     async with opened(sql_server, database, TABLE) as sink:
         await sink.apply(batch(put(STAMP, [1], {"_rowtide_key": "mine"})))
-        [row] = await sink.held(b"", b"", limit=9)
+        [row] = await sink.read_rows(b"", b"", limit=9)
         assert row.columns == {"_rowtide_key": "mine"}
 
 
@@ -183,10 +186,10 @@ async def test_names_that_the_server_takes_for_one_are_columns_of_their_own(
     async with opened(sql_server, database, TABLE) as sink:
         assert await sink.apply(batch(put(STAMP, [1], columns))) == []
     async with opened(sql_server, database, TABLE) as sink:
-        [row] = await sink.held(b"", b"", limit=9)
+        [row] = await sink.read_rows(b"", b"", limit=9)
         assert row.columns == columns
         await sink.apply(batch(put(STAMP + 1, [1], {"A": 7})))
-        [row] = await sink.held(b"", b"", limit=9)
+        [row] = await sink.read_rows(b"", b"", limit=9)
         assert row.columns == {"A": 7}
 
 
@@ -205,13 +208,15 @@ async def test_keys_are_told_apart_and_stand_in_their_order(
     rows = [put(STAMP, key, {"v": 1}, MIXED) for key in keys]
     async with opened(sql_server, database, table, primary_key=primary_key) as sink:
         assert await sink.apply(batch(*rows)) == []
-        held = [row.key_bytes for row in await sink.held(b"", b"", limit=999)]
+        held = [row.key_bytes for row in await sink.read_rows(b"", b"", limit=999)]
         assert held == in_order
         for begin, end in ((3, 40), (0, 1), (17, 18)):
             low, high = in_order[begin], in_order[end]
-            told = [row.key_bytes for row in await sink.held(low, high, limit=999)]
+            told = [row.key_bytes for row in await sink.read_rows(low, high, limit=999)]
             assert told == in_order[begin:end]
-        behind = [row.key_bytes for row in await sink.held(in_order[5] + b"\x00", b"", limit=2)]
+        behind = [
+            row.key_bytes for row in await sink.read_rows(in_order[5] + b"\x00", b"", limit=2)
+        ]
         assert behind == in_order[6:8]
 
 
@@ -227,7 +232,7 @@ async def test_a_key_that_does_not_fit_is_refused_unless_keys_are_hashed(
     hashed = table._replace(name="hashed")
     async with opened(sql_server, database, hashed, primary_key="hashed") as sink:
         assert await sink.apply(batch(*rows)) == []
-        assert len(await sink.held(b"", b"", limit=9)) == 2
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 2
 
 
 async def test_a_row_that_the_server_refuses_is_told_and_the_others_flow(
@@ -251,7 +256,10 @@ async def test_a_row_that_the_server_refuses_is_told_and_the_others_flow(
         assert [told.row.key[0][1] for told in refused] == [1, 2, 3, 4]
         assert "Data too long for column 'short'" in refused[0].reason
         assert "Out of range value for column 'small'" in refused[1].reason
-        assert [row.columns for row in await sink.held(b"", b"", limit=9)] == [values[0], values[5]]
+        assert [row.columns for row in await sink.read_rows(b"", b"", limit=9)] == [
+            values[0],
+            values[5],
+        ]
 
 
 async def test_a_row_larger_than_a_packet_is_refused(sql_server: SqlServer, database: str) -> None:
@@ -260,7 +268,7 @@ async def test_a_row_larger_than_a_packet_is_refused(sql_server: SqlServer, data
         [refused] = await sink.apply(batch(*rows))
         assert refused.row is rows[0]
         assert "max_allowed_packet" in refused.reason
-        assert len(await sink.held(b"", b"", limit=9)) == 1
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 1
 
 
 async def test_a_row_of_more_columns_than_a_table_can_have_is_refused(
@@ -276,7 +284,7 @@ async def test_a_row_of_more_columns_than_a_table_can_have_is_refused(
         [refused] = await sink.apply(batch(wide, put(STAMP, [2], {"c7": True})))
         assert refused.row is wide
         assert "Too many columns" in refused.reason
-        assert [row.columns for row in await sink.held(b"", b"", limit=9)] == [{"c7": True}]
+        assert [row.columns for row in await sink.read_rows(b"", b"", limit=9)] == [{"c7": True}]
 
 
 UNFIT = [
@@ -324,14 +332,14 @@ async def test_two_processes_add_and_widen_columns_at_once(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(apply(one, 0))
             tasks.create_task(apply(other, 10))
-        assert [row.columns["v"] for row in await one.held(b"", b"", limit=99)] == [
+        assert [row.columns["v"] for row in await one.read_rows(b"", b"", limit=99)] == [
             *(b"1", b"0.5", b"x", b"\xff"),
             *(b"1", b"0.5", b"x", b"\xff"),
         ]
         # The other one's columns are nothing to a row that lacks them: they are emptied too.
         await one.apply(batch(put(STAMP + 9, [1], {"only_here": True})))
         await other.apply(batch(put(STAMP + 10, [1], {"c0": 1})))
-        rows = await other.held(row_key(TABLE.key, [1])[1], b"", limit=1)
+        rows = await other.read_rows(row_key(TABLE.key, [1])[1], b"", limit=1)
         assert rows[0].columns == {"c0": 1}
 
 
@@ -347,7 +355,7 @@ async def test_a_table_that_was_dropped_is_filled_anew(
             await sink.apply(rows)
     async with opened(sql_server, database, TABLE) as sink:
         await sink.apply(rows)
-        assert len(await sink.held(b"", b"", limit=9)) == 2
+        assert len(await sink.read_rows(b"", b"", limit=9)) == 2
 
 
 async def test_what_was_deleted_long_ago_is_forgotten(sql_server: SqlServer, database: str) -> None:

@@ -11,7 +11,7 @@ from demo.servers.sql_server import SqlServer
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import ConnectorContext
 from rowtide.connectors.rows import Key
-from rowtide.connectors.sources.mysql.gtids import parsed_gtids
+from rowtide.connectors.sources.mysql.gtids import parse_gtids
 from rowtide.connectors.sources.mysql.source import MySqlSource, make_source
 from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
@@ -68,7 +68,7 @@ class Running(RunningSource):
 
     def _has(self, gtids: str) -> bool:
         kept = self._kept()["gtids"]
-        return not gtids or (bool(kept) and parsed_gtids(kept).includes(parsed_gtids(gtids)))
+        return not gtids or (bool(kept) and parse_gtids(kept).includes(parse_gtids(gtids)))
 
     def _kept(self) -> Any:
         return json.loads(self.target.kept or b'{"tables": {"": {"copied": false}}, "gtids": ""}')

@@ -174,7 +174,7 @@ async def _following(
 
         async def is_copied() -> bool:
             kept = await target.checkpoint()
-            tables = MySqlCheckpoint.parsed(kept).tables.values() if kept else []
+            tables = MySqlCheckpoint.parse(kept).tables.values() if kept else []
             return any(found.copied and not found.sweep for found in tables)
 
         running = tasks.create_task(source.run(target), name="source")

@@ -11,7 +11,7 @@ import pytest
 from demo.servers.sql_server import SqlServer
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.sources.mysql.gtids import parsed_gtids
+from rowtide.connectors.sources.mysql.gtids import parse_gtids
 from rowtide.connectors.sources.mysql.position import MySqlCheckpoint
 from rowtide.connectors.sources.mysql.source import MySqlSource
 from tests.connectors.mysql_source.following import source_of
@@ -55,11 +55,11 @@ def _running(
 async def _until(target: TableTarget, true: Callable[[MySqlCheckpoint], bool]) -> None:
     """Wait until this source has kept something of which that is true."""
     before = await target.checkpoint()
-    await kept_so(target, lambda kept: kept != before and true(MySqlCheckpoint.parsed(kept)))
+    await kept_so(target, lambda kept: kept != before and true(MySqlCheckpoint.parse(kept)))
 
 
 async def _until_all_is_there(server: SqlServer, target: TableTarget) -> None:
-    wanted = parsed_gtids(server.gtids())
+    wanted = parse_gtids(server.gtids())
 
     def all_is_there(kept: MySqlCheckpoint) -> bool:
         done = all(table.copied and not table.sweep for table in kept.tables.values())

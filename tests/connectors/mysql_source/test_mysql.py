@@ -35,7 +35,7 @@ def test_gtids_are_intervals_by_server_and_tag() -> None:
 
 
 def test_gtids_without_tags_are_sent_in_the_form_of_servers_that_know_none() -> None:
-    sent = IntervalGtids(f"{ONE}:1-3").encoded()
+    sent = IntervalGtids(f"{ONE}:1-3").encode()
     assert sent == b"\1" + bytes(7) + bytes(15) + b"\1" + b"\1" + bytes(7) + b"\1" + bytes(
         7
     ) + b"\4" + bytes(7)
@@ -156,7 +156,7 @@ async def test_what_changes_while_a_moment_is_opened_is_taken_from_the_binlog(
         return end(self)
 
     if not sound:
-        monkeypatch.setattr(ChunkWindow, "left", lambda self, rows: rows)
+        monkeypatch.setattr(ChunkWindow, "filter_rows", lambda self, rows: rows)
     target = MemoryTarget()
     with monkeypatch.context() as patch:
         patch.setattr(MySqlLog, "end", overtaken)

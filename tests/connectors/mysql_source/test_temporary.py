@@ -6,7 +6,7 @@ import pytest
 
 from demo.servers.mariadb import MariaDB
 from demo.servers.sql_server import SqlServer
-from rowtide.connectors.sources.mysql.query import parsed_query
+from rowtide.connectors.sources.mysql.query import parse_query
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.mysql_source.following import following, log_statements, plain
 
@@ -42,7 +42,7 @@ SET STATEMENT lock_wait_timeout=30 FOR TRUNCATE TABLE t
 )
 def test_an_event_of_a_temporary_table(flags: int, *, temporary: bool) -> None:
     body = b"\0" * 8 + b"\x04" + b"\0" * 4 + b"shop\0TRUNCATE t"
-    assert parsed_query(body, flags).temporary is temporary
+    assert parse_query(body, flags).temporary is temporary
 
 
 @pytest.mark.system

@@ -63,7 +63,7 @@ def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBa
 
 
 async def held(sink: OpenSearchSink) -> dict[bytes, Columns]:
-    rows = await sink.held(b"", b"", limit=10_000)
+    rows = await sink.read_rows(b"", b"", limit=10_000)
     return {row.key_bytes: row.columns for row in rows}
 
 
@@ -209,7 +209,7 @@ async def test_ranges_may_begin_and_end_at_long_keys(server: SearchServer, alias
     keys = [key_bytes(name) for name in names]
     async with opened(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {}) for name in names)))
-        held_rows = await sink.held(keys[3], keys[7], limit=10)
+        held_rows = await sink.read_rows(keys[3], keys[7], limit=10)
         assert [one.key_bytes for one in held_rows] == keys[3:7]
         page = batch(row(names[4], 5, {}, page=True), covers=(keys[3], keys[7]), stamp=5)
         await sink.apply(page)

@@ -11,7 +11,7 @@ from typing import Any
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import ConnectorContext
-from rowtide.connectors.sources.postgres.position import parsed_lsn
+from rowtide.connectors.sources.postgres.position import parse_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource, make_source
 from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
@@ -45,7 +45,7 @@ class Running(RunningSource):
         """Wait until every table is copied, and all that the server has done by now is there."""
         mark = "SELECT pg_logical_emit_message(true, 'test', '')"
         [(text,)] = await asyncio.to_thread(self.server.rows, mark)
-        lsn = parsed_lsn(text)
+        lsn = parse_lsn(text)
         await self.until(
             lambda: self.is_copied() and self.lsn() > lsn, f"all is there up to {text}"
         )
@@ -89,7 +89,7 @@ class Running(RunningSource):
 
     def lsn(self) -> int:
         """Return where the checkpoint is."""
-        return parsed_lsn(self.kept()["lsn"])
+        return parse_lsn(self.kept()["lsn"])
 
     def kept(self) -> Mapping[str, Any]:
         """Return the checkpoint."""

@@ -12,7 +12,7 @@ from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.sources.copying import checkpoint_keeper
 from rowtide.connectors.sources.postgres import follower
 from rowtide.connectors.sources.postgres.chunks import Required
-from rowtide.connectors.sources.postgres.position import parsed_lsn
+from rowtide.connectors.sources.postgres.position import parse_lsn
 from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
@@ -179,13 +179,13 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
 ) -> None:
     """Its commit is in the log, and in the stream, while it waits for a standby."""
     answers = []
-    met = Required.met
+    met = Required.is_met
 
     def noted(required: Required, visible: Visible) -> bool:
         answers.append(met(required, visible))
         return answers[-1]
 
-    monkeypatch.setattr(Required, "met", noted)
+    monkeypatch.setattr(Required, "is_met", noted)
     server = make_postgres()
     make_numbers(server)
     target = await crashed_after(12, server)
@@ -276,7 +276,7 @@ async def test_an_idle_source_is_not_said_to_have_more_than_it_has(postgres: Pos
 
         await running.until(replied, "the source replies to the server")
         [(confirmed,)] = postgres.rows("SELECT confirmed_flush_lsn FROM pg_replication_slots")
-        assert parsed_lsn(confirmed) <= running.lsn()
+        assert parse_lsn(confirmed) <= running.lsn()
 
 
 async def test_the_server_is_told_of_no_more_than_is_kept(
@@ -290,7 +290,7 @@ async def test_the_server_is_told_of_no_more_than_is_kept(
 
     def confirmed() -> int:
         [(lsn,)] = postgres.rows(query)
-        return parsed_lsn(lsn)
+        return parse_lsn(lsn)
 
     async with following(postgres, target) as running:
         await running.settle()

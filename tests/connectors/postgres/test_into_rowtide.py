@@ -11,7 +11,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
-from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, parsed_lsn
+from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, parse_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource
 from tests.connectors.postgres.following import source_of
 from tests.connectors.running_source import compare, into_rowtide, kept_so
@@ -90,14 +90,14 @@ def running(
 
 def mark(server: PostgreSQL) -> int:
     [(lsn,)] = server.rows("SELECT pg_logical_emit_message(true, 'test', '')")
-    return parsed_lsn(lsn)
+    return parse_lsn(lsn)
 
 
 async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
     """Wait until what is kept has come so far, or with 0 until anything is copied."""
 
     def is_there(checkpoint: bytes) -> bool:
-        kept = PostgresCheckpoint.parsed(checkpoint)
+        kept = PostgresCheckpoint.parse(checkpoint)
         tables = kept.tables.values()
         if not lsn:
             return any(table.cursor or table.copied for table in tables)

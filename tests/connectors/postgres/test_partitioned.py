@@ -384,7 +384,7 @@ async def test_verify_reads_all_partitions(postgres: PostgreSQL) -> None:
     side = await source_of(postgres).side("t")
     try:
         rows, cursor = await asyncio.to_thread(side.page, None)
-        found = await asyncio.to_thread(side.found, [key for key, _ in rows[::5]])
+        found = await asyncio.to_thread(side.find_rows, [key for key, _ in rows[::5]])
     finally:
         await side.close()
     assert (dict(rows), cursor) == (target.rows["t"], None)

@@ -11,7 +11,7 @@ import pytest
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.registry import SOURCES, ConnectorContext, make_source
-from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parsed_settings
+from rowtide.connectors.sources.postgres.settings import PostgresSourceSettings, parse_settings
 from rowtide.core.values.errors import Unavailable
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
@@ -22,7 +22,7 @@ GIVEN = {"host": "db", "user": "u", "database": "shop", "tables": ["public.*"]}
 
 
 def settings(connector: str = "orders", **given: Any) -> PostgresSourceSettings:
-    return parsed_settings(Fields({**GIVEN, **given}, "source"), connector)
+    return parse_settings(Fields({**GIVEN, **given}, "source"), connector)
 
 
 def test_settings_have_defaults() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from demo.servers.postgres import PostgreSQL
-from rowtide.connectors.sources.postgres.values import copied_fields
+from rowtide.connectors.sources.postgres.values import split_line
 from rowtide.core.values.schema import BINARY, INTEGER, STRING
 from rowtide.core.values.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
@@ -181,7 +181,7 @@ async def test_keys_of_many_types(postgres: PostgreSQL) -> None:
 
 def test_a_copied_line_is_read() -> None:
     line = rb"1	\N		a\\b\n\t\r\b\f\v\\N	\\x00ff" + b"\n"
-    assert copied_fields(line) == [
+    assert split_line(line) == [
         *(b"1", None, b"", b"a\\b\n\t\r\b\f\v\\N", b"\\x00ff"),
     ]
-    assert copied_fields(b"1\tx\n") == [b"1", b"x"]
+    assert split_line(b"1\tx\n") == [b"1", b"x"]

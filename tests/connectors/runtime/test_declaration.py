@@ -9,7 +9,7 @@ import pytest
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import begin_of, judge, parse_document, parse_file
 from rowtide.connectors.runtime.declarations import DeclaredConnector
-from rowtide.connectors.runtime.planning import planned
+from rowtide.connectors.runtime.planning import plan_changes
 
 FILE = """
 connectors:
@@ -106,7 +106,7 @@ connectors:
         name: DeclaredConnector(name, one, one.text, paused=False, asked=0)
         for name, one in kept.items()
     }
-    plan = planned(wanted, declared, prune=False)
+    plan = plan_changes(wanted, declared, prune=False)
     assert [one.name for one in plan.made] == ["made"]
     assert [tuple(change) for change in plan.changed[0][1]] == [
         ("sink.host", None, '"new"'),
@@ -115,7 +115,7 @@ connectors:
     ]
     assert (plan.same, plan.deleted, plan.others) == (["same"], [], ["other"])
     assert plan.to_send_again == ["changed"]
-    assert planned(wanted, declared, prune=True).deleted == ["other"]
+    assert plan_changes(wanted, declared, prune=True).deleted == ["other"]
 
 
 def test_a_plan_shows_no_secret_of_settings_that_come_or_go_as_a_whole() -> None:
@@ -129,5 +129,5 @@ def test_a_plan_shows_no_secret_of_settings_that_come_or_go_as_a_whole() -> None
     )
     for old, new, place in ((without, with_it, 2), (with_it, without, 1)):
         kept = {"a": DeclaredConnector("a", old, old.text, paused=False, asked=0)}
-        [change] = planned([new], kept, prune=False).changed[0][1]
+        [change] = plan_changes([new], kept, prune=False).changed[0][1]
         assert json.loads(change[place] or "") == json.loads(shown)

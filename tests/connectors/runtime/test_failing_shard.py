@@ -73,7 +73,7 @@ def test_a_shard_that_waits_for_the_sink_does_not_keep_one_that_failed_from_anot
         run._look.clear()
         async with asyncio.timeout(ENDED_S_MAX):
             with pytest.raises(ValueError, match="never"):
-                await run._feed(HalfAway())
+                await run._run_pipeline(HalfAway())
 
     monkeypatch.setattr("rowtide.connectors.runtime.sink_run.ChangeWorker", Worker)
     in_virtual_time(program())

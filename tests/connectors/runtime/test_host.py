@@ -38,7 +38,7 @@ class Board:
         self.reports: set[str] = set()
         self.withdrawing, self.go = asyncio.Event(), asyncio.Event()
 
-    async def tell(self, connector: str, report: Report) -> None:
+    async def report(self, connector: str, report: Report) -> None:
         self.reports.add(connector)
 
     async def withdraw(self, connector: str, process: str) -> None:

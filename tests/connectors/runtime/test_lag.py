@@ -8,7 +8,7 @@ from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import START, MemoryLeases, ReaderLease
 from rowtide.client.changes.source import SourceShard
 from rowtide.client.changes.start import Start
-from rowtide.connectors.runtime.lag import measured
+from rowtide.connectors.runtime.lag import measure_lag
 from rowtide.core.records.position import Position, encode_position
 
 MOVED = [SourceShard("s1", (), b"", b""), SourceShard("s2", ("s1",), b"", b"")]
@@ -35,7 +35,7 @@ async def lag_behind(parent: ReaderLease) -> tuple[bool, object]:
     start = Start({"s1": ""}, frozenset({"s1"}), snapshot=True, kept={})
     await leases.create(ReaderLease(START, position=start.text()))
     await leases.create(parent)
-    lag = await measured(cast(ApiSource, Quiet()), leases)
+    lag = await measure_lag(cast(ApiSource, Quiet()), leases)
     return lag.none, lag.unread
 
 

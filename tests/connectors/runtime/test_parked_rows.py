@@ -80,7 +80,7 @@ class Process:
 
     async def look(self) -> bool:
         """Look at what is wanted; say whether it is to be looked at again."""
-        return await self.pipeline.look_at_parked(lambda: [SHARD])
+        return await self.pipeline.retry_or_skip(lambda: [SHARD])
 
 
 class _Table:

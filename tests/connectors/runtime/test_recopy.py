@@ -24,7 +24,7 @@ SOURCE = FolderSource(Path())
 def known(*names: str, prefix: str = "folder.") -> bytes:
     """Return the checkpoint of a source that has copied these tables."""
     tables = {prefix + name: TableProgress(copied=True) for name in names}
-    return Checkpoint(run=1, tables=tables).encoded()
+    return Checkpoint(run=1, tables=tables).encode()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def known(*names: str, prefix: str = "folder.") -> bytes:
 def test_tables_are_named_as_at_the_source_or_as_in_rowtide(
     tables: list[str], copied: list[str]
 ) -> None:
-    kept = Checkpoint.parsed(SOURCE.begin_again(known("a", "b", "c"), tables))
+    kept = Checkpoint.parse(SOURCE.begin_again(known("a", "b", "c"), tables))
     assert [name for name, table in kept.tables.items() if not table.copied] == copied
     assert [name for name, table in kept.tables.items() if table.sweep] == copied
 
@@ -63,7 +63,7 @@ def test_a_table_that_is_not_followed_is_refused(checkpoint: bytes, table: str, 
 
 def test_a_name_that_two_tables_have_in_rowtide_is_refused() -> None:
     with pytest.raises(Rejected, match=r"Several tables become t: give one of one\.t, two\.t"):
-        Checkpoint.begun_again(
+        Checkpoint.begin_again(
             known("one.t", "two.t", prefix=""), ["t"], target=lambda name: name.split(".")[1]
         )
 

@@ -16,7 +16,7 @@ from rowtide.connectors.rows import SourceRow, TableShape
 from rowtide.connectors.runtime.declaration import judge, parse_document, parse_file
 from rowtide.connectors.runtime.declarations import DeclaredConnector
 from rowtide.connectors.runtime.masking import ROWS_UNTIL_WARNING, Masking, MaskingTarget
-from rowtide.connectors.runtime.planning import planned
+from rowtide.connectors.runtime.planning import plan_changes
 from rowtide.connectors.runtime.source_columns import hash_value, parse_columns
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import INTEGER, KeyColumn
@@ -185,6 +185,6 @@ def test_a_plan_says_that_rows_are_there_as_they_were_and_shows_no_secret() -> N
     columns = {"mask": {"shop.a": {"x": "hash"}}, "secret": SECRET}
     new = parse_document("a", {"source": SOURCE, "columns": columns})
     kept = {"a": DeclaredConnector("a", old, old.text, paused=False, asked=0)}
-    plan = planned([new], kept, prune=False)
+    plan = plan_changes([new], kept, prune=False)
     assert plan.to_send_again == ["a"]
     assert SECRET not in repr(plan.changed[0][1])

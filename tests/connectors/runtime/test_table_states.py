@@ -93,7 +93,7 @@ async def test_reports_of_any_size_and_of_earlier_versions_are_read(server: Read
     large = [failed(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)]
     async with Endpoint(**server._asdict()) as endpoint:
         board = StatusBoard(endpoint)
-        await board.tell("large", report_of(run_of(endpoint, large), "here", 1))
+        await board.report("large", report_of(run_of(endpoint, large), "here", 1))
         [report] = (await board.all())["large"]
         assert report.tables_failed == 1000
         assert len(report.tables) + report.tables_omitted == 1000

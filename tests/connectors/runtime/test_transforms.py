@@ -75,8 +75,8 @@ def test_a_filter_that_is_nested_without_end_is_refused() -> None:
 
 def transforms(**settings: object) -> Transforms:
     fields = Fields(settings, "connectors.c")
-    found = Transforms.parsed(fields)
-    fields.done()
+    found = Transforms.parse(fields)
+    fields.refuse_unknown()
     return found
 
 
@@ -85,7 +85,7 @@ def row(**columns: Scalar) -> SinkRow:
 
 
 def made(done: Transforms, given: SinkRow) -> list[SinkRow]:
-    return list(done.made(given, done.load()))
+    return list(done.make_rows(given, done.load()))
 
 
 def test_columns_are_chosen_and_renamed_and_the_key_stays() -> None:
@@ -159,7 +159,7 @@ def test_what_a_function_gives_is_looked_at_while_it_is_its_fault(name: str, why
     """It ended the connector where it should have parked a row."""
     done = transforms(transform=f"{__name__}:{name}")
     with pytest.raises((ValueError, TypeError), match=why):
-        done.made(row(n=2), done.load())
+        done.make_rows(row(n=2), done.load())
 
 
 def test_a_name_that_a_row_has_already_is_no_name_for_another_column() -> None:

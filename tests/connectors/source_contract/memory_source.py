@@ -293,7 +293,7 @@ class MemoryFollower(LogFollower[MemoryTable, Transaction, NumberMoment, MemoryS
     def note_durable(self) -> None:
         if self._reached is not None:
             self._checkpoint.number = self._reached.number
-            self.lag.written(self._reached.time_ms)
+            self.lag.note_written(self._reached.time_ms)
             self._reached = None
             self._keeper.note_change()
 
@@ -328,14 +328,14 @@ class MemorySource(ServerSource[MemoryServer]):
         self._server = server
         self._chunk_rows = chunk_rows
 
-    def translated(self) -> AbstractContextManager[None]:
+    def map_errors(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def begin_again(self, checkpoint: bytes, tables: Sequence[str] = ()) -> bytes:
-        return NumbersCheckpoint.begun_again(checkpoint, tables, target=lambda name: name)
+        return NumbersCheckpoint.begin_again(checkpoint, tables, target=lambda name: name)
 
     async def run(self, target: SourceTarget) -> None:
-        checkpoint = NumbersCheckpoint.parsed(await target.checkpoint())
+        checkpoint = NumbersCheckpoint.parse(await target.checkpoint())
         if not checkpoint.epoch:
             checkpoint.epoch, checkpoint.number = 1, len(self._server.log)
         checkpoint.run += 1
@@ -343,7 +343,7 @@ class MemorySource(ServerSource[MemoryServer]):
         for name in tables:
             await target.ensure_table(TableShape(name, (KeyColumn("id", INTEGER),)))
             checkpoint.tables.setdefault(name, TableProgress())
-        await target.keep(checkpoint.encoded())
+        await target.keep(checkpoint.encode())
         pipe: Pipe[Transaction] = Pipe(len, weight_max=WEIGHT_MAX)
         keeper = CheckpointKeeper(target, checkpoint)
         seam = Seam(
@@ -352,7 +352,7 @@ class MemorySource(ServerSource[MemoryServer]):
             MemoryRows(checkpoint),
         )
         engine = CopyEngine(target, tables, seam, backlog=Backlog(pipe), keeper=keeper)
-        self.began(engine, self._server)
+        self.begin_life(engine, self._server)
         is_over = threading.Event()
         try:
             after = checkpoint.number
@@ -361,7 +361,7 @@ class MemorySource(ServerSource[MemoryServer]):
         except BaseExceptionGroup as group:
             raise first_failure(group) from group
         finally:
-            self.ended()
+            self.end_life()
             is_over.set()
             pipe.close()
             self._server.wake()

@@ -72,7 +72,7 @@ async def test_a_table_that_is_not_read_stops_no_other(world: MemoryWorld) -> No
     async with beside(world.running(target)) as running:
         await running.until(lambda: len(target.rows.get("b", ())) == ROWS, "b is copied")
     assert target.rows["a"] == {}
-    kept = NumbersCheckpoint.parsed(target.kept)
+    kept = NumbersCheckpoint.parse(target.kept)
     assert (kept.tables["a"].copied, kept.tables["b"].copied) == (False, True)
 
 
@@ -246,7 +246,7 @@ async def test_the_checkpoint_never_names_what_is_not_durable(world: MemoryWorld
 
 def copied_rows(checkpoint: bytes) -> int:
     """Return how many rows a checkpoint says are copied."""
-    tables = NumbersCheckpoint.parsed(checkpoint).tables.values()
+    tables = NumbersCheckpoint.parse(checkpoint).tables.values()
     return sum(
         ROWS if table.copied else int(table.cursor[0]) + 1 if table.cursor else 0
         for table in tables

@@ -57,7 +57,7 @@ def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBa
 
 
 async def held(sink: TantivySink) -> dict[bytes, HeldRow]:
-    return {row.key_bytes: row for row in await sink.held(b"", b"", limit=100)}
+    return {row.key_bytes: row for row in await sink.read_rows(b"", b"", limit=100)}
 
 
 def same(one: object, other: object) -> bool:
@@ -198,7 +198,7 @@ def test_no_name_and_no_value_loses_a_row(told: dict[str, str | float]) -> None:
         folder = Path(name)
         with WritableFolder(folder, TABLE, "english") as written:
             written.apply([batch(row("a", 1, told))])
-            assert len(written.searched((b"", b""), limit=9)) == 1
+            assert len(written.list_rows((b"", b""), limit=9)) == 1
         assert found(folder, "*") == ["a"]
 
 
@@ -228,8 +228,8 @@ async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
     }
     async with opened(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, told)))
-        [only] = await sink.held(b"", b"", limit=1)
-        assert same(dict(only.columns), dict(sink.expected(told)))
+        [only] = await sink.read_rows(b"", b"", limit=1)
+        assert same(dict(only.columns), dict(sink.convert_columns(told)))
 
 
 async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Path) -> None:
@@ -238,10 +238,10 @@ async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Pa
         await sink.refresh()
     rows = HeldRows(tmp_path, writes=True)
     rows.apply([batch(row("b", 2, {"n": 2}))])
-    rows.indexed([key_bytes("b")])  # The index has the former row, and nobody knows.
+    rows.mark_indexed([key_bytes("b")])  # The index has the former row, and nobody knows.
     rows.close()
     async with opened(tmp_path) as sink:
-        assert [r.key_bytes for r in await sink.held(b"", b"", limit=2)] == [
+        assert [r.key_bytes for r in await sink.read_rows(b"", b"", limit=2)] == [
             key_bytes("a"),
             key_bytes("c"),
         ]
@@ -365,7 +365,7 @@ async def test_what_was_applied_is_found_after_kill_9(batches: int, tmp_path: Pa
         more = process.stdout.read().split()
     applied = batches + len(more)
     async with opened(tmp_path) as sink:
-        rows = await sink.held(b"", b"", limit=1_000_000)
+        rows = await sink.read_rows(b"", b"", limit=1_000_000)
         # The batch that was in hand may be there too, whole.
         assert len(rows) in (20 * applied, 20 * (applied + 1))
     assert len(found(tmp_path, f"n:{applied - 1}")) == 20

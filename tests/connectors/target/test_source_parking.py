@@ -37,7 +37,7 @@ async def parking(
         await parked.begin_term(target.term)
         await parked.load()
         progress = Progress()
-        made = ParkingTarget(target, parked, progress, most=most, written=progress.counted)
+        made = ParkingTarget(target, parked, progress, most=most, written=progress.count_changes)
         await made.ensure_table(shape)
         yield made, parked
 
@@ -109,19 +109,19 @@ async def test_a_row_that_is_tried_again_is_copied_and_what_follows_flows(
         await target.write([row(shape, "bad", WIDE, 1), row(shape, "a", {"n": 1}, 2)])
         source = Copying(row(shape, "bad", WIDE, 3))
         await wanted(parked, RETRY)
-        await target.look_at_parked(source)
+        await target.retry_or_skip(source)
         [entry] = await parked.all()
         assert (entry.wanted, entry.position) == ("", source.now.position.hex())
         source.now = row(shape, "bad", {"n": 4}, 4)
-        await target.look_at_parked(source)
+        await target.retry_or_skip(source)
         assert await parked.all() == [entry], "nobody asked"
         await wanted(parked, RETRY)
         source.runs = False
         with pytest.raises(Unavailable):
-            await target.look_at_parked(source)
+            await target.retry_or_skip(source)
         assert await parked.all() == [entry._replace(wanted=RETRY)], "it is tried later"
         source.runs = True
-        await target.look_at_parked(source)
+        await target.retry_or_skip(source)
         assert await parked.all() == []
         await target.write([row(shape, "bad", {"m": 5}, 5, whole=False)])
     found = await stored(endpoint, shape)
@@ -133,17 +133,17 @@ async def test_a_skip_loses_nothing_that_waits(endpoint: Endpoint, shape: TableS
         await target.write([row(shape, "bad", WIDE, 1)])
         await target.write([row(shape, "bad", {"n": 2}, 2)])
         await wanted(parked, SKIP)
-        await target.look_at_parked(Copying(row(shape, "other", {"n": 9}, 3)))
+        await target.retry_or_skip(Copying(row(shape, "other", {"n": 9}, 3)))
         [entry] = await parked.all()
         # What waited is copied with the table, should that ever be followed again.
         assert (entry.reason, entry.later) == ("It is not followed.", 0)
         await target.write([row(shape, "bad", {"n": 3}, 4)])
         await wanted(parked, SKIP)
-        await target.look_at_parked(Copying(row(shape, "bad", WIDE, 5)))
+        await target.retry_or_skip(Copying(row(shape, "bad", WIDE, 5)))
         [entry] = await parked.all()
         assert entry.later == 0
         await wanted(parked, SKIP)
-        await target.look_at_parked(object())
+        await target.retry_or_skip(object())
         assert await parked.all() == []
     assert await stored(endpoint, shape) == {}
 
@@ -157,16 +157,16 @@ async def test_keys_that_no_table_can_have(endpoint: Endpoint, shape: TableShape
         await target.write([row(shape, "b", {"n": 1}, 5)])
         assert len(await parked.all()) == 3
         await wanted(parked, RETRY)
-        await target.look_at_parked(Copying(long))
+        await target.retry_or_skip(Copying(long))
         assert [entry.wanted for entry in await parked.all()] == ["", "", ""]
         # What comes behind one can't be copied either: it takes a second word to skip it.
         await target.write([long._replace(position=row(shape, "x", {}, 6).position)])
         assert sorted(entry.later for entry in await parked.all()) == [0, 0, 1]
         await wanted(parked, SKIP)
-        await target.look_at_parked(Copying(long))
+        await target.retry_or_skip(Copying(long))
         assert len(await parked.all()) == 1
         await wanted(parked, SKIP)
-        await target.look_at_parked(Copying(long))
+        await target.retry_or_skip(Copying(long))
         assert await parked.all() == []
     assert sorted(await stored(endpoint, shape)) == ["a", "b"]
 
@@ -208,7 +208,7 @@ async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
             async with parking(endpoint, shape) as (successor, parked):
                 await successor.write([bad])
                 await wanted(parked, RETRY)
-                await successor.look_at_parked(Copying(row(shape, "bad", {"n": 2}, 2)))
+                await successor.retry_or_skip(Copying(row(shape, "bad", {"n": 2}, 2)))
                 late.goes_on.set()
                 await writing
                 assert await parked.all() == []

@@ -11,13 +11,13 @@ from rowtide.connectors.runtime import source_packing, source_rows
 from rowtide.connectors.runtime.source_rows import (
     PACKED_ROWS_MIN,
     EncodedRows,
-    encoded_row,
+    encode_source_row,
     requests,
 )
 from rowtide.connectors.sources.source import RowRefused
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.source_form import first_key_value, numbered
+from rowtide.core.rows.source_form import find_form, first_key_value
 from rowtide.core.values import variant
 from rowtide.core.values.variant import Scalar
 
@@ -60,7 +60,7 @@ def message(row: SourceRow) -> pb.RowInBulkImportRequest:
 
 @given(rows)
 def test_a_row_has_the_bytes_that_the_generated_classes_give_it(row: SourceRow) -> None:
-    assert encoded_row(row) == message(row).SerializeToString()
+    assert encode_source_row(row) == message(row).SerializeToString()
 
 
 @given(st.lists(rows, min_size=1, max_size=5))
@@ -107,7 +107,7 @@ def test_packed_rows_are_those_that_were_given(given_rows: list[SourceRow]) -> N
         sent = plainbuffer.decode_row(plain.row_change)
         first = first_key_value(part.row_change, part.row_form, asked.row_forms)
         if part.row_form:
-            key, cells = numbered(asked.row_forms, part.row_form).read(part.row_change)
+            key, cells = find_form(asked.row_forms, part.row_form).read(part.row_change)
             assert (key, list(cells)) == (sent.key, sorted(sent.cells))
             assert (key.piece, key.state) == plainbuffer.key_piece(list(key))
             part.row_change, part.row_form = plain.row_change, 0

@@ -135,14 +135,14 @@ async def test_rows_prepared_in_a_thread_are_written_and_refused_as_others(
     rows = [row(shape, "a", {"n": 1}, 1), wrong, row(shape, "b", {"n": 3}, 3)]
     async with TableTarget(endpoint, "prepared") as target:
         await target.ensure_table(shape)
-        prepared = await asyncio.to_thread(target.prepared, rows)
+        prepared = await asyncio.to_thread(target.prepare, rows)
         assert await stored(endpoint, shape) == {}
         with pytest.raises(RowRefused) as refused:
             await target.write(prepared)
         assert refused.value.row is wrong
         assert sorted(await stored(endpoint, shape)) == ["a"]
-        await target.write(target.prepared(prepared[2:]))
-        await target.write(target.prepared([]))
+        await target.write(target.prepare(prepared[2:]))
+        await target.write(target.prepare([]))
     assert sorted(await stored(endpoint, shape)) == ["a", "b"]
 
 

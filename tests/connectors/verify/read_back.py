@@ -29,12 +29,12 @@ class ReadBack(SqliteSink):
         super().__init__(path)
         self._held_in = path
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return what comes back of columns: JSON keeps what these tests write."""
         return columns
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return rows, see ``Comparable.held``."""
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return rows, see ``Comparable.read_rows``."""
         file = sqlite3.connect(self._held_in)
         found = file.execute(
             "select key, stamp, columns from rows where columns is not null and key >= ? "

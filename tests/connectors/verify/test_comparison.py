@@ -54,7 +54,7 @@ class Table:
         rows = {key: self.rows[key] for key in keys[:limit]}
         return ReferencePage(rows, (begin, last), self.stamp, self.stamp)
 
-    async def reached(self, places: Iterable[object]) -> None:
+    async def wait_for_places(self, places: Iterable[object]) -> None:
         """Let the target come so far, and no further."""
         assert self.target is not None
         for place in places:
@@ -79,12 +79,12 @@ class Target:
                     self.rows[key] = HeldRow(key, stamp, columns)
         self.applied = max(self.applied, until)
 
-    def expected(self, columns: Columns) -> Columns:
+    def convert_columns(self, columns: Columns) -> Columns:
         """Keep what is there: this target converts nothing."""
         return columns
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return rows, see ``Comparable.held``."""
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return rows, see ``Comparable.read_rows``."""
         keys = sorted(k for k in self.rows if k >= begin and (not end or k < end))
         return [self.rows[key] for key in keys[:limit]]
 
@@ -188,15 +188,15 @@ class Widening(Target):
     def _text(self) -> bool:
         return any(isinstance(v, str) for row in self.rows.values() for v in row.columns.values())
 
-    def expected(self, columns: Columns) -> Columns:
+    def convert_columns(self, columns: Columns) -> Columns:
         """Return numbers as texts, where they are known to be."""
         return {name: str(value) if self.known else value for name, value in columns.items()}
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
         """Return rows, and learn how they are held."""
         self.known = self._text
-        rows = await Target.held(self, begin, end, limit=limit)
-        return [row._replace(columns=self.expected(row.columns)) for row in rows]
+        rows = await Target.read_rows(self, begin, end, limit=limit)
+        return [row._replace(columns=self.convert_columns(row.columns)) for row in rows]
 
 
 async def test_a_column_that_gets_another_type_meanwhile_makes_no_difference() -> None:

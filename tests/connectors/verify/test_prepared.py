@@ -9,7 +9,7 @@ import pytest
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.rows import SinkRow
 from rowtide.connectors.runtime.transforms import Transforms
-from rowtide.connectors.verify.pairs import preparing
+from rowtide.connectors.verify.pairs import make_prepare
 from rowtide.core.values.errors import Rejected
 from tests.connectors.row_histories import MIXED, put, row_key
 
@@ -17,7 +17,7 @@ ROW = put(5, [1], {"n": 1, "m": 2})
 
 
 def transforms(**document: object) -> Transforms:
-    return Transforms.parsed(Fields(document, "test"))
+    return Transforms.parse(Fields(document, "test"))
 
 
 def elsewhere(given: SinkRow) -> SinkRow:
@@ -42,10 +42,10 @@ def twice(given: SinkRow) -> list[SinkRow]:
 )
 def test_what_a_function_makes_of_a_row_is_refused(name: str, why: str) -> None:
     with pytest.raises(Rejected, match=why):
-        preparing(transforms(transform=f"{__name__}:{name}"))(ROW)
+        make_prepare(transforms(transform=f"{__name__}:{name}"))(ROW)
 
 
 def test_a_row_that_a_connector_parks_is_named() -> None:
-    prepared = preparing(transforms(columns={"rename": {"n": "m"}}))
+    prepared = make_prepare(transforms(columns={"rename": {"n": "m"}}))
     with pytest.raises(Rejected, match=r"\{'id': 1\}.*two columns are called 'm'"):
         prepared(ROW)

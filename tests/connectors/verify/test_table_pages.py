@@ -36,12 +36,12 @@ class Target:
     def __init__(self, copy: Copy) -> None:
         self.copy = copy
 
-    def expected(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    def convert_columns(self, columns: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
         """Return the columns: the copy converts nothing."""
         return columns
 
-    async def held(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
-        """Return rows, see ``Comparable.held``."""
+    async def read_rows(self, begin: bytes, end: bytes, *, limit: int) -> list[HeldRow]:
+        """Return rows, see ``Comparable.read_rows``."""
         found = []
         for values, (stamp, columns) in self.copy.held.items():
             encoded = key_order.encode(variant.encode(value) for value in values)
