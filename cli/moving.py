@@ -134,7 +134,7 @@ def import_logs(folder: Path, config: Path | None, **flags: Any) -> None:
     with _failures(partial(_import_failure, settings=settings)):
         export_folder = ExportFolder(folder)
         manifest = export_folder.manifest()
-        with export_folder.held():
+        with export_folder.lock():
             written = asyncio.run(_import(settings, export_folder))
     seconds = time.monotonic() - began_s
     _summarize(manifest)

@@ -82,7 +82,7 @@ PARTICIPLES_MAX = {
     "connectors": 7,
     "core": 117,
     "deploy": 11,
-    "stream": 255,
+    "stream": 80,
     "testing": 1,
 }
 MODULE_LINES_MAX, FUNCTION_LINES_MAX, README_LINES_MAX = 600, 60, 120

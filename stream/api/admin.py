@@ -19,7 +19,7 @@ from rowtide.core.cluster.catalog import (
     Document,
     Instance,
     key_content,
-    revoked_document,
+    revocation_document,
 )
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import Rejected, invalid
@@ -198,7 +198,7 @@ class AdminOperations:
                 raise Rejected("OTSObjectNotExist", f"Access key '{key_id}' does not exist.")
             if key.admin and sum(k.admin for k in catalog.keys.values()) == 1:
                 raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
-            return [Document(ACCESS_KEY, key_id, None), revoked_document(key_id)]
+            return [Document(ACCESS_KEY, key_id, None), revocation_document(key_id)]
 
         await self._placement.change(decide)
         return json_answer({"access_key_id": key_id})

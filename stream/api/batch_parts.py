@@ -24,8 +24,8 @@ __all__ = [
     "Part",
     "PartResult",
     "divide",
-    "joined",
-    "marked",
+    "join_answers",
+    "mark_unknown",
     "part_bodies",
     "row_fields",
 ]
@@ -76,7 +76,7 @@ def part_bodies(
     divided: Mapping[str, Part],
 ) -> dict[str, bytes]:
     """Return the request for each part. ``fields`` are the rows as they arrived, if known."""
-    rows = [*chain.from_iterable(fields or _written(request))]
+    rows = [*chain.from_iterable(fields or _encode_rows(request))]
     atomic = _ATOMIC if request.is_atomic else b""
     return {
         address: b"".join([*(_table(name, [rows[at] for at in its]) for name, its in part), atomic])
@@ -84,7 +84,7 @@ def part_bodies(
     }
 
 
-def joined(
+def join_answers(
     request: pb.BatchWriteRowRequest,
     whose: Sequence[Sequence[str]],
     answers: Mapping[str, PartResult],
@@ -95,10 +95,10 @@ def joined(
         _table(wanted.table_name, [next(rows[address]) for address in addresses])
         for wanted, addresses in zip(request.tables, whose, strict=True)
     ]
-    return marked(b"".join(tables), answers)
+    return mark_unknown(b"".join(tables), answers)
 
 
-def marked(answer: bytes, answers: Mapping[str, PartResult]) -> bytes:
+def mark_unknown(answer: bytes, answers: Mapping[str, PartResult]) -> bytes:
     """Return an answer's bytes, as ``UnknownWithin`` if a row's outcome is unknown."""
     unknown = any(isinstance(result, UnknownWithin | OutcomeUnknown) for result in answers.values())
     return UnknownWithin(answer) if unknown else answer
@@ -108,7 +108,7 @@ def _results(result: PartResult) -> Iterator[bytes]:
     """Return the results of the rows of a part, in the order in which its worker got them."""
     if isinstance(result, StoreError):
         return repeat(field(2, row_error(result)))
-    rows = row_fields(result) or _written(pb.BatchWriteRowResponse.FromString(result))
+    rows = row_fields(result) or _encode_rows(pb.BatchWriteRowResponse.FromString(result))
     return chain.from_iterable(rows)
 
 
@@ -116,7 +116,7 @@ def _table(name: str, rows: Sequence[bytes]) -> bytes:
     return field(1, b"".join((field(1, name.encode()), *rows)))
 
 
-def _written(message: Any) -> list[list[bytes]]:
+def _encode_rows(message: Any) -> list[list[bytes]]:
     """Return the rows of each table, encoded again from the message."""
     return [
         [field(2, row.SerializePartialToString()) for row in table.rows] for table in message.tables

@@ -22,7 +22,7 @@ from rowtide.stream.api.batch_parts import row_fields
 from rowtide.stream.api.batch_write import BatchRow
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
-from rowtide.stream.api.like_rows import KnownRows, LikeRows, Row, made
+from rowtide.stream.api.like_rows import KnownRows, LikeRows, Row, make_rows
 from rowtide.stream.api.plain_rows import PlainRows
 from rowtide.stream.api.repeated_rows import refuse_repeated
 from rowtide.stream.api.request_text import require_text
@@ -69,8 +69,8 @@ class ReadBatch:
     def rows(self, places: Iterable[int] | None = None) -> list[BatchRow]:
         """Return the rows at ``places``, or all."""
         if places is None:
-            return made(self._rows)
-        return made([self._rows[place] for place in places])
+            return make_rows(self._rows)
+        return make_rows([self._rows[place] for place in places])
 
 
 class BatchReader:
@@ -90,7 +90,7 @@ class BatchReader:
         few = sum(counts) <= self._limits.batch_write_rows_max
         fields = row_fields(body, counts) if few else None
         known = [
-            self._known(identity, wanted, fields[number] if fields else [])
+            self._find_known_rows(identity, wanted, fields[number] if fields else [])
             for number, wanted in enumerate(request.tables)
         ]
         if not _all_known(request, known):
@@ -114,7 +114,7 @@ class BatchReader:
     def _too_many(self) -> Rejected:
         return invalid(f"Rows count exceeds the upper limit: {self._limits.batch_write_rows_max}.")
 
-    def _known(
+    def _find_known_rows(
         self, identity: Identity, wanted: pb.TableInBatchWriteRowRequest, fields: list[bytes]
     ) -> KnownRows:
         """Return the rows of a table that are known without reading. Rejects nothing."""

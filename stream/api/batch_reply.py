@@ -13,7 +13,7 @@ from rowtide.core.rows.mutation import Outcome
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
-from rowtide.stream.api.row_answers import consumed, field
+from rowtide.stream.api.row_answers import encode_consumed, field
 from rowtide.stream.http.tally import UnknownWithin
 from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.shard.waiting import Tell
@@ -31,7 +31,7 @@ class BatchUse:
         self._table: Table | None = None
         self._read = self._write = 0
 
-    def told(self, index: int, read: int, write: int) -> None:
+    def add(self, index: int, read: int, write: int) -> None:
         """Add the units of one row."""
         row, table, _, _ = self.rows[index]
         if table is not self._table or self._consumption.by_partition_key:
@@ -43,7 +43,7 @@ class BatchUse:
             self._read += read
             self._write += write
 
-    def failed(self, index: int) -> None:
+    def add_failure(self, index: int) -> None:
         """Note that one row failed; if its table does not exist, that costs a unit."""
         if self.rows[index].table is None:
             self._consumption.count_missing(self._instance, write=1)
@@ -73,15 +73,15 @@ class BatchReply:
 
     def row(self, index: int) -> Tell:
         """Return the function that takes the result of one row."""
-        return partial(self._told, index)
+        return partial(self._take_result, index)
 
-    def _told(self, index: int, outcome: Outcome | StoreError) -> None:
+    def _take_result(self, index: int, outcome: Outcome | StoreError) -> None:
         if isinstance(outcome, StoreError):
-            self._used.failed(index)
+            self._used.add_failure(index)
             self._results[index] = field(2, row_error(outcome))
         else:
             row, read, write = outcome
-            self._used.told(index, read, write)
+            self._used.add(index, read, write)
             self._results[index] = ok_field(read, write) if not row else _row_field(outcome)
         self._missing -= 1
         if isinstance(outcome, OutcomeUnknown):
@@ -119,7 +119,7 @@ def ok_field(read: int, write: int) -> bytes:
 @lru_cache(4096)
 def row_done(read: int, write: int) -> bytes:
     """Return the result of a row that succeeded, without the row itself."""
-    return b"\x08\x01" + _renumbered(consumed(read, write), 3)
+    return b"\x08\x01" + _renumber(encode_consumed(read, write), 3)
 
 
 def row_error(error: StoreError) -> bytes:
@@ -128,5 +128,5 @@ def row_error(error: StoreError) -> bytes:
     return b"\x08\x00" + field(2, encoded.SerializeToString())
 
 
-def _renumbered(encoded: bytes, number: int) -> bytes:
+def _renumber(encoded: bytes, number: int) -> bytes:
     return bytes((number << 3 | 2,)) + encoded[1:]

@@ -87,9 +87,9 @@ class AtomicRows:
             batch.check_scope()
             directory.require_space()
             directory.consumption.require(table, batch.partition_key)
-            directory.owner(table, self._rows[0].row.key).submit_group(batch, self._done)
+            directory.owner(table, self._rows[0].row.key).submit_group(batch, self._take_outcome)
         except StoreError as error:
-            self._done(error)
+            self._take_outcome(error)
 
     def _fitting(self) -> Table:
         """Return the table. Raises if a row does not fit it: then no row is written."""
@@ -102,7 +102,7 @@ class AtomicRows:
         assert table is not None, "a row with a change has a table"
         return table
 
-    def _done(self, outcome: Outcome | StoreError) -> None:
+    def _take_outcome(self, outcome: Outcome | StoreError) -> None:
         """Report the batch's outcome to every row; a second report, after an unknown one,
         is ignored.
         """
@@ -110,7 +110,7 @@ class AtomicRows:
             return
         self._is_done = True
         if not isinstance(outcome, StoreError):
-            self._tell_outcomes()
+            self._report_outcomes()
             return
         assert self._batch is not None, "rows were being written"
         for index, (row, tell) in enumerate(zip(self._rows, self._tells, strict=True)):
@@ -119,7 +119,7 @@ class AtomicRows:
             else:
                 tell(row.failure or self._batch.failure(index, outcome))
 
-    def _tell_outcomes(self) -> None:
+    def _report_outcomes(self) -> None:
         assert self._batch is not None, "rows were being written"
         for tell, outcome in zip(self._tells, self._batch.outcomes, strict=True):
             tell(outcome)

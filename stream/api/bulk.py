@@ -28,18 +28,18 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import read_only
 from rowtide.stream.api.range_scan import (
     Span,
+    find_touched_shards,
+    iterate_rows,
     key_piece,
     next_key,
     require_known,
     span_of,
-    stored_rows,
-    touched,
 )
 from rowtide.stream.api.row_blocks import MatrixBlock, PlainBlock
 from rowtide.stream.api.row_requests import (
     check_names,
     kind_of,
-    named_key,
+    note_named_key,
     parse,
     row_change,
     selection_of,
@@ -83,7 +83,7 @@ class BulkOperations:
         count = None if table is None else partial(used.count, table, None)
         reply = ImportReply(request.table_name, sizes, self._loop, count)
         for index, change in enumerate(changes):
-            self._submit(table, change, partial(reply.told, index))
+            self._submit(table, change, partial(reply.take_result, index))
         return reply.future
 
     @checks("BulkImport")
@@ -103,7 +103,7 @@ class BulkOperations:
         """Write the rows of a source in their order, and skip those that are already there."""
         self._check_shape(request)
         check_source_request(request, self._limits)
-        table = self._directory.used_table(
+        table = self._directory.find_table_for_rows(
             identity.instance, request.table_name, write=len(request.rows)
         )
         changes = SourceChanges(table, request.row_forms, self._change, self._limits)
@@ -209,10 +209,10 @@ class BulkOperations:
         wanted = pb.GetRangeRequest(columns_to_get=request.columns_to_get, max_versions=1)
         if request.HasField("filter"):
             wanted.filter = request.filter
-        selection = named_key(selection_of(wanted, self._limits), table)
+        selection = note_named_key(selection_of(wanted, self._limits), table)
         block = self._block(table, request)
         span = span_of(table, start, end, self._limits, backward=False)
-        stored = self._stored(table, span, only)
+        stored = self._iterate_stored(table, span, only)
         size, following = self._export(table, stored, selection, block)
         self._directory.consumption.count(table, None, capacity.units(size), 0)
         return _export_answer(size, block, following)
@@ -247,19 +247,19 @@ class BulkOperations:
                 continue
             kept = found.wire
             if selection.filter is not None:
-                kept = _filtered(selection.filter, key_piece(stored.first), found.wire)
+                kept = _apply_filter(selection.filter, key_piece(stored.first), found.wire)
             if kept and not block.add(kept):
                 return size, next_key(stored.first)
             size += found.size - table.key_overhead
         return size, b""
 
-    def _stored(
+    def _iterate_stored(
         self, table: Table, span: Span, only: frozenset[str] | None
     ) -> Iterator[tuple[ShardOwner, StoredRow]]:
-        for shard in touched(table, span, only):
+        for shard in find_touched_shards(table, span, only):
             owner = self._directory.shard(shard)
             owner.require_readable()
-            for stored in stored_rows(owner, table, shard, span):
+            for stored in iterate_rows(owner, table, shard, span):
                 yield owner, stored
 
 
@@ -279,7 +279,7 @@ class ImportReply:
         self._count = count
         self._results: dict[int, Outcome | StoreError] = {}
 
-    def told(self, index: int, outcome: Outcome | StoreError) -> None:
+    def take_result(self, index: int, outcome: Outcome | StoreError) -> None:
         """Take the result of one row."""
         self._results[index] = outcome
         if self._count is not None and not isinstance(outcome, StoreError):
@@ -297,7 +297,7 @@ class ImportReply:
                 error = pb.Error(code=outcome.code, message=outcome.message)
                 response.rows.add(is_ok=False, error=error)
             else:
-                response.rows.add(is_ok=True, consumed=_metered(written=size))
+                response.rows.add(is_ok=True, consumed=_make_consumed(written=size))
         return response.SerializeToString()
 
 
@@ -306,7 +306,7 @@ def _row_bytes(row: RowChange) -> int:
     return capacity.key_bytes(row.key) + capacity.cells_bytes(row.cells)
 
 
-def _metered(*, read: int = 0, written: int = 0) -> pb.ConsumedCapacity:
+def _make_consumed(*, read: int = 0, written: int = 0) -> pb.ConsumedCapacity:
     return pb.ConsumedCapacity(
         capacity_unit=pb.CapacityUnit(read=0, write=0),
         capacity_data_size=pb.CapacityDataSize(read_size=read, write_size=written),
@@ -328,7 +328,7 @@ def _whole(
     return found
 
 
-def _filtered(row_filter: RowFilter, key: bytes, wire: bytes) -> bytes:
+def _apply_filter(row_filter: RowFilter, key: bytes, wire: bytes) -> bytes:
     """Return the row's part that a filter keeps; empty if the filter rejects the row."""
     row = plainbuffer.decode_row(HEADER + wire)
     kept = row_filter.choose(key, row.cells)
@@ -337,7 +337,7 @@ def _filtered(row_filter: RowFilter, key: bytes, wire: bytes) -> bytes:
 
 def _export_answer(size: int, block: PlainBlock | MatrixBlock, following: bytes) -> bytes:
     response = pb.BulkExportResponse(
-        consumed=_metered(read=size), rows=block.finish(), data_block_type=block.type
+        consumed=_make_consumed(read=size), rows=block.finish(), data_block_type=block.type
     )
     if following:
         response.next_start_primary_key = HEADER + following

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.values.defined_columns import DefinedColumn, added, without
+from rowtide.core.values.defined_columns import DefinedColumn, add_columns, remove_columns
 from rowtide.core.values.errors import invalid, no_table
 from rowtide.core.values.schema import Table, check_table_name
 from rowtide.stream.api.directory import Directory
@@ -47,7 +47,7 @@ class DefinedColumnOperations:
         await self._change(
             identity,
             request.table_name,
-            lambda table: added(table.defined_columns, more, table.key, self._limits),
+            lambda table: add_columns(table.defined_columns, more, table.key, self._limits),
         )
         return pb.AddDefinedColumnResponse().SerializeToString()
 
@@ -63,7 +63,7 @@ class DefinedColumnOperations:
         return pb.DeleteDefinedColumnResponse().SerializeToString()
 
     def _without(self, table: Table, names: Sequence[str]) -> tuple[DefinedColumn, ...]:
-        left = without(table.defined_columns, names, self._limits)
+        left = remove_columns(table.defined_columns, names, self._limits)
         for index in table.indexes:
             used = set(names).intersection((*index.key, *index.columns))
             if used:

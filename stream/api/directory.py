@@ -58,7 +58,9 @@ class Directory:
             raise no_table()
         return table
 
-    def used_table(self, instance: str, name: str, *, read: int = 0, write: int = 0) -> Table:
+    def find_table_for_rows(
+        self, instance: str, name: str, *, read: int = 0, write: int = 0
+    ) -> Table:
         """Return the table that a row operation names; a missing table costs units."""
         table = self.catalog.tables.get((instance, name))
         if table is None:
@@ -76,7 +78,7 @@ class Directory:
             check_table_name(name, self.limits)
             for buffer in keys:
                 check_key_alone(buffer, self.limits)
-        return self.used_table(instance, name, read=1)
+        return self.find_table_for_rows(instance, name, read=1)
 
     def check_index_read(self, table: Table, *, within_transaction: bool = False) -> None:
         """Raise OTSParameterInvalid if a local index cannot be read: not built yet, or not here."""
@@ -104,9 +106,9 @@ class Directory:
             raise Elsewhere(shard.slot)
         return slot.owner(shard.shard_id)
 
-    def followed(self, shard: ShardRange) -> ShardOwner:
+    def find_followable(self, shard: ShardRange) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
-        return self.slot(shard.slot).followed(shard.shard_id)
+        return self.slot(shard.slot).find_followable(shard.shard_id)
 
     def serves(self, number: int) -> bool:
         """True if this worker has a slot."""

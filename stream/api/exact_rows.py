@@ -22,7 +22,7 @@ from rowtide.core.values import key
 from rowtide.core.values.errors import invalid, invalid_key
 from rowtide.core.values.schema import Table, check_key
 from rowtide.stream.api.directory import Directory
-from rowtide.stream.api.row_requests import named_key, parse, selection_of
+from rowtide.stream.api.row_requests import note_named_key, parse, selection_of
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.owner import ShardOwner
 
@@ -40,10 +40,10 @@ class ExactRows:
         """Return rows as of one stamp."""
         request = parse(pb.ReadRowsRequest, body)
         directory = self._directory
-        table = directory.used_table(identity.instance, request.table_name, read=1)
-        keys = self._checked(table, request.keys)
+        table = directory.find_table_for_rows(identity.instance, request.table_name, read=1)
+        keys = self._check_keys(table, request.keys)
         wanted = pb.GetRangeRequest(columns_to_get=request.columns_to_get, max_versions=1)
-        selection = named_key(selection_of(wanted, directory.limits), table)
+        selection = note_named_key(selection_of(wanted, directory.limits), table)
         shard = table.shards[0]
         if len(table.shards) > 1:
             shard = directory.catalog.shard_for(table, keys[0])
@@ -55,7 +55,7 @@ class ExactRows:
         for encoded in keys:
             if shard.end and encoded >= shard.end:
                 break
-            found = self._found(owner, table, encoded, selection)
+            found = self._read_row(owner, table, encoded, selection)
             row = found.wire if found is not None else b""
             room -= len(row)
             if room < 0 and answer.rows:
@@ -70,7 +70,7 @@ class ExactRows:
         directory.consumption.count(table, None, units, 0)
         return answer.SerializeToString()
 
-    def _found(
+    def _read_row(
         self, owner: ShardOwner, table: Table, encoded: bytes, selection: Selection
     ) -> RowAnswer | None:
         directory = self._directory
@@ -83,7 +83,7 @@ class ExactRows:
             bytes_max=directory.limits.row_bytes_max,
         )
 
-    def _checked(self, table: Table, keys: Sequence[bytes]) -> Sequence[bytes]:
+    def _check_keys(self, table: Table, keys: Sequence[bytes]) -> Sequence[bytes]:
         """Return the keys. Raises if one is invalid: the answer relies on their order."""
         if not 1 <= len(keys) <= READ_ROWS_KEYS_MAX:
             raise invalid(

@@ -24,7 +24,7 @@ from rowtide.core.protocol.worker_messages import (
     IndexStateRequest,
     NoFields,
 )
-from rowtide.core.shard.reshape import ended_in_order
+from rowtide.core.shard.reshape import sort_ended
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable, no_table
 from rowtide.core.values.schema import GLOBAL, Index, ShardRange, Table, check_table_name
 from rowtide.stream.api.admin_request import json_fields
@@ -41,7 +41,7 @@ from rowtide.stream.shard.index_feed import IndexFeeder, IndexProgress
 from rowtide.stream.shard.logs import ShardLogs
 from rowtide.stream.shard.owner import ShardOwner
 
-__all__ = ["IndexOperations", "numbered"]
+__all__ = ["IndexOperations", "number_index"]
 
 
 class State(NamedTuple):
@@ -130,27 +130,27 @@ class IndexOperations:
         whole = request.include_base_data
         self._directory.require_space()
         instance, name, message = identity.instance, request.main_table_name, request.index_meta
-        self._drafted(self._owner.catalog, instance, name, message, whole=whole)
+        self._draft_index(self._owner.catalog, instance, name, message, whole=whole)
         self._throttle.take(instance)
         shards = await self.reserve(int(message.index_type == pb.IT_GLOBAL_INDEX))
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
-            table, draft = self._drafted(catalog, instance, name, message, whole=whole)
+            table, draft = self._draft_index(catalog, instance, name, message, whole=whole)
             self._owner.require_reserved(shard.shard_id for shard in shards)
-            index = numbered(draft, catalog.next_table_id, shards, stamp)
+            index = number_index(draft, catalog.next_table_id, shards, stamp)
             changed = replace(table, indexes=(*table.indexes, index))
             document = Document(TABLE, table_id(table), table_content(changed))
             return [document, catalog.counters(tables=1)]
 
         starts = self._ends(self._directory.table(instance, name))
-        async with self._logs.deleted_if_refused(shard.shard_id for shard in shards):
+        async with self._logs.delete_if_refused(shard.shard_id for shard in shards):
             await self._placement.change(decide)
         for shard in shards:
             with suppress(Unavailable):  # It reads the logs from their start then.
-                await self._begin_feed(shard, starts)
+                await self._begin_following(shard, starts)
         return pb.CreateIndexResponse().SerializeToString()
 
-    def _drafted(
+    def _draft_index(
         self, catalog: Catalog, instance: str, name: str, message: pb.IndexMeta, *, whole: bool
     ) -> tuple[Table, Index]:
         """Return the table and the planned index. Raises if the index is not allowed."""
@@ -182,7 +182,7 @@ class IndexOperations:
         """Return the ends of the logs: no entry before them concerns a future index."""
         return {owner.shard.shard_id: owner.end for owner in self._open_shards(table)}
 
-    async def _begin_feed(self, shard: ShardRange, starts: dict[str, int]) -> None:
+    async def _begin_following(self, shard: ShardRange, starts: dict[str, int]) -> None:
         """Record where an index begins to follow each log; otherwise it would read all of it."""
         for source, offset in starts.items():
             await self._feeder(shard).begin(source, offset)
@@ -196,7 +196,7 @@ class IndexOperations:
         check_table_name(request.main_table_name, self._limits)
         check_table_name(request.index_name, self._limits)
         instance, name = identity.instance, request.main_table_name
-        _known(self._directory.table(instance, name), request.index_name)
+        _find_index(self._directory.table(instance, name), request.index_name)
         self._throttle.take(instance)
         dropped: list[Index] = []
         tables: set[int] = set()
@@ -205,7 +205,7 @@ class IndexOperations:
             table = catalog.table(instance, name)
             if table is None:
                 raise no_table()
-            dropped[:] = [_known(table, request.index_name)]
+            dropped[:] = [_find_index(table, request.index_name)]
             tables.add(table.table_id)
             left = tuple(index for index in table.indexes if index not in dropped)
             changed = replace(table, indexes=left)
@@ -213,7 +213,7 @@ class IndexOperations:
 
         await self._owner.change(decide)
         shards = [shard for index in dropped for shard in index.shards]
-        left = self._logs.dropped(shard.shard_id for shard in shards)
+        left = self._logs.note_dropped(shard.shard_id for shard in shards)
         await self._placement.settle(tables)
         await self._logs.delete(left)
         return pb.DropIndexResponse().SerializeToString()
@@ -272,7 +272,7 @@ class IndexOperations:
         for index in table.indexes:
             for shard in index.shards:
                 with suppress(Unavailable):
-                    state.fed[shard.shard_id] = self._feeder(shard).followed()
+                    state.fed[shard.shard_id] = self._feeder(shard).find_progress()
         return state
 
     # Reports.
@@ -283,7 +283,7 @@ class IndexOperations:
         name = str(json_fields(body, {"table"}).get("table", ""))
         table = self._directory.table(identity.instance, name)
         state = await self._state(table.table_id)
-        indexes = [_told(table, index, state) for index in table.indexes]
+        indexes = [_describe_index(table, index, state) for index in table.indexes]
         return json.dumps({"table": name, "indexes": indexes}).encode()
 
     def lags(self) -> list[tuple[tuple[str, str, str], int, float]]:
@@ -307,14 +307,14 @@ class IndexOperations:
     def sources(self, number: int) -> Sequence[ShardRange]:
         """Return the shards of a table, by its number, parents before their children."""
         table = self._owner.catalog.tables_by_id.get(number)
-        return [*ended_in_order(table.ended), *table.shards] if table is not None else ()
+        return [*sort_ended(table.ended), *table.shards] if table is not None else ()
 
     def source(self, shard_id: str) -> ShardOwner:
         """Return an open shard. Raises ``Unavailable``."""
         found = self._owner.catalog.shards.get(shard_id)
         if found is None:
             raise Unavailable
-        return self._directory.followed(found[1])
+        return self._directory.find_followable(found[1])
 
     async def pin(self, owner: ShardOwner) -> int | None:
         """Return the first offset of a log that a global index still needs; None if none does.
@@ -349,12 +349,12 @@ class IndexOperations:
         return owners
 
 
-def numbered(draft: Index, number: int, shards: Sequence[ShardRange], stamp: int) -> Index:
+def number_index(draft: Index, number: int, shards: Sequence[ShardRange], stamp: int) -> Index:
     """Return an index with its number, its time, and its shards if it is global."""
     return replace(draft, table_id=number, created_us=stamp, shards=tuple(shards))
 
 
-def _told(table: Table, index: Index, state: State) -> dict[str, Any]:
+def _describe_index(table: Table, index: Index, state: State) -> dict[str, Any]:
     """Return an index as operators see it."""
     lags = state.lags(table, index)
     known = [lag for lag in lags if lag is not None]
@@ -371,7 +371,7 @@ def _told(table: Table, index: Index, state: State) -> dict[str, Any]:
     }
 
 
-def _known(table: Table, name: str) -> Index:
+def _find_index(table: Table, name: str) -> Index:
     index = table.index(name)
     if index is None:
         raise no_table()

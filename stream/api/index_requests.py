@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.mutation import UPDATE
-from rowtide.core.shard.index import check_indexable, check_shape, count_named, key_names, named_key
+from rowtide.core.shard.index import (
+    check_indexable,
+    check_shape,
+    count_named,
+    find_named_key,
+    key_names,
+)
 from rowtide.core.values.errors import Rejected, invalid
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import GLOBAL, LOCAL, Index, Table
@@ -61,7 +67,7 @@ def index_message(table: Table, index: Index) -> pb.IndexMeta:
     local = index.kind == LOCAL
     return pb.IndexMeta(
         name=index.name,
-        primary_key=named_key(table, index),
+        primary_key=find_named_key(table, index),
         defined_column=index.columns,
         index_update_mode=pb.IUM_SYNC_INDEX if local else pb.IUM_ASYNC_INDEX,
         index_type=pb.IT_LOCAL_INDEX if local else pb.IT_GLOBAL_INDEX,

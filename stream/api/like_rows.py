@@ -20,7 +20,7 @@ from rowtide.stream.api.batch_write import BatchRow
 from rowtide.stream.api.plain_rows import PlainRows
 from rowtide.stream.api.row_answers import field
 
-__all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "made"]
+__all__ = ["AlikeRows", "KnownRows", "LikeRows", "Row", "make_rows"]
 
 TOGETHER_MIN = 4
 """Fewer rows of one length are read one by one, which is as fast."""
@@ -65,7 +65,7 @@ Row = BatchRow | tuple[AlikeRows | PlainRows, int]
 """A row, or its index within rows that are valid."""
 
 
-def made(rows: Iterable[Row]) -> list[BatchRow]:
+def make_rows(rows: Iterable[Row]) -> list[BatchRow]:
     """Return all rows as objects."""
     return [row if isinstance(row, BatchRow) else row[0].row(row[1]) for row in rows]
 

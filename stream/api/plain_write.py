@@ -45,7 +45,7 @@ def write_plain(
     for part in parts:
         rows = cast(list[PlainRow], [part.its.rows[place] for place in part.places])
         batch = PlainBatch(rows, part.change)
-        tell = partial(reply.told, part, batch)
+        tell = partial(reply.take_outcome, part, batch)
         try:
             part.owner.submit_group(batch, tell)
         except StoreError as error:
@@ -103,7 +103,7 @@ class _Reply:
         self._missing = len(self._results)
         self._unknown = False
 
-    def told(self, part: _Part, batch: PlainBatch, outcome: Outcome | StoreError) -> None:
+    def take_outcome(self, part: _Part, batch: PlainBatch, outcome: Outcome | StoreError) -> None:
         """Take the outcome of a part. A later one of the same part is ignored."""
         if self._results[part.begin + part.places[0]]:
             return
@@ -111,7 +111,7 @@ class _Reply:
             self._unknown = self._unknown or isinstance(outcome, OutcomeUnknown)
             self._take(part, [field(2, row_error(outcome))] * len(part.places))
         else:
-            self._take(part, self._done(part.its.table, batch.outcomes))
+            self._take(part, self._count_results(part.its.table, batch.outcomes))
         if not self._missing and not self.future.done():
             answer = batch_answer(self._tables, self._results)
             self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
@@ -121,7 +121,7 @@ class _Reply:
             self._results[part.begin + place] = result
         self._missing -= len(results)
 
-    def _done(self, table: Table, outcomes: Sequence[Outcome | StoreError]) -> list[bytes]:
+    def _count_results(self, table: Table, outcomes: Sequence[Outcome | StoreError]) -> list[bytes]:
         """Return the results of rows, and count their units."""
         results: list[bytes] = []
         reads = writes = 0

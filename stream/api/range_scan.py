@@ -23,13 +23,13 @@ __all__ = [
     "Forward",
     "RangePage",
     "Span",
+    "find_touched_shards",
+    "iterate_rows",
     "key_piece",
     "next_key",
     "require_known",
+    "select_stored",
     "span_of",
-    "stored_range",
-    "stored_rows",
-    "touched",
 ]
 
 
@@ -74,7 +74,9 @@ def span_of(
     return Span(first, last, backward)
 
 
-def touched(table: Table, span: Span, only: frozenset[str] | None = None) -> list[ShardRange]:
+def find_touched_shards(
+    table: Table, span: Span, only: frozenset[str] | None = None
+) -> list[ShardRange]:
     """Return the shards that a range touches, in the range's order; only those in ``only``."""
     low, high = (span.end, span.start) if span.backward else (span.start, span.end)
     shards = [s for s in table.shards if s.begin <= high and (not s.end or low < s.end)]
@@ -93,15 +95,15 @@ def require_known(table: Table, shards: frozenset[str]) -> None:
         raise Unavailable("The range was divided by another catalog.")
 
 
-def stored_rows(
+def iterate_rows(
     owner: ShardOwner, table: Table, shard: ShardRange, span: Span
 ) -> Iterator[StoredRow]:
     """Return a shard's rows within a range, in the range's order."""
-    rows, _ = stored_range(owner.rows, table, shard, span)
+    rows, _ = select_stored(owner.rows, table, shard, span)
     return rows
 
 
-def stored_range(
+def select_stored(
     reader: RangeReader, table: Table, shard: ShardRange, span: Span
 ) -> tuple[Iterator[StoredRow], Forward | None]:
     """Return a shard's rows within a range, and the chunks that they are made of.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rowtide.core.rows.mutation import IGNORE
 from rowtide.core.values.errors import invalid
 from rowtide.stream.api.batch_write import BatchRow
-from rowtide.stream.api.like_rows import Row, made
+from rowtide.stream.api.like_rows import Row, make_rows
 
 __all__ = ["refuse_repeated"]
 
@@ -27,7 +27,7 @@ def refuse_repeated(rows: Sequence[Row]) -> Sequence[Row]:
         return rows
     counts = Counter(keys)
     return [
-        _refused(row) if counts[values] > 1 and _is_conditional(row) else row
+        _refuse_row(row) if counts[values] > 1 and _is_conditional(row) else row
         for row, values in zip(rows, keys, strict=True)
     ]
 
@@ -48,8 +48,8 @@ def _key_values(row: Row) -> tuple[bytes, ...]:
     return tuple(value for _, value in row.row.key)
 
 
-def _refused(row: Row) -> BatchRow:
-    ((change_row, table, change, _),) = made([row])
+def _refuse_row(row: Row) -> BatchRow:
+    ((change_row, table, change, _),) = make_rows([row])
     assert change is not None, "a row has a condition"
     what = "row exist expectation" if change.expectation != IGNORE else "row condition"
     failure = invalid(f"Repeated rows do not support {what} check in BatchModify.")

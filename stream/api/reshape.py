@@ -30,7 +30,7 @@ from rowtide.core.protocol.worker_messages import (
     ReceivedRequest,
 )
 from rowtide.core.shard import reshape
-from rowtide.core.shard.reshape import Reshape, Sealed, ended_in_order
+from rowtide.core.shard.reshape import Reshape, Sealed, sort_ended
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import Elsewhere, Unavailable, invalid, no_table
 from rowtide.core.values.schema import BINARY, INTEGER, ShardRange, Table
@@ -81,12 +81,12 @@ class ReshapeOperations:
     @answers("RowtideListShards")
     def list_shards(self, identity: Identity, body: bytes) -> bytes:
         """Return a ``table``'s shards, ended ones too, parents first."""
-        table = self._asked(identity, json_fields(body, {"table"}))
+        table = self._find_table(identity, json_fields(body, {"table"}))
         changes = self._owner.catalog.reshapes.values()
         under_way = {p: change.kind for change in changes for p in change.parents}
         shards = [
-            _told(shard, under_way.get(shard.shard_id))
-            for shard in (*ended_in_order(table.ended), *table.shards)
+            _describe_shard(shard, under_way.get(shard.shard_id))
+            for shard in (*sort_ended(table.ended), *table.shards)
         ]
         return json_answer({"table": table.name, "slots": self._logs.slots, "shards": shards})
 
@@ -94,7 +94,7 @@ class ReshapeOperations:
     async def split_shard(self, identity: Identity, body: bytes) -> bytes:
         """Split a ``shard`` of a ``table`` in two, ``at`` a partition key or at its middle."""
         fields = json_fields(body, {"table", "shard", "at"})
-        table = self._asked(identity, fields)
+        table = self._find_table(identity, fields)
         shard = open_shard(table, str(fields.get("shard", "")))
         given = fields.get("at")
         at = await self.middle(table, shard) if given is None else _place(table, given)
@@ -106,13 +106,13 @@ class ReshapeOperations:
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
             return reshape.split(now, open_shard(now, name), at, ids, now_us)
 
-        return await self._planned(table, plan, 2)
+        return await self._plan_reshape(table, plan, 2)
 
     @answers("RowtideMergeShards")
     async def merge_shards(self, identity: Identity, body: bytes) -> bytes:
         """Merge two adjacent ``shards`` of a ``table`` that are in one slot."""
         fields = json_fields(body, {"table", "shards"})
-        table = self._asked(identity, fields)
+        table = self._find_table(identity, fields)
         names = fields.get("shards")
         if not isinstance(names, list) or len(names) != 2:
             raise invalid("The shards to merge must be two.")
@@ -124,13 +124,13 @@ class ReshapeOperations:
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
             return reshape.merge(now, open_shard(now, left), open_shard(now, right), ids, now_us)
 
-        return await self._planned(table, plan, 1)
+        return await self._plan_reshape(table, plan, 1)
 
     @answers("RowtideMoveShard")
     async def move_shard(self, identity: Identity, body: bytes) -> bytes:
         """Move a ``shard`` of a ``table`` to another ``slot``."""
         fields = json_fields(body, {"table", "shard", "slot"})
-        table = self._asked(identity, fields)
+        table = self._find_table(identity, fields)
         slot = fields.get("slot")
         if type(slot) is not int or not 0 <= slot < self._logs.slots:
             raise invalid(f"The slot must be in range: [0, {self._logs.slots - 1}], but is {slot}.")
@@ -142,12 +142,12 @@ class ReshapeOperations:
         def plan(now: Table, ids: Sequence[str], now_us: int) -> Reshape:
             return reshape.move(now, open_shard(now, name), slot, ids, now_us)
 
-        return await self._planned(table, plan, 1)
+        return await self._plan_reshape(table, plan, 1)
 
-    def _asked(self, identity: Identity, fields: Mapping[str, Any]) -> Table:
+    def _find_table(self, identity: Identity, fields: Mapping[str, Any]) -> Table:
         return self._directory.table(identity.instance, str(fields.get("table", "")))
 
-    async def _planned(self, table: Table, plan: Plan, count: int) -> bytes:
+    async def _plan_reshape(self, table: Table, plan: Plan, count: int) -> bytes:
         """Plan a change, and wait for at most ``DONE_S`` until it is done."""
         planned: list[Reshape] = []
 
@@ -164,7 +164,7 @@ class ReshapeOperations:
         self._directory.require_space()
         await self._owner.change(decide)
         [change] = planned
-        done = await self._done(change)
+        done = await self._wait_until_done(change)
         now = self._owner.catalog.tables_by_id.get(table.table_id)
         if now is None:
             raise no_table()  # The table was deleted meanwhile, and the change with it.
@@ -174,7 +174,7 @@ class ReshapeOperations:
         answer = {"kind": change.kind, "parents": list(change.parents), "children": children}
         return json_answer({**answer, "done": done})
 
-    async def _done(self, change: Reshape) -> bool:
+    async def _wait_until_done(self, change: Reshape) -> bool:
         for _ in range(int(DONE_S / DONE_LOOK_S)):
             if self.plan(change.id) is None:
                 return True
@@ -187,9 +187,9 @@ class ReshapeOperations:
         Raises OTSParameterInvalid if there is none.
         """
         identity = Identity("", table.instance.lower(), b"")
-        measured = await self._splits.measured(identity, table, shard, PIECE_BYTES_MIN)
+        measured = await self._splits.measure_shard(identity, table, shard, PIECE_BYTES_MIN)
         if len(measured.pieces) < PIECES_MIN:
-            measured = await self._splits.measured(identity, table, shard, 1)
+            measured = await self._splits.measure_shard(identity, table, shard, 1)
         half = sum(piece.size for piece in measured.pieces) / 2
         found: list[tuple[float, bytes]] = []
         before = 0
@@ -210,7 +210,7 @@ class ReshapeOperations:
         """Wait until the catalog was read to the end that it had at the start."""
         await self._owner.ready.wait()
 
-    def planned(self, slot: int) -> list[Reshape]:
+    def list_planned(self, slot: int) -> list[Reshape]:
         """Return the changes whose parents are in a slot."""
         catalog = self._owner.catalog
         found = []
@@ -242,7 +242,7 @@ class ReshapeOperations:
         """True if a shard is or was part of a table. An undone plan does not count."""
         return shard_id in self._owner.catalog.shards
 
-    def held(self, slot: int, number: int) -> list[ShardRange]:
+    def list_held(self, slot: int, number: int) -> list[ShardRange]:
         """Return a slot's present and coming shards of a table or an index, by its number."""
         table = self._owner.catalog.tables_by_id.get(number)
         if table is None:
@@ -255,12 +255,12 @@ class ReshapeOperations:
         ]
         return [shard for shard in (*table.shards, *coming) if shard.slot == slot]
 
-    def ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
+    def list_ended(self, slot: int) -> list[tuple[Table, ShardRange]]:
         """Return a slot's ended shards that still have a log, parents first."""
         shards = self._owner.catalog.shards.values()
         tables = {s.shard_id: table for table, s in shards if s.slot == slot and s.sealed_us}
         ended = [shard for _, shard in shards if shard.shard_id in tables]
-        return [(tables[shard.shard_id], shard) for shard in ended_in_order(ended)]
+        return [(tables[shard.shard_id], shard) for shard in sort_ended(ended)]
 
     async def prepare(self, change: Reshape) -> None:
         """Create the children's logs."""
@@ -269,7 +269,7 @@ class ReshapeOperations:
     async def begin_copy(self, change: Reshape, claim: int) -> Reshape:
         """Return the present plan of a move: into an empty log, by the owner with that claim."""
         request = BeginCopyRequest(change.id, claim)
-        answer = await self._told_owner(request, self.begin_copy_request)
+        answer = await self._ask_owner(request, self.begin_copy_request)
         return reshape.reshape_of(ObjectAnswer.decode(answer).content)
 
     @answers(BeginCopyRequest.operation)
@@ -289,34 +289,36 @@ class ReshapeOperations:
             if change.copier >= 0:
                 left[:] = [shard_id]
                 shard_id, count = f"s{catalog.next_shard}", 1
-            begun[:] = [reshape.begun(change, request.claim, shard_id)]
+            begun[:] = [reshape.begin_copy(change, request.claim, shard_id)]
             return [reshape_document(begun[0]), catalog.counters(shards=count)]
 
         await self._owner.change(decide)
         await self._logs.delete(left)
         return ObjectAnswer(reshape.reshape_content(begun[0])).encode()
 
-    async def received(self, shard: ShardRange) -> int:
+    async def find_received(self, shard: ShardRange) -> int:
         """Return the last offset that the slot of an arriving shard has folded; -1 for none."""
         request = ReceivedRequest(shard.slot, shard.shard_id)
         body = request.encode()
         try:
-            answer = self.received_request(NOBODY, body)
+            answer = self.find_received_request(NOBODY, body)
         except Elsewhere:
             answer = await self._forward(shard.slot, request.operation, NOBODY, body)
         return OffsetAnswer.decode(answer).offset
 
     @answers(ReceivedRequest.operation)
-    def received_request(self, _identity: Identity, body: bytes) -> bytes:
+    def find_received_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return the progress of a shard that arrives at one of our slots. Raises ``Elsewhere``."""
         request = ReceivedRequest.decode(body)
-        return OffsetAnswer(self._directory.slot(request.slot).received(request.shard)).encode()
+        return OffsetAnswer(
+            self._directory.slot(request.slot).find_received(request.shard)
+        ).encode()
 
     async def finish(self, change: Reshape, seals: Mapping[str, Sealed]) -> None:
         """Put the children in the parents' place; ``seals`` are the parents' durable seals."""
         children = [child.shard_id for child in change.children]
         request = FinishReshapeRequest(change.id, children, seals)
-        await self._told_owner(request, self.finish_request)
+        await self._ask_owner(request, self.finish_request)
 
     @answers(FinishReshapeRequest.operation)
     async def finish_request(self, _identity: Identity, body: bytes) -> bytes:
@@ -332,7 +334,7 @@ class ReshapeOperations:
             table = catalog.tables_by_id.get(change.table_id)
             if table is None:
                 return [gone]
-            changed = reshape.reshaped(table, change, seals)
+            changed = reshape.apply_reshape(table, change, seals)
             return [Document(TABLE, table_id(table), table_content(changed)), gone]
 
         await self._placement.change(decide)
@@ -340,7 +342,7 @@ class ReshapeOperations:
 
     async def forget(self, shard: ShardRange) -> None:
         """Remove an ended shard and its log, which no reader needs any more."""
-        await self._told_owner(ForgetShardRequest(shard.shard_id), self.forget_request)
+        await self._ask_owner(ForgetShardRequest(shard.shard_id), self.forget_request)
 
     @answers(ForgetShardRequest.operation)
     async def forget_request(self, _identity: Identity, body: bytes) -> bytes:
@@ -354,7 +356,7 @@ class ReshapeOperations:
             if found is None or not found[1].sealed_us:
                 return []
             gone.append(shard_id)
-            changed = reshape.forgotten(found[0], shard_id)
+            changed = reshape.forget_shard(found[0], shard_id)
             return [Document(TABLE, table_id(changed), table_content(changed))]
 
         await self._owner.change(decide)
@@ -362,7 +364,7 @@ class ReshapeOperations:
         await self._logs.delete(gone)
         return NoFields().encode()
 
-    async def _told_owner(
+    async def _ask_owner(
         self,
         request: BeginCopyRequest | FinishReshapeRequest | ForgetShardRequest,
         handler: Callable[[Identity, bytes], Awaitable[bytes]],
@@ -404,20 +406,20 @@ def _place(table: Table, given: Any) -> bytes:
         raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
 
 
-def _told(shard: ShardRange, under_way: str | None) -> dict[str, Any]:
+def _describe_shard(shard: ShardRange, under_way: str | None) -> dict[str, Any]:
     """Return a shard as operators see it."""
     return {
         "shard": shard.shard_id,
         "slot": shard.slot,
-        "begin": _shown(shard.begin),
-        "end": _shown(shard.end),
+        "begin": _format_border(shard.begin),
+        "end": _format_border(shard.end),
         "parents": list(shard.parents),
         "state": "ended" if shard.sealed_us else under_way or "open",
         "sealed_us": shard.sealed_us or None,
     }
 
 
-def _shown(place: bytes) -> str | int | None:
+def _format_border(place: bytes) -> str | int | None:
     """Return a border as operators write it; None at the table's end."""
     if not place:
         return None

@@ -35,10 +35,10 @@ from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.range_scan import (
     RangePage,
     Span,
+    find_touched_shards,
     require_known,
+    select_stored,
     span_of,
-    stored_range,
-    touched,
 )
 from rowtide.stream.api.row_answers import field, range_answer, row_answer, write_answer
 from rowtide.stream.api.row_blocks import range_matrix
@@ -46,7 +46,7 @@ from rowtide.stream.api.row_requests import (
     change_of,
     check_key_alone,
     check_table_names,
-    named_key,
+    note_named_key,
     parse,
     read_key,
     row_change,
@@ -107,7 +107,7 @@ class RowOperations:
     ) -> Awaitable[bytes] | bytes:
         check_table_name(request.table_name, self._limits)
         row = row_change(buffer, kind, self._limits)
-        table = self._directory.used_table(identity.instance, request.table_name, write=1)
+        table = self._directory.find_table_for_rows(identity.instance, request.table_name, write=1)
         change = change_of(row, kind, table, request, self._limits)
         check_write(table, kind)
         self._directory.require_space()
@@ -215,7 +215,7 @@ class RowOperations:
         table = self._directory.read_table(
             identity.instance, request.table_name, request.primary_key
         )
-        selection = named_key(selection_of(request, self._limits), table)
+        selection = note_named_key(selection_of(request, self._limits), table)
         session = self._session(identity, request.transaction_id)
         self._directory.check_index_read(table, within_transaction=session is not None)
         asked = Asked(request.primary_key, request.token, self._limits.row_bytes_max)
@@ -325,7 +325,7 @@ class RowOperations:
             check_key_alone(asked.key, self._limits)
             return row_error(missing)
         try:
-            found, units = self._read(table, asked, named_key(selection, table))
+            found, units = self._read(table, asked, note_named_key(selection, table))
         except LeaseLapsed:
             raise  # All rows are read again once the lease holds, or they get their errors.
         except StoreError as error:
@@ -357,7 +357,7 @@ class RowOperations:
         table = self._directory.read_table(identity.instance, request.table_name, start, end)
         if only is not None:
             require_known(table, only)
-        selection = named_key(selection_of(request, self._limits), table)
+        selection = note_named_key(selection_of(request, self._limits), table)
         limit = request.limit if request.HasField("limit") else None
         if limit is not None and limit <= 0:
             raise invalid("The limit must be greater than 0.")
@@ -418,12 +418,12 @@ class RowOperations:
     def _sources(
         self, table: Table, span: Span, view: RangeReader | None, only: frozenset[str] | None
     ) -> Iterator[PageSource]:
-        for shard in touched(table, span, only):
+        for shard in find_touched_shards(table, span, only):
             owner = self._directory.shard(shard)
             owner.require_readable()
             options = owner.shard.state.options
             reader = owner.rows if view is None else view
-            rows, chunks = stored_range(reader, table, shard, span)
+            rows, chunks = select_stored(reader, table, shard, span)
             yield PageSource(rows, reader, options, chunks)
 
 

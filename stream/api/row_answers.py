@@ -14,11 +14,18 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.record_wire import StreamRow
 from rowtide.core.values.varint import varint
 
-__all__ = ["consumed", "field", "range_answer", "row_answer", "stream_answer", "write_answer"]
+__all__ = [
+    "encode_consumed",
+    "field",
+    "range_answer",
+    "row_answer",
+    "stream_answer",
+    "write_answer",
+]
 
 
 @lru_cache(4096)
-def consumed(read: int, write: int) -> bytes:
+def encode_consumed(read: int, write: int) -> bytes:
     """Return field 1 of an answer: the capacity units used. Both are always set (Go needs it)."""
     used = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
     return field(1, used.SerializeToString())
@@ -34,12 +41,12 @@ def field(number: int, value: bytes) -> bytes:
 
 def row_answer(read: int, write: int, wire: bytes) -> bytes:
     """Return GetRowResponse, or the answer of a write: units and one row (empty: absent)."""
-    return consumed(read, write) + field(2, HEADER + wire if wire else b"")
+    return encode_consumed(read, write) + field(2, HEADER + wire if wire else b"")
 
 
 def write_answer(read: int, write: int, wire: bytes) -> bytes:
     """Return the answer of a write, with a row only if the client requested one."""
-    head = consumed(read, write)
+    head = encode_consumed(read, write)
     return head + field(2, HEADER + wire) if wire else head
 
 
@@ -47,7 +54,7 @@ def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
     """Return GetRangeResponse; ``next_key`` is empty if the range is read to its end."""
     # Joined once, because a page has megabytes.
     size = len(HEADER) + sum(map(len, rows)) if rows else 0
-    parts = [consumed(read, 0), b"\x12", varint(size)]
+    parts = [encode_consumed(read, 0), b"\x12", varint(size)]
     if rows:
         parts += (HEADER, *rows)
     if next_key:
@@ -70,7 +77,7 @@ def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, m
         parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
     if next_iterator:
         parts.append(field(2, next_iterator.encode()))
-    parts.append(b"\x1a" + consumed(read, 0)[1:])
+    parts.append(b"\x1a" + encode_consumed(read, 0)[1:])
     parts.append(b"\x20\x01" if more else b"\x20\x00")
     return b"".join(parts)
 

@@ -136,7 +136,7 @@ def selection_of(
     )
 
 
-def named_key(selection: Selection, table: Table) -> Selection:
+def note_named_key(selection: Selection, table: Table) -> Selection:
     """Return a selection that also records if its columns name a key column of the table."""
     columns = selection.columns
     if columns is None or not any(name in columns for name, _ in table.key_wire):
@@ -266,7 +266,7 @@ def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> i
 
 def row_change(buffer: bytes, kind: int, limits: Limits) -> RowChange:
     """Return the row of a write request, its cells checked against the limits."""
-    row = plain_write.decoded(buffer, limits) if kind != DELETE else None
+    row = plain_write.decode_plain(buffer, limits) if kind != DELETE else None
     if row is None:
         row = plainbuffer.decode_row(buffer, cells_max=limits.attributes_read_max)
     check_row(row, kind, limits)

@@ -13,7 +13,7 @@ from rowtide.core.protocol.plainbuffer import RowChange, decode_row
 from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.mutation import ChangeRequest
-from rowtide.core.rows.source_form import SourceForm, numbered
+from rowtide.core.rows.source_form import SourceForm, find_form
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, Cell
 from rowtide.core.values.cell import PUT as PUT_CELL
@@ -67,7 +67,7 @@ class SourceChanges:
 
     def _form(self, number: int, kind: int) -> SourceForm:
         """Return a form whose rows may be written. Raises ``Rejected``."""
-        form = numbered(self._forms, number)
+        form = find_form(self._forms, number)
         row = RowChange(form.key, form.cells, False, None)
         check_row(row, kind, self._limits)
         self._change_of(kind, row)

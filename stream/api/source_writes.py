@@ -27,7 +27,7 @@ from operator import lt
 
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
-from rowtide.core.shard.source_batch import Earlier, SourceBatch, not_reached
+from rowtide.core.shard.source_batch import Earlier, SourceBatch, earlier_row_missing
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable, invalid
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
@@ -126,11 +126,11 @@ class _Writing:
             positions = [self._positions[index] for index in indexes]
             batch = SourceBatch(self._source, changes, positions, earlier)
             try:
-                owner.submit_group(batch, partial(self.reply.told, batch, indexes))
+                owner.submit_group(batch, partial(self.reply.take_outcome, batch, indexes))
             except StoreError as error:
-                self.reply.told(batch, indexes, error)
+                self.reply.take_outcome(batch, indexes, error)
         if refused is not None:
-            self.reply.left(len(self._changes), refused)
+            self.reply.reject_rest(len(self._changes), refused)
         elif len(self._changes) < len(self._rows):
             self._loop.call_soon(self._go_on_later)
 
@@ -158,7 +158,7 @@ class _Writing:
                     owner = self._owner(change)
             except StoreError as error:
                 # Rows of other shards may be written although this one is not.
-                self.reply.failed(index, error)
+                self.reply.add_failure(index, error)
             else:
                 parts.setdefault(owner, []).append(index)
         return parts, None
@@ -195,7 +195,7 @@ class _Reply:
         self._count = partial(directory.consumption.count, table, None)
         self._left = rows
 
-    def told(self, batch: SourceBatch, indexes: Sequence[int], outcome: RowResult) -> None:
+    def take_outcome(self, batch: SourceBatch, indexes: Sequence[int], outcome: RowResult) -> None:
         """Take the outcome of a shard's rows; a later one for the same rows is ignored."""
         if self._results[indexes[0]] is not None:
             return
@@ -212,16 +212,16 @@ class _Reply:
         self._left -= len(indexes)
         self._finish()
 
-    def failed(self, index: int, error: StoreError) -> None:
+    def add_failure(self, index: int, error: StoreError) -> None:
         """Take the error of a row that was not submitted."""
         self._results[index] = error
         self._left -= 1
         self._finish()
 
-    def left(self, begin: int, error: Rejected) -> None:
+    def reject_rest(self, begin: int, error: Rejected) -> None:
         """Take the error that rejects a row, and with it all later rows."""
         count = len(self._results) - begin
-        self._results[begin:] = [error, *(not_reached() for _ in range(count - 1))]
+        self._results[begin:] = [error, *(earlier_row_missing() for _ in range(count - 1))]
         self._left -= count
         self._finish()
 

@@ -111,12 +111,12 @@ class SplitPointOperations:
         pieces: list[RowRun] = []
         left = SCAN_BYTES_MAX
         for shard in table.shards:
-            measured = await self.measured(identity, table, shard, piece_bytes, left)
+            measured = await self.measure_shard(identity, table, shard, piece_bytes, left)
             pieces += measured.pieces
             left -= measured.read
         return pieces
 
-    async def measured(
+    async def measure_shard(
         self,
         identity: Identity,
         table: Table,
@@ -126,7 +126,7 @@ class SplitPointOperations:
     ) -> Measured:
         """Return the pieces of one shard on any worker. Raises ``Unavailable``."""
         try:
-            return await self._measured(table, shard, piece_bytes, bytes_max)
+            return await self._measure_here(table, shard, piece_bytes, bytes_max)
         except Elsewhere:
             request = PiecesRequest(table.name, shard.shard_id, piece_bytes, bytes_max)
             body = request.encode()
@@ -135,7 +135,7 @@ class SplitPointOperations:
             found = [RowRun(bytes.fromhex(place), size) for place, size in pieces.pieces]
             return Measured(found, pieces.read)
 
-    async def _measured(
+    async def _measure_here(
         self, table: Table, shard: ShardRange, piece_bytes: int, bytes_max: int
     ) -> Measured:
         """Return the pieces of one shard. Raises ``Unavailable``."""
@@ -170,7 +170,7 @@ class SplitPointOperations:
         shard = table.shard(request.shard)
         if shard is None:
             raise Unavailable
-        measured = await self._measured(table, shard, request.piece_bytes, request.bytes_max)
+        measured = await self._measure_here(table, shard, request.piece_bytes, request.bytes_max)
         pieces = [(piece.key.hex(), piece.size) for piece in measured.pieces]
         return PiecesAnswer(pieces, measured.read).encode()
 
@@ -236,11 +236,11 @@ class Measure:
         """Return the pieces with encoded primary keys; unread rows are estimated from files."""
         pieces = list(self._pieces)
         if self._behind is not None:
-            pieces += self._estimated(self._behind)
+            pieces += self._estimate_rest(self._behind)
         prefix = len(table_prefix(0))
         return [RowRun(piece.key[prefix:], piece.size) for piece in pieces]
 
-    def _estimated(self, behind: bytes) -> list[RowRun]:
+    def _estimate_rest(self, behind: bytes) -> list[RowRun]:
         measured = self._pieces
         total = sum(piece.size for piece in measured)
         entry_bytes = total / self._chunks if self._chunks else float(PIECE_BYTES_MIN)

@@ -14,7 +14,7 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.position import Position, decode_position, encode_position
 from rowtide.core.rows import capacity
-from rowtide.core.shard.reshape import ended_in_order
+from rowtide.core.shard.reshape import sort_ended
 from rowtide.core.values.errors import LogTrimmed, Rejected, Unavailable, invalid
 from rowtide.core.values.schema import ShardRange, StreamSettings, Table, check_table_name
 from rowtide.stream.api.directory import Directory
@@ -188,7 +188,7 @@ class StreamOperations:
 
     def _owner(self, shard: ShardRange, stream: StreamSettings) -> ShardOwner:
         """Return a shard whose log has the beginning of a stream, or ended before it."""
-        owner = self._directory.followed(shard)
+        owner = self._directory.find_followable(shard)
         owner.require_followable()
         if owner.shard.state.seal is None and not has_stream(owner, stream):
             raise Unavailable("The stream is not in force yet.")
@@ -204,7 +204,7 @@ class StreamOperations:
 
 def _shards(table: Table, stream: StreamSettings) -> list[ShardRange]:
     """Return the shards of a stream, parents before their children."""
-    ended = [s for s in ended_in_order(table.ended) if s.sealed_us >= stream.enabled_at_us]
+    ended = [s for s in sort_ended(table.ended) if s.sealed_us >= stream.enabled_at_us]
     return [*ended, *table.shards]
 
 

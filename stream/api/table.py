@@ -29,7 +29,7 @@ from rowtide.core.values.errors import Rejected, no_table
 from rowtide.core.values.schema import GLOBAL, ShardRange, Table, check_table_name
 from rowtide.stream.api.defined_column import columns_of
 from rowtide.stream.api.directory import Directory
-from rowtide.stream.api.index import IndexOperations, numbered
+from rowtide.stream.api.index import IndexOperations, number_index
 from rowtide.stream.api.index_requests import (
     check_shapes,
     index_message,
@@ -126,7 +126,7 @@ class TableOperations:
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             self._check_new(catalog, draft)
             self._owner.require_reserved([*shards, *(shard.shard_id for shard in followers)])
-            table = self._numbered(catalog, draft, shards, request, stamp)
+            table = self._number_table(catalog, draft, shards, request, stamp)
             table = _with_indexes(table, followers)
             return [
                 Document(TABLE, table_id(table), table_content(table)),
@@ -134,7 +134,7 @@ class TableOperations:
             ]
 
         made = [*shards, *(shard.shard_id for shard in followers)]
-        async with self._logs.deleted_if_refused(made):
+        async with self._logs.delete_if_refused(made):
             await self._placement.change(decide)
         return pb.CreateTableResponse().SerializeToString()
 
@@ -183,7 +183,7 @@ class TableOperations:
             table = replace(table, indexes=(*table.indexes, index))
         return table
 
-    def _numbered(
+    def _number_table(
         self,
         catalog: Catalog,
         draft: Table,
@@ -212,14 +212,14 @@ class TableOperations:
         request = parse(pb.UpdateTableRequest, body)
         check_update(request, self._limits)
         known = self._directory.table(identity.instance, request.table_name)
-        self._updated(known, request, self._directory.clock_us())
+        self._apply_update(known, request, self._directory.clock_us())
         self._throttle.take(identity.instance)
 
         def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
             table = catalog.table(identity.instance, request.table_name)
             if table is None:
                 raise no_table()
-            changed = self._updated(table, request, stamp)
+            changed = self._apply_update(table, request, stamp)
             return [Document(TABLE, table_id(table), table_content(changed))]
 
         await self._owner.change(decide)
@@ -231,7 +231,7 @@ class TableOperations:
             stream_details=stream_details(table.stream),
         ).SerializeToString()
 
-    def _updated(self, table: Table, request: pb.UpdateTableRequest, stamp: int) -> Table:
+    def _apply_update(self, table: Table, request: pb.UpdateTableRequest, stamp: int) -> Table:
         changed = table
         if table.main:
             raise read_only(table)
@@ -291,7 +291,7 @@ class TableOperations:
             return [Document(TABLE, table_id(table), None), *gone]
 
         await self._owner.change(decide)
-        left = self._logs.dropped(shard.shard_id for shard in shards)
+        left = self._logs.note_dropped(shard.shard_id for shard in shards)
         await self._placement.settle({table.table_id})
         await self._logs.delete(left)
         return pb.DeleteTableResponse().SerializeToString()
@@ -306,7 +306,7 @@ def _with_indexes(table: Table, shards: Sequence[ShardRange]) -> Table:
     """Return a numbered table with its indexes numbered; each global one has one of ``shards``."""
     left = list(shards)
     indexes = tuple(
-        numbered(
+        number_index(
             index,
             table.table_id + 1 + position,
             [left.pop(0)] if index.kind == GLOBAL else [],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.operations import OPERATIONS
-from rowtide.core.values.errors import unsupported
+from rowtide.core.values.errors import no_such_operation
 from rowtide.stream.http.handlers import answers
 
 __all__ = ["UnbuiltOperations", "refusals"]
@@ -33,6 +33,6 @@ def refusals() -> dict[str, Callable[[Identity, bytes], bytes]]:
 
 def _refusal(operation: str) -> Callable[[Identity, bytes], bytes]:
     def refuse(_identity: Identity, _body: bytes) -> bytes:
-        raise unsupported(operation)
+        raise no_such_operation(operation)
 
     return refuse

@@ -43,7 +43,7 @@ SNAPSHOT_EVERY = 500
 FOLLOW_S = 1.0
 """Time for which one read of a follower waits for more entries."""
 
-TOLD_S = 1.5
+CONFIRM_S = 1.5
 """A follower reads the end of the log if no broker has confirmed it for this long.
 
 With ``FOLLOW_S`` this stays below the age limit for rejecting an unknown key
@@ -111,7 +111,7 @@ class CatalogOwner:
         self._changing = asyncio.Lock()
         self._refreshing = asyncio.Lock()
         self._read_s = -math.inf
-        self._told_s = -math.inf
+        self._confirmed_s = -math.inf
         self._snapshot_at = 0
         self._proofs = SharedWork()
         self._known: Entry | None = None
@@ -192,23 +192,23 @@ class CatalogOwner:
 
     async def _follow_on(self) -> None:
         """Wait for the next entry. If none comes, a broker has confirmed the end."""
-        if self.told_age_s() > TOLD_S:  # Brokers were away, or changes are constant.
+        if self.confirmation_age_s() > CONFIRM_S:  # Brokers were away, or changes are constant.
             await self.refresh()
         asked_s = self._clock_s()
         if not await self._take(self.catalog.applied + 1, FOLLOW_S):
-            self._told_s = max(self._told_s, asked_s)
+            self._confirmed_s = max(self._confirmed_s, asked_s)
         elif self._snapshot_due():  # Only proofs, while nothing changes.
             async with self._turn():
                 if self._snapshot_due():
                     await self._snapshot()
 
-    def told_age_s(self) -> float:
+    def confirmation_age_s(self) -> float:
         """Return the age of the last confirmation that this worker has read every entry.
 
         It is weaker than ``read_age_s``: a leader that was just elected or is cut off may
         not know the newest entry. It costs nothing, because followers read all the time.
         """
-        return self._clock_s() - max(self._told_s, self._read_s)
+        return self._clock_s() - max(self._confirmed_s, self._read_s)
 
     def read_age_s(self) -> float:
         """Return the age of this catalog: the time since the last request for the log's end."""

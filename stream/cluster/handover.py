@@ -84,19 +84,19 @@ class Handover:
         A slot that this worker only adopted is not requested: another worker has claimed
         it first.
         """
-        await self._leases.looked(slot)
+        await self._leases.wait_until_read(slot)
         try:
             async with asyncio.timeout(ASK_S_MAX):
                 while (address := self._leases.holder(slot)) is not None:
                     if self.give_way(slot):
                         await asyncio.Event().wait()  # Until the slot is stopped.
-                    if await self._handed(slot, address):
+                    if await self._request_slot(slot, address):
                         return
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
             logger.warning("slot %d: %s did not hand it over in time, claiming it", slot, address)
 
-    async def _handed(self, slot: int, address: str) -> bool:
+    async def _request_slot(self, slot: int, address: str) -> bool:
         """Ask the owner of a slot to hand it over. True if it no longer serves it."""
         try:
             request = HandOverRequest(slot)
@@ -150,10 +150,10 @@ class Handover:
             self._roster.hurry()
         try:
             async with asyncio.timeout(LEAVE_S_MAX):
-                await self._roster.ended()
+                await self._roster.wait_until_ended()
         except TimeoutError:
             self._roster.hurry()
-            await self._roster.ended()
+            await self._roster.wait_until_ended()
         await asyncio.sleep(LINGER_S)
 
     async def rejoin(self) -> None:

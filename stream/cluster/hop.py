@@ -111,7 +111,7 @@ def decode_call(frame: bytes) -> Call:
     """Decode a call's frame without its length."""
     number, *sizes, _ = _CALL.unpack_from(frame)
     at = _CALL.size + sum(sizes)
-    identity, operation = _named(frame[_NUMBER_BYTES:at])
+    identity, operation = _decode_names(frame[_NUMBER_BYTES:at])
     return Call(number, identity, operation, frame[at:])
 
 
@@ -123,7 +123,7 @@ def _names(*names: str) -> bytes:
 
 
 @lru_cache(NAMES_KEPT)
-def _named(names: bytes) -> tuple[Identity, str]:
+def _decode_names(names: bytes) -> tuple[Identity, str]:
     """Return the identity and operation of an encoded frame."""
     at = _CALL.size - _NUMBER_BYTES
     found: list[str] = []
@@ -200,7 +200,7 @@ class _Frames(asyncio.Protocol):
             if len(data) < end:
                 self._needed = end - at
                 break
-            self.taken(data[at + _LENGTH.size : end])
+            self.take_frame(data[at + _LENGTH.size : end])
             at = end
         else:
             self._needed = _LENGTH.size
@@ -210,7 +210,7 @@ class _Frames(asyncio.Protocol):
         """Return the size of the largest frame that is accepted now."""
         return FRAME_BYTES_MAX
 
-    def taken(self, frame: bytes) -> None:
+    def take_frame(self, frame: bytes) -> None:
         """Take a whole frame."""
         raise NotImplementedError
 
@@ -333,7 +333,7 @@ class _Served(_Frames):
     def frame_bytes_max(self) -> int:
         return FRAME_BYTES_MAX if self._trusted else 4 * NONCE_BYTES
 
-    def taken(self, frame: bytes) -> None:
+    def take_frame(self, frame: bytes) -> None:
         if self._trusted:
             try:
                 call = decode_call(frame)
@@ -363,12 +363,12 @@ class _Served(_Frames):
         try:
             result = self._hop.answer(call.identity, call.operation, call.body)
         except Exception as failure:  # noqa: BLE001 - Sent to the caller; logged in _to_error.
-            self.send(encode_answer(call.number, _told(failure)))
+            self.send(encode_answer(call.number, _to_error(failure)))
             return
         if isinstance(result, bytes):
             self.send(encode_answer(call.number, result))
         elif isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: self._settled(call.number, done))
+            result.add_done_callback(lambda done: self._send_outcome(call.number, done))
             self._hop.runs(result)
         else:
             name = f"hop[{call.operation}]"
@@ -379,11 +379,11 @@ class _Served(_Frames):
                 running.close()
                 self.send(encode_answer(call.number, Unavailable()))
 
-    def _settled(self, number: int, done: asyncio.Future[bytes]) -> None:
+    def _send_outcome(self, number: int, done: asyncio.Future[bytes]) -> None:
         if done.cancelled():
             self.send(encode_answer(number, OutcomeUnknown()))
         elif (failure := done.exception()) is not None:
-            self.send(encode_answer(number, _told(failure)))
+            self.send(encode_answer(number, _to_error(failure)))
         else:
             self.send(encode_answer(number, done.result()))
 
@@ -391,11 +391,11 @@ class _Served(_Frames):
         try:
             result: bytes | StoreError = await awaitable
         except Exception as failure:  # noqa: BLE001 - Sent to the caller; logged in _to_error.
-            result = _told(failure)
+            result = _to_error(failure)
         self.send(encode_answer(number, result))
 
 
-def _told(failure: BaseException) -> StoreError:
+def _to_error(failure: BaseException) -> StoreError:
     """Return the error that the calling worker gets for a failure."""
     if isinstance(failure, StoreError):
         return failure
@@ -558,7 +558,7 @@ class _Caller(_Frames):
         if not future.done():
             future.set_exception(OutcomeUnknown())
 
-    def taken(self, frame: bytes) -> None:
+    def take_frame(self, frame: bytes) -> None:
         if self.trusted.done():
             try:
                 number, result = decode_answer(frame)

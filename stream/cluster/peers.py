@@ -37,7 +37,7 @@ class Peers:
         """Return the addresses of the workers that have slots."""
         return set(self._owners().values()) - {self.address}
 
-    def known(self) -> set[str]:
+    def list_addresses(self) -> set[str]:
         """Return the addresses of all workers on record, drained and dead ones too."""
         return (self.serving() | set(self._catalog.workers.values())) - {self.address}
 
@@ -50,7 +50,7 @@ class Peers:
         answer_s: float = ANSWER_S,
     ) -> Answers:
         """Return each worker's answer or error; all are called at once."""
-        addresses = sorted(self.known() if among is None else among)
+        addresses = sorted(self.list_addresses() if among is None else among)
         async with asyncio.TaskGroup() as tasks:
             asked = {
                 at: tasks.create_task(self._ask(at, operation, body, answer_s), name=f"ask[{at}]")

@@ -71,13 +71,13 @@ class Placement:
         """
         tables: set[int] = set()
 
-        def noted(catalog: Catalog, stamp: int) -> Sequence[Document]:
+        def note_tables(catalog: Catalog, stamp: int) -> Sequence[Document]:
             documents = decide(catalog, stamp)
             tables.clear()
             tables.update(int(each.id) for each in documents if each.kind == TABLE)
             return documents
 
-        await self._catalog.change(noted)
+        await self._catalog.change(note_tables)
         await self.settle(tables)
 
     async def settle(self, tables: Collection[int]) -> None:
@@ -103,7 +103,7 @@ class Placement:
 
     async def _tell_idle(self, asked_for: bytes) -> None:
         """Let workers without slots read the catalog now, which they would otherwise do later."""
-        idle = self._peers.known() - self._peers.serving()
+        idle = self._peers.list_addresses() - self._peers.serving()
         if idle:
             operation = SettleRequest.operation
             await self._peers.ask(operation, asked_for, among=idle, answer_s=IDLE_S)
@@ -145,7 +145,7 @@ class Placement:
     async def _settle_here(self, tables: Collection[int]) -> None:
         self._begin_here()
         for slot in list(self._slots.values()):  # All of them settle in parallel.
-            await slot.settled(tables)
+            await slot.wait_until_settled(tables)
 
 
 async def _until_done(attempt: Callable[[], Awaitable[None]]) -> None:

@@ -107,7 +107,7 @@ class Roster:
         place = self._places.get(number)
         return place is not None and place.is_wanted
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Return once every slot that is ours by now is open, given away, or served elsewhere.
 
         The rows of a slot that another worker serves may never open here, so it is not waited for.
@@ -123,7 +123,7 @@ class Roster:
         slot = self.slots.get(number)
         if slot is None:  # Its keeper still looks after what was left on disk.
             return True
-        is_left = slot.openings.failure is not None and slot.served_elsewhere()
+        is_left = slot.openings.failure is not None and slot.is_served_elsewhere()
         return not slot.opened.is_set() and not is_left
 
     # Giving them away.
@@ -186,7 +186,7 @@ class Roster:
             if place.unwanted.is_set():
                 place.end()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return once no slot runs."""
         for place in list(self._places.values()):
             await place.ended.wait()

@@ -60,7 +60,7 @@ class Takeover:
                     self._look(slot)
 
     def _look(self, slot: int) -> None:
-        abandoned_s = self._leases.abandoned_s(slot)
+        abandoned_s = self._leases.find_abandoned_s(slot)
         if abandoned_s is None or self._roster.wants(slot):
             return
         if abandoned_s >= STEP_S * self._rank(slot):
@@ -72,7 +72,7 @@ class Takeover:
         dead = {
             at
             for number, at in self._leases.addresses.items()
-            if self._leases.abandoned_s(number) is not None
+            if self._leases.find_abandoned_s(number) is not None
         }
         named = set(self._standbys(slot))
         live = {*self._leases.addresses.values(), *named} - dead - {"", self._address}

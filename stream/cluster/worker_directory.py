@@ -76,7 +76,7 @@ class WorkerDirectory:
         """Random id of this process as an owner of slots."""
         path.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(path)
-        stored = self._stored()
+        stored = self._read_identity()
         same_file = stored.get("file") == self._lock.identity()
         self.instance: str = stored.get("instance", "") if same_file else ""
         """Name of this worker across restarts; a copied directory gets another one."""
@@ -107,7 +107,7 @@ class WorkerDirectory:
         """Release the lock, so that another process can take the directory."""
         self._lock.release()
 
-    def _stored(self) -> dict[str, Any]:
+    def _read_identity(self) -> dict[str, Any]:
         try:
             stored = json.loads((self.path / "identity.json").read_text())
         except (OSError, ValueError):

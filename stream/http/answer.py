@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
-from rowtide.core.protocol.body_compression import compressed
+from rowtide.core.protocol.body_compression import compress
 from rowtide.core.protocol.signature import content_md5, response_signature
 from rowtide.core.protocol.wire import ots_pb2 as wire
 from rowtide.core.values.errors import StoreError
@@ -85,7 +85,7 @@ class AnswerWriter:
         if deflate and body:
             lines.append(b"x-ots-response-compress-size:%d" % len(body))
             lines.append(b"x-ots-response-compress-type:deflate")
-            body = compressed(body)
+            body = compress(body)
         head = [_STATUS_LINES[status] + b"%d" % len(body), *lines]
         if key is not None:
             signature = response_signature(key[1], path, lines)

@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
                 raise Unavailable("The server is starting.", code="OTSServerUnavailable")
             request.operation = edge.tally.by_path.get(request.path)
             if request.operation is None:
-                raise _unsupported(request.path)
+                raise _make_operation_error(request.path)
             request.identity = edge.authenticator.check_head(
                 request.path, request.headers, now_s=edge.clock(), query=request.query
             )
@@ -305,22 +305,22 @@ class Connection(asyncio.Protocol):
             else:
                 result = operation.bounded(identity, content, request.headers[MAX_STALENESS])
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
-            return self._raised(request, error)
+            return self._answer_error(request, error)
         if isinstance(result, bytes):
-            return self._succeed(request, result)
+            return self._answer_success(request, result)
         if isinstance(result, asyncio.Future) and result.done():
             return self._outcome(request, result)
         if isinstance(result, asyncio.Future):
             self._answering = request
-            self._edge.begun()
-            result.add_done_callback(partial(self._settled, request))
+            self._edge.begin_request()
+            result.add_done_callback(partial(self._finish, request))
             return None
         return self._begin(request, self._run(request, result))
 
     def _begin(self, request: Request, answering: Coroutine[None, None, None]) -> None:
         """Answer a request in a task."""
         self._answering = request
-        self._edge.begun()
+        self._edge.begin_request()
         name = f"request[{request.request_id.decode()}]"
         self._edge.tasks.create_task(answering, name=name)
 
@@ -344,11 +344,11 @@ class Connection(asyncio.Protocol):
             self._fail(request, OutcomeUnknown())
             raise
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
-            self._raised(request, error)
+            self._answer_error(request, error)
         else:
-            self._succeed(request, body)
+            self._answer_success(request, body)
         finally:
-            self._edge.ended()
+            self._edge.end_request()
             self._pump()
 
     async def _show(self, request: Request, page: Page) -> None:
@@ -356,46 +356,48 @@ class Connection(asyncio.Protocol):
         try:
             answer = await page()
         except Exception as error:  # noqa: BLE001 - Logged with the request's id in _raised.
-            self._raised(request, error)
+            self._answer_error(request, error)
         else:
             self._answer_page(request, answer)
         finally:
             self._answering = None
-            self._edge.ended()
+            self._edge.end_request()
             self._pump()
 
-    def _settled(self, request: Request, future: asyncio.Future[bytes]) -> None:
+    def _finish(self, request: Request, future: asyncio.Future[bytes]) -> None:
         self._outcome(request, future)
-        self._edge.ended()
+        self._edge.end_request()
         self._pump()
 
     def _outcome(self, request: Request, future: asyncio.Future[bytes]) -> None:
         if future.cancelled():
             self._fail(request, OutcomeUnknown())
         elif (error := future.exception()) is not None:
-            self._raised(request, error)
+            self._answer_error(request, error)
         else:
-            self._succeed(request, future.result())
+            self._answer_success(request, future.result())
 
     # ---- Answers ----
 
-    def _raised(self, request: Request, error: BaseException) -> None:
+    def _answer_error(self, request: Request, error: BaseException) -> None:
         if isinstance(error, StoreError):
             return self._fail(request, error)
         self._report(request, error)
         return self._fail(request, _internal())
 
     def _report(self, request: Request, error: BaseException) -> None:
-        self._edge.request_log.faulty(request, error)
+        self._edge.request_log.log_fault(request, error)
 
-    def _succeed(self, request: Request, body: bytes) -> None:
+    def _answer_success(self, request: Request, body: bytes) -> None:
         if type(body) is bytes:
             self._count(request, OK)
         elif type(body) is UnknownWithin:
             self._count(request, UNKNOWN)
-            self._edge.request_log.unknown_within(request)
+            self._edge.request_log.log_unknown_rows(request)
         else:
-            return self._raised(request, TypeError(f"a handler answered {type(body).__name__}"))
+            return self._answer_error(
+                request, TypeError(f"a handler answered {type(body).__name__}")
+            )
         identity = request.identity
         assert identity is not None, "an answer to a request that was not judged"
         deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
@@ -405,13 +407,13 @@ class Connection(asyncio.Protocol):
     def _fail(self, request: Request, failure: StoreError) -> None:
         status, edge = STATUS.get(failure.code), self._edge
         if status is None:
-            edge.request_log.faulty(request, f"no status for {failure.code}")
+            edge.request_log.log_fault(request, f"no status for {failure.code}")
             failure, status = _internal(), 500
         outcome = outcome_of(failure)
         self._count(request, outcome)
-        edge.tally.failed(failure.code)
+        edge.tally.count_error(failure.code)
         if status >= 500 and outcome != FAULT:  # A fault was logged when it occurred.
-            edge.request_log.failed(request, failure)
+            edge.request_log.log_failure(request, failure)
         key = None
         if failure.code != "OTSAuthFailed":
             key = edge.authenticator.answer_key(request.headers)
@@ -420,15 +422,15 @@ class Connection(asyncio.Protocol):
     def _count(self, request: Request, outcome: int) -> None:
         edge = self._edge
         seconds = perf_counter() - request.begun_s if request.begun_s else 0.0
-        (request.operation or edge.tally.other).ended(outcome, seconds)
+        (request.operation or edge.tally.other).count_request(outcome, seconds)
         if seconds > edge.request_log.slow_s:
-            edge.request_log.slow(request, seconds)
+            edge.request_log.log_slow(request, seconds)
 
     def _answer_page(self, request: Request, answer: PageAnswer) -> None:
         self._reader.release(request)
         if self._transport is None or self._closing_since is not None:
             return  # The client has gone.
-        last = request.last or (self._edge.draining and not self._more_expected())
+        last = request.last or (self._edge.draining and not self._expects_more())
         parts = [page_bytes(answer, last=last)]
         self._write(parts, headers_only=request.method == b"HEAD")
         self._idle_since = self._edge.now()
@@ -449,7 +451,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._closing_since is not None:
             return  # The client has gone.
         edge = self._edge
-        last = request.last or (edge.draining and not self._more_expected())
+        last = request.last or (edge.draining and not self._expects_more())
         parts = edge.writer.answer(
             status,
             body,
@@ -466,7 +468,7 @@ class Connection(asyncio.Protocol):
             # answer.
             self._close(linger=True)
 
-    def _more_expected(self) -> bool:
+    def _expects_more(self) -> bool:
         reader = self._reader
         return bool(reader.complete or self._unparsed or reader.arriving)
 
@@ -507,7 +509,7 @@ class Connection(asyncio.Protocol):
             transport.close()
 
 
-def _unsupported(path: bytes) -> Rejected:
+def _make_operation_error(path: bytes) -> Rejected:
     operation = path[1 : OPERATION_SHOWN_MAX + 1].decode("utf-8", "replace")
     return invalid(f"Unsupported operation: {operation}.")
 

@@ -170,11 +170,11 @@ class Edge:
         if not self._connections:
             self._unconnected.set()
 
-    def begun(self) -> None:
+    def begin_request(self) -> None:
         """Count a request whose handler has started."""
         self._in_flight += 1
 
-    def ended(self) -> None:
+    def end_request(self) -> None:
         """Count a request as finished, even if its client has disconnected."""
         self._in_flight -= 1
         if self._in_flight == 0:

@@ -29,20 +29,20 @@ class Role(StrEnum):
 
 def answers(operation: str) -> Callable[[Method], Method]:
     """Mark the method that answers an operation."""
-    return _marked_as(Role.ANSWERS, operation)
+    return _mark_as(Role.ANSWERS, operation)
 
 
 def checks(operation: str) -> Callable[[Method], Method]:
     """Mark the method that checks a request before it is divided."""
-    return _marked_as(Role.CHECKS, operation)
+    return _mark_as(Role.CHECKS, operation)
 
 
 def divides(operation: str) -> Callable[[Method], Method]:
     """Mark the method that divides a request among workers."""
-    return _marked_as(Role.DIVIDES, operation)
+    return _mark_as(Role.DIVIDES, operation)
 
 
-def _marked_as(role: Role, operation: str) -> Callable[[Method], Method]:
+def _mark_as(role: Role, operation: str) -> Callable[[Method], Method]:
     if operation not in OPERATIONS:
         raise LookupError(f"core/protocol/operations.py has no row for {operation!r}: add one")
 

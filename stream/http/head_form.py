@@ -16,7 +16,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["HeadForm", "learned"]
+__all__ = ["HeadForm", "learn_form"]
 
 FORMS_REMEMBERED = 64
 """Number of cached forms. Compiling one takes 1 ms; clients of one SDK share a form."""
@@ -48,7 +48,7 @@ class HeadForm(NamedTuple):
     """Number of the group with the content's length."""
 
 
-def learned(message: bytes, headers_max: int) -> HeadForm | None:
+def learn_form(message: bytes, headers_max: int) -> HeadForm | None:
     """Return the form of a whole request that the parser has accepted; None if it has none."""
     head, blank, _ = message.partition(b"\r\n\r\n")
     names = tuple(line.partition(b":")[0] for line in head.split(b"\r\n")[1:])

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-__all__ = ["Page", "PageAnswer", "introduction", "page_bytes", "said", "wants_introduction"]
+__all__ = ["Page", "PageAnswer", "introduction", "json_page", "page_bytes", "wants_introduction"]
 
 INTRODUCTION = """\
 <!DOCTYPE html>
@@ -52,7 +52,7 @@ class PageAnswer(NamedTuple):
 Page = Callable[[], Awaitable[PageAnswer]]
 
 
-def said(status: int, document: dict[str, Any]) -> PageAnswer:
+def json_page(status: int, document: dict[str, Any]) -> PageAnswer:
     """Return a page of one JSON document."""
     return PageAnswer(status, b"application/json", json.dumps(document).encode() + b"\n")
 

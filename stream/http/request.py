@@ -21,7 +21,7 @@ import httptools
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.body_compression import body_too_large
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
-from rowtide.stream.http.head_form import HeadForm, learned
+from rowtide.stream.http.head_form import HeadForm, learn_form
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import Page
 from rowtide.stream.http.tally import Operation
@@ -189,7 +189,7 @@ class RequestReader:
         """Learn the form of heads from a request that was accepted."""
         if request.failure is None and request.identity is not None and not request.last:
             self._lessons -= 1
-            self._form = learned(message, self._limits.headers_max)
+            self._form = learn_form(message, self._limits.headers_max)
 
     def _parse(self, piece: bytes | memoryview) -> None:
         self._progress = False

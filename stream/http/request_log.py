@@ -20,7 +20,7 @@ from rowtide.core.values.schema import table_name_fits
 from rowtide.stream.http.request import Request
 from rowtide.stream.http.tally import OTHER
 
-__all__ = ["RequestLog", "tables_named"]
+__all__ = ["RequestLog", "find_table_names"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,21 +61,21 @@ class RequestLog:
         self._slow = _Seldom()
         self._turned_away = _Seldom()
 
-    def failed(self, request: Request, failure: StoreError) -> None:
+    def log_failure(self, request: Request, failure: StoreError) -> None:
         """Log a request that failed through no fault of its client.
 
         A request without an id never existed: its connection was beyond the limit. There
         may be thousands, so they are logged once per second.
         """
         if not request.request_id:
-            self._turned(failure)
+            self._log_rejected_connection(failure)
             return
         fields = _fields(request) | {"code": failure.code}
         logger.warning(
             "%s: %s %s", _name(fields), failure.code, failure.message, extra={"fields": fields}
         )
 
-    def _turned(self, failure: StoreError) -> None:
+    def _log_rejected_connection(self, failure: StoreError) -> None:
         more = self._turned_away.due(self._now())
         if more is not None:
             fields = {"code": failure.code, "more": more}
@@ -86,7 +86,7 @@ class RequestLog:
                 extra={"fields": fields},
             )
 
-    def unknown_within(self, request: Request) -> None:
+    def log_unknown_rows(self, request: Request) -> None:
         """Log a batch in which a row's outcome is unknown."""
         fields = _fields(request) | {"code": "OTSTimeout"}
         logger.warning(
@@ -95,14 +95,14 @@ class RequestLog:
             extra={"fields": fields},
         )
 
-    def faulty(self, request: Request, error: BaseException | str) -> None:
+    def log_fault(self, request: Request, error: BaseException | str) -> None:
         """Log an internal error."""
         fields = _fields(request)
         trace = error if isinstance(error, BaseException) else None
         why = "failed" if trace is not None else error
         logger.error("%s: %s", _name(fields), why, exc_info=trace, extra={"fields": fields})
 
-    def slow(self, request: Request, seconds: float) -> None:
+    def log_slow(self, request: Request, seconds: float) -> None:
         """Log a slow request: one per second, with the number of skipped ones."""
         more = self._slow.due(self._now())
         if more is None:
@@ -127,7 +127,7 @@ def _fields(request: Request) -> dict[str, Any]:
     }
     if request.identity is not None:
         fields["instance"] = request.identity.instance
-        if tables := tables_named(operation, request.content):
+        if tables := find_table_names(operation, request.content):
             fields["table"] = ",".join(tables[:TABLES_SHOWN_MAX])
     return fields
 
@@ -138,7 +138,7 @@ def _name(fields: dict[str, Any]) -> str:
     return f"request {fields['request_id']} {fields['operation']}{of}"
 
 
-def tables_named(operation: str, content: bytes) -> list[str]:
+def find_table_names(operation: str, content: bytes) -> list[str]:
     """Return the tables that a request names; none if it cannot be read or is very long.
 
     A text that cannot be a table's name is left out: it may be of any length and contain

@@ -84,7 +84,7 @@ class Operation:
         self.took = took
         self.answered = [0] * len(OUTCOMES)
 
-    def ended(self, outcome: int, seconds: float) -> None:
+    def count_request(self, outcome: int, seconds: float) -> None:
         """Count a request and its time."""
         self.answered[outcome] += 1
         took = self.took  # Histogram.add, written out, because every request passes here.
@@ -107,8 +107,10 @@ class Tally:
         self._bounded = bounded or {}
         self.took: dict[str, Histogram] = {}
         """Durations of requests, by class of operation."""
-        self.by_path = {b"/" + name.encode(): self._made(name, h) for name, h in handlers.items()}
-        self.other = self._made(OTHER, _never)
+        self.by_path = {
+            b"/" + name.encode(): self._make_operation(name, h) for name, h in handlers.items()
+        }
+        self.other = self._make_operation(OTHER, _never)
         self.codes: dict[str, int] = {}
         self.bytes_in = 0
         self.bytes_out = 0
@@ -117,10 +119,10 @@ class Tally:
         """Return every operation, and the one for all other requests."""
         return [*self.by_path.values(), self.other]
 
-    def failed(self, code: str) -> None:
+    def count_error(self, code: str) -> None:
         """Count an error answer."""
         self.codes[code] = self.codes.get(code, 0) + 1
 
-    def _made(self, name: str, handler: Handler) -> Operation:
+    def _make_operation(self, name: str, handler: Handler) -> Operation:
         took = self.took.setdefault(latency_class(name).value, Histogram())
         return Operation(name, handler, took, self._bounded.get(name))

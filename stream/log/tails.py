@@ -18,7 +18,7 @@ class TailFollower(Protocol):
         """Take the next entries, perhaps none; the log had ``end`` at ``asked_s`` or later."""
         ...
 
-    def trimmed(self) -> None:
+    def note_trim(self) -> None:
         """Note that the next entry was trimmed; the log is followed no more."""
         ...
 

@@ -27,7 +27,7 @@ from rowtide.core.values.limits import INT64_MAX
 from rowtide.core.values.schema import Table
 from rowtide.stream.measures.consumption_file import ConsumptionFile
 
-__all__ = ["Consumption", "hours", "packed", "unpacked"]
+__all__ = ["Consumption", "decode_taken", "encode_taken", "hours"]
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Consumption:
                 logger.warning("cannot store consumption, retrying in %s s: %s", FLUSH_S, error)
                 self._metering.put_back(taken)
 
-    async def found(
+    async def find(
         self, instance: str, table: str | None, begin_s: int | None, end_s: int | None
     ) -> Taken:
         """Return this worker's count of an instance up to now, of one table or of all.
@@ -115,13 +115,13 @@ class Consumption:
         return found
 
 
-def packed(found: Taken) -> bytes:
+def encode_taken(found: Taken) -> bytes:
     """Return a count as one worker sends it to another."""
     uses = [[*hour_of, *astuple(use)] for hour_of, use in found.uses.items()]
     return ConsumptionAnswer(uses, found.seconds).encode()
 
 
-def unpacked(encoded: bytes) -> Taken:
+def decode_taken(encoded: bytes) -> Taken:
     """Return another worker's count."""
     answer = ConsumptionAnswer.decode(encoded)
     uses = {HourOf(*use[:3]): Use(*use[3:]) for use in answer.uses}
@@ -130,10 +130,10 @@ def unpacked(encoded: bytes) -> Taken:
 
 def hours(found: Taken) -> list[dict[str, Any]]:
     """Return the hours as operators see them, in order."""
-    return [_told(hour_of, use, found) for hour_of, use in sorted(found.uses.items())]
+    return [_describe_hour(hour_of, use, found) for hour_of, use in sorted(found.uses.items())]
 
 
-def _told(hour_of: HourOf, use: Use, found: Taken) -> dict[str, Any]:
+def _describe_hour(hour_of: HourOf, use: Use, found: Taken) -> dict[str, Any]:
     """Return an hour as operators see it; reservations are averaged over the time counted.
 
     For several workers this is the average of all: each counts every table's reservation.

@@ -93,16 +93,16 @@ class ConsumptionFile:
     def _open(self) -> sqlite3.Connection:
         """Return a connection to a file that has its tables."""
         try:
-            return self._connected()
+            return self._connect()
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise  # The disk is full, or the folder is read-only: the file is not damaged.
             damaged = self._path.with_name(self._path.name + ".damaged")
             logger.warning("%s is damaged; renamed to %s: %s", self._path, damaged.name, error)
             self._path.replace(damaged)
-            return self._connected()
+            return self._connect()
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path)
         try:
             connection.executescript(SCHEMA)

@@ -43,13 +43,13 @@ def export(
         for part in whole.parts:
             folder.require_whole(part)
         return whole
-    parts = [_written(source, folder, partition, digest, progress) for partition in partitions]
+    parts = [_write_part(source, folder, partition, digest, progress) for partition in partitions]
     manifest = Manifest(digest.hex(), written_by, tuple(parts))
     folder.write_manifest(manifest)
     return manifest
 
 
-def _written(
+def _write_part(
     source: LocalSource,
     folder: ExportFolder,
     partition: SourcePartition,

@@ -76,7 +76,7 @@ class ExportFolder:
         draft = self.path / (MANIFEST + ".new")
         draft.unlink(missing_ok=True)
         with _private(draft) as file:
-            file.write(manifest.encoded())
+            file.write(manifest.encode())
             _sync(file)
         draft.replace(self.path / MANIFEST)
         sync_folder(self.path)
@@ -88,14 +88,14 @@ class ExportFolder:
         """Return the manifest. Raises ``NotAnExport``."""
         path = self.path / MANIFEST
         try:
-            return Manifest.decoded(path.read_bytes())
+            return Manifest.decode(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAnExport(f"{self.path} has no {MANIFEST}: it is not a whole export") from error
         except Damaged as error:
             raise NotAnExport(f"{path} cannot be used: {error}") from error
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock a whole export against another import. Raises ``FolderBusy``."""
         with (self.path / MANIFEST).open("rb") as file:
             try:
@@ -141,7 +141,7 @@ class PartFile:
         self.bytes = 0
 
     def __enter__(self) -> Self:
-        self._file = self._taken_over() or self._begun()
+        self._file = self._reopen() or self._begin()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -164,13 +164,13 @@ class PartFile:
         self._digest.update(content)
         self.bytes += len(content)
 
-    def _begun(self) -> IO[bytes]:
+    def _begin(self) -> IO[bytes]:
         self._path.unlink(missing_ok=True)
         self._file = _private(self._path)
-        self._write(self._head.encoded())
+        self._write(self._head.encode())
         return self._file
 
-    def _taken_over(self) -> IO[bytes] | None:
+    def _reopen(self) -> IO[bytes] | None:
         """Return the file of a crashed export, cut off after its last whole record; None
         if unusable.
         """
@@ -184,8 +184,8 @@ class PartFile:
         except Damaged:
             file.close()
             return None
-        self._digest.update(self._head.encoded())
-        self.bytes = len(self._head.encoded())
+        self._digest.update(self._head.encode())
+        self.bytes = len(self._head.encode())
         with suppress(Damaged):
             for offset, record, end in read_frames(file):
                 self._digest.update(frame(offset, record))

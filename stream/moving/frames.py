@@ -37,7 +37,7 @@ class Head(NamedTuple):
     topic: str
     partition: int
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the bytes with which a file begins."""
         name = self.topic.encode()
         begin = _BEGIN.pack(MAGIC, FORMAT, self.source, self.partition, len(name)) + name

@@ -89,20 +89,20 @@ class Import:
             entries[0].value != self._manifest.digest.encode()
         ):
             raise NotEmpty(f"the topics {self._names.prefix}.* are of another import")
-        if strange := found - {mark} - self._wanted_names():
+        if strange := found - {mark} - self._list_topic_names():
             raise self._not_empty(strange)
         return True
 
     async def _require_imported(self, found: set[str]) -> None:
         """Raise ``NotEmpty`` unless the topics are those of a finished import of this export."""
-        if found != self._wanted_names():
+        if found != self._list_topic_names():
             raise self._not_empty(found)
         try:
             await self._verify()
         except Differs as error:
             raise self._not_empty(found) from error
 
-    def _wanted_names(self) -> set[str]:
+    def _list_topic_names(self) -> set[str]:
         return {spec.name for spec in specs(self._manifest, self._names)}
 
     def _not_empty(self, found: set[str]) -> NotEmpty:

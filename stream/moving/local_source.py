@@ -70,10 +70,10 @@ class LocalSource:
 
     def records(self, partition: SourcePartition, from_offset: int) -> Iterator[tuple[int, bytes]]:
         """Yield (offset, stored record) from an offset on. Raises ``Unavailable``."""
-        found = self._stored(partition, from_offset, partition.bounds.end)
+        found = self._scan(partition, from_offset, partition.bounds.end)
         return self._latest(partition, found) if partition.topic == CHANGELOG else found
 
-    def _stored(
+    def _scan(
         self, partition: SourcePartition, start: int, end: int
     ) -> Iterator[tuple[int, bytes]]:
         low, high = entry_key(partition.number, start), entry_key(partition.number, end)
@@ -88,7 +88,7 @@ class LocalSource:
         _, end, compacted = partition.bounds
         recent = {
             change_of(offset, stored).key: offset
-            for offset, stored in self._stored(partition, compacted, end)
+            for offset, stored in self._scan(partition, compacted, end)
         }
         for offset, stored in found:
             change = change_of(offset, stored)

@@ -75,7 +75,7 @@ class Manifest:
         """Return the checksum, which identifies the export."""
         return _digest(self._content())
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the file's bytes."""
         content = self._content()
         return (json.dumps({**content, "checksum": _digest(content)}, indent=1) + "\n").encode()
@@ -89,7 +89,7 @@ class Manifest:
         }
 
     @classmethod
-    def decoded(cls, stored: bytes) -> Manifest:
+    def decode(cls, stored: bytes) -> Manifest:
         """Return the manifest of a file's bytes. Raises ``Damaged``."""
         try:
             content = json.loads(stored)

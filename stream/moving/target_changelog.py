@@ -48,7 +48,7 @@ class TargetChangelog:
     async def _compare(self, entries: Iterator[ChangelogEntry], report: Report) -> tuple[int, int]:
         """Compare the changelog with the export; return how many records and bytes are there."""
         records = size = 0
-        async for found in self._found():
+        async for found in self._read_entries():
             wanted = next(entries, None)
             if wanted is None or wanted[1:] != found[1:]:
                 raise Differs(f"{self._name} differs from the export at offset {found.offset}")
@@ -59,7 +59,7 @@ class TargetChangelog:
         report(records, size)
         return records, size
 
-    async def _found(self) -> AsyncIterator[ChangelogEntry]:
+    async def _read_entries(self) -> AsyncIterator[ChangelogEntry]:
         reader = self._reader()
         async for page in reader.read(await reader.start()):
             for entry in page:

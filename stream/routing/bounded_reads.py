@@ -126,9 +126,9 @@ class BoundedReads:
 
     def handlers(self, strong: Mapping[str, Handler]) -> dict[str, BoundedHandler]:
         """Return the handlers of requests with a bound; ``strong`` are those without."""
-        return {name: self._bounded(name, strong[name]) for name in STALE_READS}
+        return {name: self._make_handler(name, strong[name]) for name in STALE_READS}
 
-    def _bounded(self, name: str, strong: Handler) -> BoundedHandler:
+    def _make_handler(self, name: str, strong: Handler) -> BoundedHandler:
         def route(identity: Identity, body: bytes, limit_ms: bytes) -> Awaitable[bytes] | bytes:
             age_s_max = staleness_s(limit_ms)
             if not self._standbys or age_s_max < STALENESS_S_MIN:
@@ -158,10 +158,10 @@ class BoundedReads:
 
     def copies(self, age_s_max: float) -> Copies:
         """Return the directory for one request, with copies up to that age."""
-        standbys, built_age_s = self._standbys, self._built_age_s
+        standbys, built_age_s = self._standbys, self._find_built_age_s
         return Copies(self._directory, self._slots, standbys, age_s_max, built_age_s)
 
-    def _built_age_s(self, number: int) -> float:
+    def _find_built_age_s(self, number: int) -> float:
         """Return for how long a local index has been known as built; 0 at the first call."""
         now_s = self._clock_s()
         if number not in self._built_s:

@@ -33,12 +33,12 @@ from rowtide.stream.api.batch_parts import (
     Part,
     PartResult,
     divide,
-    joined,
-    marked,
+    join_answers,
+    mark_unknown,
     part_bodies,
 )
 from rowtide.stream.api.directory import Directory
-from rowtide.stream.api.range_scan import span_of, touched
+from rowtide.stream.api.range_scan import find_touched_shards, span_of
 from rowtide.stream.http.handlers import divides
 
 __all__ = ["HERE", "FanOut"]
@@ -132,21 +132,21 @@ class FanOut:
         divided = divide(request, whose)
         if len(divided) > 1:
             bodies = part_bodies(request, batch.fields, divided)
-            here = partial(self._written, identity, batch, divided.get(HERE, []))
+            here = partial(self._write_here, identity, batch, divided.get(HERE, []))
             answers = await self._answers("BatchWriteRow", bodies, identity, here)
-            return joined(request, whose, answers)
+            return join_answers(request, whose, answers)
         ((address, part),) = divided.items()
         if address == HERE:
-            return await self._written(identity, batch, part, body)
-        return await self._asked(address, "BatchWriteRow", identity, body)
+            return await self._write_here(identity, batch, part, body)
+        return await self._ask_worker(address, "BatchWriteRow", identity, body)
 
-    async def _written(
+    async def _write_here(
         self, identity: Identity, batch: CheckedBatch, part: Part, body: bytes
     ) -> bytes:
         """Write this worker's part of a batch; ``body`` is the same part as a request."""
         writing = batch.write(part)
         if writing is None:
-            return await self._asked(HERE, "BatchWriteRow", identity, body)
+            return await self._ask_worker(HERE, "BatchWriteRow", identity, body)
         return await writing
 
     def _writers(self, table: Table | None, values: Sequence[bytes | None]) -> list[str]:
@@ -172,13 +172,13 @@ class FanOut:
             rows = list(zip(wanted.primary_key, tokens, strict=False))
             found = [self._worker_of(table, row) if table else HERE for row, _ in rows]
             whose.append(found)
-            for address, its in _divided(rows, found).items():
+            for address, its in _group_by_worker(rows, found).items():
                 part = parts.setdefault(address, pb.BatchGetRowRequest()).tables.add()
                 part.CopyFrom(wanted)
                 part.primary_key[:] = [row for row, _ in its]
                 part.token[:] = [token for _, token in its]
         if len(parts) <= 1:
-            return await self._asked(next(iter(parts), HERE), "BatchGetRow", identity, body)
+            return await self._ask_worker(next(iter(parts), HERE), "BatchGetRow", identity, body)
         bodies = {address: part.SerializeToString() for address, part in parts.items()}
         answers = await self._answers("BatchGetRow", bodies, identity)
         whole = pb.BatchGetRowResponse()
@@ -186,7 +186,7 @@ class FanOut:
         for wanted, of_table in zip(request.tables, whose, strict=True):
             of_all = whole.tables.add(table_name=wanted.table_name).rows
             of_all.extend([next(results[address]) for address in of_table])
-        return marked(bytes(whole.SerializeToString()), answers)
+        return mark_unknown(bytes(whole.SerializeToString()), answers)
 
     @divides("BulkImport")
     async def load(self, identity: Identity, body: bytes, request: pb.BulkImportRequest) -> bytes:
@@ -211,7 +211,7 @@ class FanOut:
             whose.append(address)
             part.rows.append(row)
         if len(parts) <= 1:
-            return await self._asked(next(iter(parts), HERE), "BulkImport", identity, body)
+            return await self._ask_worker(next(iter(parts), HERE), "BulkImport", identity, body)
         if request.HasField("source"):
             # A shard skips rows up to the last position that it has, so it must get all
             # or none. A worker with another catalog may find one shard where this one has
@@ -224,7 +224,7 @@ class FanOut:
         whole = pb.BulkImportResponse(table_name=request.table_name)
         rows = _rows(answers, pb.BulkImportResponse)
         whole.rows.extend([next(rows[address]) for address in whose])
-        return marked(bytes(whole.SerializeToString()), answers)
+        return mark_unknown(bytes(whole.SerializeToString()), answers)
 
     async def _answers(
         self,
@@ -238,17 +238,17 @@ class FanOut:
         This worker's answer comes from ``here``, if given.
         """
         if here is None:
-            here = partial(self._asked, HERE, operation, identity)
+            here = partial(self._ask_worker, HERE, operation, identity)
         async with asyncio.TaskGroup() as tasks:
             asked = {
-                address: self._begun(tasks, address, operation, identity, body)
+                address: self._begin_part(tasks, address, operation, identity, body)
                 if address != HERE
-                else tasks.create_task(_kept(_last(here, body)), name="part[here]")
+                else tasks.create_task(_catch_error(_last(here, body)), name="part[here]")
                 for address, body in bodies.items()
             }
-            return {address: await _told(answer) for address, answer in asked.items()}
+            return {address: await _wait_for_part(answer) for address, answer in asked.items()}
 
-    def _begun(
+    def _begin_part(
         self,
         tasks: asyncio.TaskGroup,
         address: str,
@@ -263,9 +263,11 @@ class FanOut:
             return error
         if isinstance(answer, asyncio.Future):
             return answer
-        return tasks.create_task(_kept(answer), name=f"part[{address}]")
+        return tasks.create_task(_catch_error(answer), name=f"part[{address}]")
 
-    async def _asked(self, address: str, operation: str, identity: Identity, body: bytes) -> bytes:
+    async def _ask_worker(
+        self, address: str, operation: str, identity: Identity, body: bytes
+    ) -> bytes:
         answer = self._ask(address, operation, identity, body)
         return answer if isinstance(answer, bytes) else await answer
 
@@ -298,7 +300,10 @@ class FanOut:
         span = span_of(table, start, end, self._directory.limits, backward=backward)
         exact = getattr(request, "exact_in_shard", "")
         only = frozenset((exact,)) if exact else None
-        whose = [(self._worker(shard), shard.shard_id) for shard in touched(table, span, only)]
+        whose = [
+            (self._worker(shard), shard.shard_id)
+            for shard in find_touched_shards(table, span, only)
+        ]
         return [(at, [s for _, s in run]) for at, run in groupby(whose, itemgetter(0))]
 
     async def _first(
@@ -315,10 +320,12 @@ class FanOut:
             # A shard that is not known here may exist by now; otherwise the error is the
             # answer.
             address = segments[0][0] if segments else HERE
-            return await self._asked(address, operation, identity, request.SerializeToString())
+            return await self._ask_worker(address, operation, identity, request.SerializeToString())
         for number, (address, shards) in enumerate(segments):
             body = part(shards, request.SerializeToString()).encode()
-            answer = kind.FromString(await self._asked(address, part.operation, identity, body))
+            answer = kind.FromString(
+                await self._ask_worker(address, part.operation, identity, body)
+            )
             if answer.next_start_primary_key or number == len(segments) - 1:
                 return bytes(answer.SerializeToString())
             if _has_rows(answer):
@@ -342,7 +349,7 @@ class FanOut:
         )
         for address, shards in segments:
             part = RangePartRequest(shards, probe.SerializeToString())
-            part_answer = await self._asked(address, part.operation, identity, part.encode())
+            part_answer = await self._ask_worker(address, part.operation, identity, part.encode())
             answer = pb.GetRangeResponse.FromString(part_answer)
             for row in plainbuffer.decode_rows(answer.rows) if answer.rows else ():
                 return plainbuffer.HEADER + plainbuffer.encode_row(row.key, [])
@@ -357,7 +364,7 @@ async def _last(here: Callable[[bytes], Awaitable[bytes]], body: bytes) -> bytes
     return await here(body)
 
 
-async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
+async def _catch_error(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
     """Return an answer or its error, which must not end the other parts."""
     try:
         return answer if isinstance(answer, bytes) else await answer
@@ -365,7 +372,7 @@ async def _kept(answer: Awaitable[bytes] | bytes) -> bytes | StoreError:
         return error
 
 
-async def _told(answer: Awaitable[PartResult] | StoreError) -> PartResult:
+async def _wait_for_part(answer: Awaitable[PartResult] | StoreError) -> PartResult:
     """Return a part's answer, or its error."""
     try:
         return answer if isinstance(answer, StoreError) else await answer
@@ -377,7 +384,7 @@ def _has_rows(answer: Any) -> bool:
     return bool(answer.rows)
 
 
-def _divided(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
+def _group_by_worker(rows: Sequence[Row], whose: Sequence[str]) -> dict[str, list[Row]]:
     """Return each worker's rows in their order, by address."""
     found: dict[str, list[Row]] = {}
     for row, address in zip(rows, whose, strict=True):

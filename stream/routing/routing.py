@@ -93,7 +93,7 @@ class Router:
         self._known: Mapping[int, str] | None = None
         self._all_here = True
 
-    def routed(self) -> dict[str, Handler]:
+    def make_handlers(self) -> dict[str, Handler]:
         """Return the handlers for clients' requests."""
         return {
             name: self._of_catalog(name, handler)
@@ -102,7 +102,7 @@ class Router:
             for name, handler in self._handlers.items()
         }
 
-    def passed_on(self, identity: Identity, operation: str, body: bytes) -> Awaited:
+    def answer_forwarded(self, identity: Identity, operation: str, body: bytes) -> Awaited:
         """Answer a request that another worker forwarded.
 
         That worker may be cut off from Kafka and not know yet that a key is revoked.
@@ -111,13 +111,13 @@ class Router:
             raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
         handler = self._among_workers.get(operation)
         if handler is not None:
-            return self._tried(operation, handler, identity, body)
+            return self._try(operation, handler, identity, body)
         handler = self._handlers.get(operation)
         if handler is None:
             raise invalid(f"Unsupported operation: {operation}.")
         if OPERATIONS[operation].route is Route.CATALOG:
             return self._by_catalog(handler, identity, body)
-        return self._tried(operation, handler, identity, body)
+        return self._try(operation, handler, identity, body)
 
     def forward(
         self, slot: int, operation: str, identity: Identity, body: bytes
@@ -134,7 +134,7 @@ class Router:
         """Send an operation to a worker, to this one if the address is ``HERE``."""
         if address != HERE:
             return self._hop.ask(address, identity, operation, body)
-        return self.passed_on(identity, operation, body)
+        return self.answer_forwarded(identity, operation, body)
 
     # The routes of clients' requests.
 
@@ -168,16 +168,16 @@ class Router:
                 if slot is not None:
                     return self.forward(slot, name, identity, body)
             try:
-                result = self._tried(name, handler, identity, body)
+                result = self._try(name, handler, identity, body)
             except Elsewhere as error:
                 return self.forward(error.slot, name, identity, body)
             if isinstance(result, AT_ONCE):
                 return result
-            return self._awaited(name, result, identity, body)
+            return self._wait_for(name, result, identity, body)
 
         return route
 
-    async def _awaited(
+    async def _wait_for(
         self, name: str, result: Awaitable[bytes], identity: Identity, body: bytes
     ) -> bytes:
         try:
@@ -208,7 +208,7 @@ class Router:
             return handler(identity, body)
         return self._current(handler, identity, body)
 
-    def _tried(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
+    def _try(self, name: str, handler: Handler, identity: Identity, body: bytes) -> Awaited:
         """Answer by the known catalog; by the present one if something is absent."""
         # Most requests succeed, so the newest catalog is read only if it matters.
         if name in self._silent and not self._newest and self._may_omit(name, identity, body):
@@ -221,14 +221,14 @@ class Router:
             return self._current(handler, identity, body, proven=error.beyond)
         if isinstance(result, AT_ONCE) or self._newest:
             return result
-        return self._tried_later(result, handler, identity, body)
+        return self._try_later(result, handler, identity, body)
 
     def _may_omit(self, name: str, identity: Identity, body: bytes) -> bool:
         """True if an answer may omit, without an error, what the known catalog lacks."""
         divided = self._divided.get(name)
         return divided is None or not divided.fan_out.knows(identity, name, body)
 
-    async def _tried_later(
+    async def _try_later(
         self, result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes
     ) -> bytes:
         try:

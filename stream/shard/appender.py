@@ -106,7 +106,7 @@ class Appender:
         # Other entries follow from ``at`` on, or our own batch from an earlier attempt of
         # the client.
         end = base + len(batch)
-        return self._told(batch, at, await self.read(at, end), end)
+        return self._compare(batch, at, await self.read(at, end), end)
 
     async def fence(self) -> int:
         """Append a no-op until one is valid; return the offset after it.
@@ -146,13 +146,13 @@ class Appender:
         waited = BACKOFF_S
         while True:
             try:
-                return self._told(batch, at, await self.read(at, end), end)
+                return self._compare(batch, at, await self.read(at, end), end)
             except Unavailable as error:
                 logger.warning("settling %s at %d waits: %s", self.log.name, at, error)
                 await asyncio.sleep(waited)
                 waited = min(waited * 2, BACKOFF_S_MAX)
 
-    def _told(
+    def _compare(
         self, batch: Sequence[tuple[bytes, bytes]], at: int, entries: Sequence[Entry], end: int
     ) -> Appended:
         """Compare the entries from ``at`` on with the batch that we sent."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from rowtide.core.records import record
 from rowtide.core.records.record import CopyBody, CopyEntry
 from rowtide.core.rows.chunk import table_prefix
-from rowtide.core.rows.chunk_merge import deleted_row
+from rowtide.core.rows.chunk_merge import encode_deletion
 from rowtide.core.rows.fold import Writes
 from rowtide.core.shard.shard import ROWS
 from rowtide.core.shard.shard_state import options_body
@@ -107,7 +107,7 @@ class ShardCopy:
         written = sorted(self._written)
         self._written.clear()
         count = 0
-        for entries in _sliced(self._entry(chunk_key) for chunk_key in written):
+        for entries in _slice_entries(self._entry(chunk_key) for chunk_key in written):
             await self._append_rows(entries)
             count += len(entries)
         return count
@@ -144,7 +144,7 @@ class ShardCopy:
         value = self._source.rows.get(chunk_key)
         if value is None and self._is_first(chunk_key):
             # It was deleted, and that was flushed so long ago that no trace is left.
-            value = deleted_row(self._source.shard.state.stamp)
+            value = encode_deletion(self._source.shard.state.stamp)
         return None if value is None else CopyEntry(chunk_key, value)
 
     def _is_first(self, chunk_key: bytes) -> bool:
@@ -178,7 +178,7 @@ class ShardCopy:
         retry_s = RETRY_S
         give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
-            encoded = self._encoded(encoded_body, stamp)
+            encoded = self._encode_record(encoded_body, stamp)
             try:
                 if await self._stands(encoded):
                     self._counts.copied_bytes += len(encoded)
@@ -194,7 +194,7 @@ class ShardCopy:
             await asyncio.sleep(retry_s)
             retry_s = min(retry_s * 2, RETRY_S_MAX)
 
-    def _encoded(self, body: bytes, stamp: int) -> bytes:
+    def _encode_record(self, body: bytes, stamp: int) -> bytes:
         """Return a record that names the copy's end as its offset."""
         shard = self._source.shard
         claim = max(shard.claim, 0)
@@ -207,11 +207,11 @@ class ShardCopy:
         base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)
         if base < at:
             raise CopyLost(f"{self._log.name} ends before what was copied to {at - 1}")
-        stands = base == at or await self._found(encoded, at, base)
+        stands = base == at or await self._has_record(encoded, at, base)
         self.end = base + 1
         return stands
 
-    async def _found(self, encoded: bytes, at: int, end: int) -> bool:
+    async def _has_record(self, encoded: bytes, at: int, end: int) -> bool:
         """True if the log has a record between ``at`` and ``end``, where all others are void."""
         while at < end:
             page = await self._log.read(at, bytes_max=2 * COPY_BYTES)
@@ -226,7 +226,7 @@ class ShardCopy:
         return False
 
 
-def _sliced(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
+def _slice_entries(entries: Iterable[CopyEntry | None]) -> Iterator[list[CopyEntry]]:
     """Yield entries in slices that fit a record."""
     found: list[CopyEntry] = []
     size = 0

@@ -55,12 +55,12 @@ class FlushLedger:
         """Note the key ranges that entries wrote; add the store keys of other notes."""
         for entry in entries:
             envelope, body = record.decode_record(entry.value)
-            noted = self._shard.noted_key(body)
+            noted = self._shard.find_note_key(body)
             if noted is not None:
                 self._keys.add(noted)
             # Copied rows were written long before.
             stamp = 0 if isinstance(body, record.CopyBody) else envelope.stamp
-            for place in self._shard.written_ranges(entry.key, body):
+            for place in self._shard.find_written_ranges(entry.key, body):
                 self._places[place] = min(stamp, self._places.get(place, stamp))
 
     def find_noted(self, rows: RowStore, others: Sequence[Range]) -> None:
@@ -70,7 +70,7 @@ class FlushLedger:
         """
         for (low, high), stamp in self._places.items():
             if low[:1] == ROWS:
-                changed = rows.changed_since(low, high, stamp)
+                changed = rows.scan_changed(low, high, stamp)
                 self._keys.update(key for key in changed if not among(key, others))
             else:
                 self._keys.add(low)

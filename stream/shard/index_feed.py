@@ -26,7 +26,7 @@ from rowtide.core.values.schema import ShardRange
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.shard.owner import ShardOwner
 
-__all__ = ["IndexFeeder", "IndexProgress", "fed_position"]
+__all__ = ["IndexFeeder", "IndexProgress", "find_fed_position"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Stuck(NamedTuple):
     again_s: float
 
 
-def fed_position(owner: ShardOwner, source: str) -> Fed | None:
+def find_fed_position(owner: ShardOwner, source: str) -> Fed | None:
     """Return how far an index's shard has durably followed a source; None if it never began."""
     value = owner.rows.get(feed_key(owner.shard.table.table_id, source))
     return None if value is None else decode_fed(value)
@@ -127,7 +127,7 @@ class IndexFeeder:
             busy = False
             for shard in self._in_turn():
                 try:
-                    busy = await self._feed(shard) or busy
+                    busy = await self._take_slice(shard) or busy
                     self._stuck.pop(shard.shard_id, None)
                 except (Unavailable, OutcomeUnknown) as error:
                     logger.debug("index %s: %s", self._owner.shard.table.name, error)
@@ -179,19 +179,19 @@ class IndexFeeder:
 
     def _has_ended(self, source: ShardRange) -> bool:
         """True if a log was followed to its end, and that is recorded: we no longer need it."""
-        return _is_behind(fed_position(self._owner, source.shard_id), source)
+        return _is_behind(find_fed_position(self._owner, source.shard_id), source)
 
     async def begin(self, source: str, offset: int) -> None:
         """Begin to follow a source at an offset, unless it is already followed."""
         if self._position(source) is None:
             await self._owner.submit_hidden(IndexFeed(source, offset, 0, ()))
 
-    def followed(self) -> dict[str, IndexProgress]:
+    def find_progress(self) -> dict[str, IndexProgress]:
         """Return how far each source was followed. Raises ``Unavailable``."""
         found: dict[str, IndexProgress] = {}
         for shard in self._sources():
             at = self._position(shard.shard_id) or Fed(0, 0)
-            noted = fed_position(self._owner, shard.shard_id) or Fed(0, 0)
+            noted = find_fed_position(self._owner, shard.shard_id) or Fed(0, 0)
             stuck = self._stuck.get(shard.shard_id)
             reason = "" if stuck is None else stuck.reason
             found[shard.shard_id] = IndexProgress(at.following, at.stamp, noted.following, reason)
@@ -200,15 +200,15 @@ class IndexFeeder:
     def _position(self, source: str) -> Fed | None:
         if self._stopped or self._owner.closed:
             raise Unavailable
-        return self._known(source)
+        return self._find_fed(source)
 
-    def _known(self, source: str) -> Fed | None:
+    def _find_fed(self, source: str) -> Fed | None:
         """Return how far a source was followed; None if that has not begun."""
-        return self._positions.get(source) or fed_position(self._owner, source)
+        return self._positions.get(source) or find_fed_position(self._owner, source)
 
     def _has_learned(self, source: str) -> bool:
         """True if a source had any change for the index. Then all later entries are needed."""
-        at = self._known(source)
+        at = self._find_fed(source)
         return at is not None and at.stamp > 0
 
     async def _idle(self) -> None:
@@ -218,7 +218,7 @@ class IndexFeeder:
         except TimeoutError:
             pass
 
-    async def _feed(self, source: ShardRange) -> bool:
+    async def _take_slice(self, source: ShardRange) -> bool:
         """Take the next slice of a source's log; return True if there was one."""
         source_id = source.shard_id
         at = self._position(source_id)
@@ -240,9 +240,9 @@ class IndexFeeder:
             return False
         self._anew.discard(source_id)
         before = at.stamp if at is not None else 0
-        writes, following, stamp = _found(entries, self._owner, learned=before > 0)
+        writes, following, stamp = _extract_writes(entries, self._owner, learned=before > 0)
         reached = Fed(following, max(stamp, before))
-        noted = fed_position(self._owner, source_id)
+        noted = find_fed_position(self._owner, source_id)
         ended = _is_behind(reached, source)
         if writes or noted is None or ended or following - noted.following >= NOTED_EVERY:
             body = IndexFeed(source_id, reached.following, reached.stamp, latest(writes))
@@ -285,7 +285,7 @@ def _is_behind(at: Fed | None, source: ShardRange) -> bool:
     return source.sealed_us > 0 and at is not None and at.following > source.sealed_at
 
 
-def _found(
+def _extract_writes(
     entries: Sequence[Entry], owner: ShardOwner, *, learned: bool
 ) -> tuple[list[IndexWrite], int, int]:
     """Return the changes for an index's shard in entries, the next offset and the last stamp.

@@ -44,12 +44,12 @@ def trying_again(handler: Handler) -> Handler:
             return _again(handler, identity, body, lapsed)
         if isinstance(result, (bytes, asyncio.Future)):
             return result
-        return _awaited(result, handler, identity, body)
+        return _wait_for(result, handler, identity, body)
 
     return handle
 
 
-async def _awaited(
+async def _wait_for(
     result: Awaitable[bytes], handler: Handler, identity: Identity, body: bytes
 ) -> bytes:
     try:

@@ -35,7 +35,7 @@ class ShardLogs:
         await self._cluster.create_topics([TopicSpec(self._topics.shard(i)) for i in shard_ids])
 
     @asynccontextmanager
-    async def deleted_if_refused(self, shard_ids: Iterable[str]) -> AsyncIterator[None]:
+    async def delete_if_refused(self, shard_ids: Iterable[str]) -> AsyncIterator[None]:
         """Delete the logs of shards if the change of the catalog within is rejected."""
         try:
             yield
@@ -47,7 +47,7 @@ class ShardLogs:
             await self.delete(shard_ids)
             raise
 
-    def dropped(self, shard_ids: Iterable[str]) -> set[str]:
+    def note_dropped(self, shard_ids: Iterable[str]) -> set[str]:
         """Record shards that are gone from the catalog; return all of them whose logs
         still exist.
 

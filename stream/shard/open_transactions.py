@@ -135,11 +135,11 @@ class OpenTransactions:
 
     def apply(self, transaction_id: TransactionId, change: ChangeRequest, now_us: int) -> Outcome:
         """Evaluate a change within a transaction. Raises if it is rejected."""
-        with self._measured(transaction_id) as transaction:
+        with self._measure(transaction_id) as transaction:
             return transaction.apply(self._shard, change, now_us)
 
     @contextmanager
-    def _measured(self, transaction_id: TransactionId) -> Iterator[Transaction]:
+    def _measure(self, transaction_id: TransactionId) -> Iterator[Transaction]:
         """Count the memory that a transaction takes."""
         transaction = self.idle(transaction_id).transaction
         if self._bytes >= self._bytes_max:

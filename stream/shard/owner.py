@@ -166,7 +166,7 @@ class ShardOwner:
     @property
     def unflushed(self) -> bool:
         """True if the changelog may lack entries of the shard."""
-        return bool(self.ledger.keys) or self.rows.flushed(self.shard.shard_id) < self.end - 1
+        return bool(self.ledger.keys) or self.rows.find_flushed(self.shard.shard_id) < self.end - 1
 
     @property
     def pending(self) -> int:
@@ -222,7 +222,7 @@ class ShardOwner:
         self._life.require_open()
         self._require_room()
         held = self.transactions.begin(transaction_id, partition_key)
-        report = partial(self._begun, held, tell)
+        report = partial(self._report_begin, held, tell)
         self._queue.add(GroupWaiter(report, self._loop.time(), Nothing()))
 
     def apply(self, transaction_id: TransactionId, change: ChangeRequest) -> Outcome:
@@ -247,7 +247,7 @@ class ShardOwner:
             held.committing.append(tell)
         else:
             self._require_room()
-            report = partial(self._committed, held)
+            report = partial(self._report_commit, held)
             self._queue.add(GroupWaiter(report, self._loop.time(), held.transaction))
             held.committing = [tell]  # Only now: if a row cannot be read, nothing is queued.
 
@@ -256,12 +256,14 @@ class ShardOwner:
         self._life.require_open()
         self.transactions.end(self.transactions.idle(transaction_id))
 
-    def _begun(self, held: OpenTransaction, tell: Tell, outcome: Outcome | StoreError) -> None:
+    def _report_begin(
+        self, held: OpenTransaction, tell: Tell, outcome: Outcome | StoreError
+    ) -> None:
         if isinstance(outcome, StoreError):
             self.transactions.end(held)
         tell(outcome)
 
-    def _committed(self, held: OpenTransaction, outcome: Outcome | StoreError) -> None:
+    def _report_commit(self, held: OpenTransaction, outcome: Outcome | StoreError) -> None:
         """Report the outcome of a commit. The partition key is held until that is known."""
         held.tell(outcome)
         if isinstance(outcome, Unavailable) and self._life.is_open:
@@ -380,7 +382,7 @@ class ShardOwner:
         """
         shard = self.shard
         at = shard.state.applied + 1
-        pairs = [(e.log_key, shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
+        pairs = [(e.log_key, shard.encode_record(e, at + i)) for i, e in enumerate(evaluated)]
         since_s = self._loop.time()
         while True:
             self._queue.is_sent = True
@@ -479,7 +481,7 @@ class ShardOwner:
         # A log begins with its table's options: a rebuild folds the later entries under
         # them.
         body = record.NoOp() if at else options_body(shard.table)
-        return b"", shard.encoded(shard.control(body, self._clock_us()), at)
+        return b"", shard.encode_record(shard.control(body, self._clock_us()), at)
 
     def _close(self) -> None:
         """Answer all waiting changes: a sent one is unknown, an unsent one unavailable."""

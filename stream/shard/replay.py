@@ -27,7 +27,7 @@ def shard_at_mark(table: Table, shard: ShardRange, rows: RowStore, limits: Limit
     may have made room for it there, and so in these rows too.
     """
     mark = rows.get(mark_key(shard.shard_id))
-    if mark is None or (shard.copied and rows.flushed(shard.shard_id) < 0):
+    if mark is None or (shard.copied and rows.find_flushed(shard.shard_id) < 0):
         state = ShardState(table.options, stamp=shard.floor_us, stream=table.stream)
     else:
         state = decode_mark(mark)
@@ -61,7 +61,7 @@ def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] =
     """
     taken = [w for w in writes if not among(w[0], others)] if others else writes
     rows.take(taken, [(mark_key(shard.shard_id), encode_mark(shard.state))])
-    shard.applied(writes)
+    shard.settle_writes(writes)
     return taken
 
 

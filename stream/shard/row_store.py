@@ -45,9 +45,9 @@ __all__ = [
     "StoreDamaged",
     "StoreFailed",
     "destroy",
-    "passed_over_key",
+    "removal_key",
     "remove_leftover",
-    "removed_key",
+    "skip_key",
 ]
 
 _FIRST, _LAST = b"\0", b"\xff"
@@ -190,7 +190,7 @@ class RowStore:
 
     def take(self, writes: Writes, marks: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Write like ``write``, and note removed chunks for the changelog, all in one batch."""
-        notes = [(removed_key(key), b"") for key, value in writes if value is None]
+        notes = [(removal_key(key), b"") for key, value in writes if value is None]
         self.write([*writes, *notes] if notes else writes, marks)
 
     def make_room(self, found: Iterable[tuple[bytes, int]]) -> None:
@@ -201,14 +201,14 @@ class RowStore:
         """
         writes: Writes = []
         for key, stamp in found:
-            writes += (key, None), (removed_key(key), b"%d" % stamp if stamp else b"")
+            writes += (key, None), (removal_key(key), b"%d" % stamp if stamp else b"")
         self.write(writes)
 
     def note_arriving(self, shard_id: str, *, arrives: bool) -> None:
         """Note that a copy of a shard is folded from now on, or that the shard has opened."""
         self.write([(_ARRIVING + shard_id.encode(), b"" if arrives else None)])
 
-    def removed(
+    def find_removed(
         self, left: Sequence[tuple[bytes, bytes]] = (), *, count: int = 20_000
     ) -> dict[bytes, int]:
         """Return removed chunks that may be in the changelog, with their rows' stamps.
@@ -235,7 +235,7 @@ class RowStore:
         self._moments.add(moment)
         return moment.get
 
-    def changed_since(self, low: bytes, high: bytes, stamp: int) -> Iterator[bytes]:
+    def scan_changed(self, low: bytes, high: bytes, stamp: int) -> Iterator[bytes]:
         """Yield the keys of chunks with low <= key < high that are not older than ``stamp``."""
         for key, value in self.scan(low, high):
             if chunks.header(value)[4] >= stamp:
@@ -281,7 +281,7 @@ class RowStore:
                 return found
         return []
 
-    def left_over(self, known: Callable[[int], bool]) -> list[bytes]:
+    def find_left_over(self, known: Callable[[int], bool]) -> list[bytes]:
         """Return keys of tables and indexes that are no longer ``known``; empty if there
         are none.
 
@@ -315,7 +315,7 @@ class RowStore:
             if flush:
                 self.flush()
         finally:
-            self.get = self.get_many = _closed
+            self.get = self.get_many = _raise_closed
             for moment in list(self._moments):
                 moment.end()
             closing, self._db = self._db, cast(Rdict, _Closed())
@@ -344,12 +344,12 @@ class RowStore:
         ``flushed`` has, per shard, the log offset up to which the changelog is complete.
         """
         writes: Writes = [(_CHANGELOG_KEY, _POSITION.pack(position, now_s))]
-        writes += [(_flushed_key(s), b"%d" % offset) for s, offset in (flushed or {}).items()]
+        writes += [(_flush_key(s), b"%d" % offset) for s, offset in (flushed or {}).items()]
         self.write(writes)
 
-    def flushed(self, shard_id: str) -> int:
+    def find_flushed(self, shard_id: str) -> int:
         """Return the last log offset that the changelog covers for a shard; -1 for none."""
-        return int(self._db.get(_flushed_key(shard_id)) or -1)
+        return int(self._db.get(_flush_key(shard_id)) or -1)
 
     def apply_changelog(
         self,
@@ -367,13 +367,13 @@ class RowStore:
         writes: Writes = []
         for _, key, value in entries:
             if key[:1] == b"r":
-                taken = _folded_chunk(view, key, value)
+                taken = _fold_chunk(view, key, value)
             elif key[:1] == PROGRESS:
                 taken = _further(key, value, view.get(key))
             elif value is not None and key[:1] == SOURCES:
                 taken = further(view, key, value)
             elif value is not None and key[:1] == b"m":
-                taken = _merged_mark(key, value, view.get(key))
+                taken = _merge_mark(key, value, view.get(key))
             else:
                 taken = [(key, value)]
             view.add(taken)
@@ -400,7 +400,7 @@ class _Moment:
     def get(self, key: bytes) -> bytes | None:
         """Return a chunk's bytes, or None. Raises ``Unavailable`` once the store is closed."""
         if self._frozen is None:
-            return _closed(key)
+            return _raise_closed(key)
         try:
             found: bytes = self._frozen[key]
         except Exception as error:  # rocksdict raises no narrower type.
@@ -414,7 +414,7 @@ class _Moment:
         self._frozen = None
 
 
-def _folded_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
+def _fold_chunk(view: Overlay, key: bytes, value: bytes | None) -> Writes:
     """Return the changes of a chunk's entry, with notes of keys that only the changelog has."""
     if value is None:
         writes = bury(view, key)
@@ -432,7 +432,7 @@ def _further(key: bytes, value: bytes | None, stored: bytes | None) -> Writes:
     return [(key, value)] if value is None or value > (stored or b"") else []
 
 
-def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
+def _merge_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
     """Return the change of a shard's mark, and always how far the changelog is complete.
 
     Of two marks at one offset the changelog's wins: a repair may have put another entry
@@ -444,21 +444,21 @@ def _merged_mark(key: bytes, value: bytes, stored: bytes | None) -> Writes:
     return writes
 
 
-def removed_key(key: bytes) -> bytes:
+def removal_key(key: bytes) -> bytes:
     """Return the key of the note that the changelog may have ``key``, and the rows have not."""
     return _REMOVED + key
 
 
-def passed_over_key(shard_id: str) -> bytes:
+def skip_key(shard_id: str) -> bytes:
     """Return the key of the note that removals were skipped beside a part of a copy."""
     return _PASSED_OVER + shard_id.encode()
 
 
-def _flushed_key(shard_id: str) -> bytes:
+def _flush_key(shard_id: str) -> bytes:
     return b"f" + shard_id.encode()
 
 
-def _closed(_key: object) -> NoReturn:
+def _raise_closed(_key: object) -> NoReturn:
     # The slot closed while a task was reading.
     raise Unavailable("The partition is not available.")
 
@@ -467,7 +467,7 @@ class _Closed:
     """Takes RocksDB's place in a closed store."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        _closed(name)
+        _raise_closed(name)
 
 
 def _tells_damage(message: str) -> bool:
@@ -490,7 +490,7 @@ def destroy(path: Path) -> None:
     """
     remove_leftover(path)
     try:
-        path.rename(_removed_path(path))
+        path.rename(_removal_path(path))
     except FileNotFoundError:
         return
     except OSError as error:
@@ -500,10 +500,10 @@ def destroy(path: Path) -> None:
 
 def remove_leftover(path: Path) -> None:
     """Remove the rest of a directory whose removal was interrupted, as far as possible."""
-    shutil.rmtree(_removed_path(path), ignore_errors=True)
+    shutil.rmtree(_removal_path(path), ignore_errors=True)
 
 
-def _removed_path(path: Path) -> Path:
+def _removal_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.removed")
 
 

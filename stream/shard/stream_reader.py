@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rowtide.core.records import record
 from rowtide.core.records.change_selection import ChangeSelection
-from rowtide.core.records.record_wire import StreamRow, selected_row, stream_row
+from rowtide.core.records.record_wire import StreamRow, select_row, stream_row
 from rowtide.core.values.errors import LogTrimmed
 from rowtide.core.values.schema import StreamSettings
 from rowtide.stream.log.log import Entry
@@ -61,7 +61,7 @@ async def horizon(owner: ShardOwner, stream: StreamSettings, now_us: int) -> int
     oldest_us = now_us - stream.expiration_hours * HOUR_US
     if stream.enabled_at_us >= oldest_us:
         return first
-    return await _beyond_trims(owner, first, partial(_unexpired, owner, oldest_us))
+    return await _beyond_trims(owner, first, partial(_find_unexpired, owner, oldest_us))
 
 
 async def find_stamp(owner: ShardOwner, stamp_us: int, low: int) -> int:
@@ -88,7 +88,7 @@ async def _beyond_trims(owner: ShardOwner, low: int, find: Callable[[int], Await
             low = start
 
 
-async def _unexpired(owner: ShardOwner, oldest_us: int, first: int) -> int:
+async def _find_unexpired(owner: ShardOwner, oldest_us: int, first: int) -> int:
     _, stamp = await _stamp_from(owner, first, owner.end)
     if stamp is None or stamp >= oldest_us:
         return first
@@ -139,7 +139,7 @@ async def read_page(
             if selection is None:
                 change = stream_row(entry.value, entry.offset, names)
             else:
-                change = selected_row(entry.value, entry.offset, names, selection)
+                change = select_row(entry.value, entry.offset, names, selection)
             if change is not None:
                 changes.append(change)
                 offsets.append(entry.offset)

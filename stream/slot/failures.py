@@ -10,7 +10,7 @@ from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.stream.log.changelog import Fenced
 from rowtide.stream.shard.row_store import StoreFailed
 
-__all__ = ["StoreBehind", "logged"]
+__all__ = ["StoreBehind", "log_failures"]
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class StoreBehind(Exception):
 
 
 @contextmanager
-def logged(what: str) -> Iterator[None]:
+def log_failures(what: str) -> Iterator[None]:
     """Log a temporary error; the caller retries later."""
     try:
         yield

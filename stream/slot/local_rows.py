@@ -11,9 +11,9 @@ from pathlib import Path
 from rowtide.core.shard.mark import mark_key
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.shard.row_store import RowStore, StoreDamaged, destroy, remove_leftover
-from rowtide.stream.slot.failures import logged
+from rowtide.stream.slot.failures import log_failures
 
-__all__ = ["begun", "known_shards", "local_rows", "remove_old", "unseen"]
+__all__ = ["find_begun", "find_known_shards", "local_rows", "remove_old", "unseen"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def local_rows(
         destroy(path)
         rows = RowStore(path, write_buffer_bytes=write_buffer_bytes)
     read_s = rows.changelog_time()
-    if read_s is not None and (why := _untrusted(time.time() - read_s, kept_s)):
+    if read_s is not None and (why := _find_distrust(time.time() - read_s, kept_s)):
         logger.warning("%s: local rows are %s, rebuilding from Kafka", path, why)
         rows.close(flush=False)
         destroy(path)
@@ -58,13 +58,13 @@ def remove_old(path: Path, kept_s: float) -> float:
         return math.inf
     if age_s < kept_s:
         return kept_s - age_s
-    with logged(f"rows at {path} that are too old to be used"):
+    with log_failures(f"rows at {path} that are too old to be used"):
         destroy(path)
         return math.inf
     return kept_s
 
 
-def _untrusted(age_s: float, kept_s: float) -> str:
+def _find_distrust(age_s: float, kept_s: float) -> str:
     """Return why rows that equalled the changelog ``age_s`` ago are deleted, or ""."""
     if age_s > kept_s:
         return "too old"
@@ -72,14 +72,14 @@ def _untrusted(age_s: float, kept_s: float) -> str:
     return "of a time that lies ahead" if age_s < -AHEAD_S_MAX else ""
 
 
-def known_shards(rows: RowStore) -> frozenset[str] | None:
+def find_known_shards(rows: RowStore) -> frozenset[str] | None:
     """Return the shards of which a store has rows before it reads more; None: it is empty."""
     if rows.changelog_position() is None:
         return None
     return frozenset(shard_id for shard_id, _ in rows.marks())
 
 
-def begun(
+def find_begun(
     rows: RowStore, coming: Iterable[tuple[Table, ShardRange]]
 ) -> list[tuple[Table, ShardRange]]:
     """Return those of the shards ``coming`` to a slot of which its rows have some."""

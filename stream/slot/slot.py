@@ -30,7 +30,7 @@ from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slot.changelog.changelog import SlotChangelog
 from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
-from rowtide.stream.slot.failures import StoreBehind, logged
+from rowtide.stream.slot.failures import StoreBehind, log_failures
 from rowtide.stream.slot.life import (
     ClaimedSlot,
     ClaimingSlot,
@@ -43,7 +43,7 @@ from rowtide.stream.slot.life import (
     SlotLife,
     StartedSlot,
 )
-from rowtide.stream.slot.local_rows import known_shards, local_rows
+from rowtide.stream.slot.local_rows import find_known_shards, local_rows
 from rowtide.stream.slot.opening.openings import Openings
 from rowtide.stream.slot.opening.settling import ShardSettling, concerns
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
@@ -182,7 +182,7 @@ class Slot:
         """Why shards are not open yet, by id: each is tried again and again."""
         return self._of_life.begun.waiting()
 
-    def followed(self, shard_id: str) -> ShardOwner:
+    def find_followable(self, shard_id: str) -> ShardOwner:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self._reshapes.ended.get(shard_id) or self.owner(shard_id)
 
@@ -201,7 +201,7 @@ class Slot:
         """How many shards are being moved here."""
         return len(self._intakes.arriving)
 
-    def received(self, shard_id: str) -> int:
+    def find_received(self, shard_id: str) -> int:
         """Return the last offset folded of a shard that is being moved here; -1 for none."""
         owner = self._intakes.arriving.get(shard_id)
         return -1 if owner is None else owner.shard.state.applied
@@ -223,7 +223,7 @@ class Slot:
                 life = lives.create_task(self._live(), name=f"life[{self.number}]")
             if life.result():
                 backoff_s = BACKOFF_S
-            if self._leases.lost(self.number) and self._handover.give_way(self.number):
+            if self._leases.is_lost(self.number) and self._handover.give_way(self.number):
                 await asyncio.Event().wait()  # Until we are stopped.
             if self.openings.are_for_others():
                 await self._leave_to_others()
@@ -237,13 +237,13 @@ class Slot:
             async with LifeTasks() as tasks:
                 serving = await self._open(tasks)
                 opened = True
-                self.openings.succeeded()
+                self.openings.note_success()
                 self.begin_settling()  # The catalog may have learned more meanwhile.
                 start_jobs(self._upkeep(serving.rows), tasks, self.number)
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
             failure = first_failure(failures)
             logger.warning("slot %d opens again: %s", self.number, failure)
-            self.openings.ended(failure, opened=opened)
+            self.openings.note_end(failure, opened=opened)
         finally:
             self._close()
         return opened
@@ -268,7 +268,7 @@ class Slot:
             draining = DrainingSlot(state.tasks, state.rows, state.claim)
             self._life.move(LifeEvent.DRAIN, draining)
         if self._changelog.is_open:
-            with logged(f"slot {self.number}: last flush"), suppress(TimeoutError):
+            with log_failures(f"slot {self.number}: last flush"), suppress(TimeoutError):
                 async with asyncio.timeout(LAST_FLUSH_S):
                     await self.flush()
         async with asyncio.TaskGroup() as tasks:
@@ -293,13 +293,13 @@ class Slot:
                 self._runner.begin(wanted[shard_id], state)
             gone = [name for name in self.shards if name not in wanted]
             if self.closed:
-                ended = {shard.shard_id for _, shard in self._links.ended(self.number)}
+                ended = {shard.shard_id for _, shard in self._links.list_ended(self.number)}
                 self.closed.keep(ended.union(wanted))
             self._reshapes.settle(state.tasks, state.rows, state.claim)
             self._intakes.settle(state.tasks, state.rows)
         self._settling.begin(state.tasks, gone)
 
-    async def settled(self, tables: Collection[int]) -> None:
+    async def wait_until_settled(self, tables: Collection[int]) -> None:
         """Return once the shards of these tables, by number, are in line with the catalog.
 
         Then those that are new are open, those that are gone are sealed, and what changed is in
@@ -308,8 +308,8 @@ class Slot:
         within_s = self._settings.shard.write_s_max
         if self.opened.is_set():
             here = [s.shard_id for t, s in self._tables(self.number) if concerns(t, tables)]
-            await self._of_life.begun.served(here, within_s=within_s)
-        await self._settling.settled(tables, within_s=within_s)
+            await self._of_life.begun.wait_until_served(here, within_s=within_s)
+        await self._settling.wait_until_settled(tables, within_s=within_s)
 
     def _is_gone(self, shard_id: str) -> bool:
         """True if an open shard no longer belongs to the slot."""
@@ -342,7 +342,7 @@ class Slot:
         Raises ``Rejected`` where it is not closed, or for another reason, and ``Unavailable`` where
         there is no log in which something might be left.
         """
-        if (why := self._of_life.begun.gone(shard_id)) is not None:
+        if (why := self._of_life.begun.find_gone(shard_id)) is not None:
             raise Unavailable(why)
         async with self._repairing:  # One at a time: whoever is second finds it served.
             found = [pair for pair in self._tables(self.number) if pair[1].shard_id == shard_id]
@@ -363,7 +363,7 @@ class Slot:
                     raise Unavailable(f"slot {self.number} was opened again")
                 self._runner.begin(shard, state)
                 with suppress(Unavailable):  # It is accepted, and opens later.
-                    await self._of_life.begun.served(
+                    await self._of_life.begun.wait_until_served(
                         [shard_id], within_s=self._settings.shard.write_s_max
                     )
             return loss
@@ -380,7 +380,7 @@ class Slot:
         links, number = self._links, self.number
         owners = {**self._reshapes.ended, **self._intakes.arriving, **self.shards}
         owners |= {owner.shard.shard_id: owner for owner in held}
-        shards = [*links.ended(number), *links.arriving(number), *self._tables(number)]
+        shards = [*links.list_ended(number), *links.arriving(number), *self._tables(number)]
         return flush_scope(owners, shards)
 
     # Opening.
@@ -389,9 +389,9 @@ class Slot:
         """Claim the slot and open its shards; return the state that it has then."""
         move = self._life.move
         move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))  # Also if the rows don't open.
-        rows = self._opened_rows()
+        rows = self._open_rows()
         move(LifeEvent.OPEN_ROWS, PreparingSlot(tasks, rows))
-        known = known_shards(rows)
+        known = find_known_shards(rows)
         if known is None:  # To read everything takes long, of which others may have a copy.
             await self._leave_to_others()
         await self._links.catalog_read()  # It tells which rows came back that were removed.
@@ -417,7 +417,7 @@ class Slot:
         await self._reshapes.open_what_answers(rows)
         for _, shard in self._tables(self.number):
             self._runner.begin(shard, owned)
-        await self._of_life.begun.tried()
+        await self._of_life.begun.wait_until_tried()
         if self.closed or self._of_life.begun.waiting() or self._reshapes.unread:
             # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
             await self._changelog.require_read()
@@ -428,7 +428,7 @@ class Slot:
         logger.info("slot %d is open, %d shards", self.number, len(self.shards))
         return serving
 
-    def _opened_rows(self) -> RowStore:
+    def _open_rows(self) -> RowStore:
         return local_rows(self._path, kept_s=self._settings.changelog_kept_s)
 
     async def _require_claim(self) -> None:
@@ -436,14 +436,14 @@ class Slot:
         if not await self._leases.still_last(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
-    def _kept(self) -> list[tuple[Table, ShardRange]]:
+    def _list_shards(self) -> list[tuple[Table, ShardRange]]:
         """Return the slot's shards, with those that have ended and are not forgotten."""
-        return [*self._links.ended(self.number), *self._tables(self.number)]
+        return [*self._links.list_ended(self.number), *self._tables(self.number)]
 
     async def _read_changelog(self, rows: RowStore) -> None:
         try:
             reader = self._cluster.changelog_reader(self._topics.changelog, self.number)
-            await recover_rows(rows, reader, self._table_known, self._kept())
+            await recover_rows(rows, reader, self._table_known, self._list_shards())
         except StartPassed as error:
             raise self._behind(str(error)) from error
 
@@ -486,7 +486,7 @@ class Slot:
         """
         for owner in self.shards.values():
             owner.expire()
-        if self._leases.lost(self.number):
+        if self._leases.is_lost(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
         if rows.damaged:
             raise StoreBehind(f"{self._path}: {rows.damaged}")
@@ -499,8 +499,8 @@ class Slot:
         if len(self.closed) > known:  # As for those that are closed while the slot opens.
             await self._changelog.require_read()
         mistaken = False
-        with logged(f"slot {self.number}: logs of closed shards"):
-            lacks_nothing = partial(self._opener.lacks_nothing, self._kept(), rows)
+        with log_failures(f"slot {self.number}: logs of closed shards"):
+            lacks_nothing = partial(self._opener.lacks_nothing, self._list_shards(), rows)
             mistaken = await self.closed.were_mistaken(lacks_nothing)
         if mistaken:
             raise Unavailable("the logs of closed shards lack nothing")
@@ -514,11 +514,11 @@ class Slot:
 
     async def _flush_changes(self) -> None:
         failed = True
-        with logged(f"slot {self.number}: flush"):
+        with log_failures(f"slot {self.number}: flush"):
             await self.flush()
             failed = False
         self._counts.flush_failures += failed
-        with logged(f"slot {self.number}: the age of its rows"):
+        with log_failures(f"slot {self.number}: the age of its rows"):
             await self._changelog.touch()
 
     def _has_much_to_flush(self) -> bool:
@@ -527,7 +527,7 @@ class Slot:
 
     async def _trim_logs(self, rows: RowStore) -> None:
         await self._trim.trim_logs(self.number, self.shards, self._reshapes.ended)
-        with logged(f"slot {self.number}: old commits"):
+        with log_failures(f"slot {self.number}: old commits"):
             await self._sweep.commits(rows, self._commits.before_us)
 
     async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
@@ -548,7 +548,7 @@ class Slot:
         self._reshapes.clear()
         self._intakes.clear()
         self._changelog.close()
-        with logged(f"closing {self._path}"):
+        with log_failures(f"closing {self._path}"):
             state = self._life.state
             if isinstance(state, StartedSlot) and state.rows.damaged:
                 # The damage would be met in every life.

@@ -108,7 +108,7 @@ class _Assembler:
             owned.roster.slots,
             config.limits,
             config.clock,
-            _metered(config, around, owned.catalog.catalog),
+            _make_consumption(config, around, owned.catalog.catalog),
         )
         self._throttle = throttle = TableThrottle(config.limits, asyncio.get_running_loop().time)
         self._splits = SplitPointOperations(directory, self._forward)
@@ -127,14 +127,16 @@ class _Assembler:
         owned, directory, router = self._ownership, self._directory, self._router
         slots, standbys = owned.roster.slots, owned.roster.standbys
         bounded = BoundedReads(directory, slots, standbys, owned.catalog, owned.counts)
-        hops = HopServer(owned.view.hop_secret, router.passed_on, self._tasks)
+        hops = HopServer(owned.view.hop_secret, router.answer_forwarded, self._tasks)
         return Assembly(owned, directory, self._operations, router, bounded, self._watched, hops)
 
     def _watch(self, around: Environment) -> WatchedParts:
         """Build the edge for clients, and the health and status pages for operators."""
         config, owned = self._config, self._ownership
         edge = Edge(
-            Authenticator(owned.view.credential, owned.view.has_instance, owned.catalog.told_age_s),
+            Authenticator(
+                owned.view.credential, owned.view.has_instance, owned.catalog.confirmation_age_s
+            ),
             None,
             self._tasks,
             clock=time.time,
@@ -176,7 +178,7 @@ class _Assembler:
         """Build the parts that answer requests."""
         directory, owned, status = self._directory, self._ownership, self._watched.status
         catalog, placement = owned.catalog, owned.placement
-        all_status = ClusterStatus(status, owned.peers).told
+        all_status = ClusterStatus(status, owned.peers).report
         return WorkerOperations(
             rows=RowOperations(directory),
             transactions=TransactionOperations(directory),
@@ -195,7 +197,7 @@ class _Assembler:
             placement=placement,
             handover=owned.handover,
             introduction=self._introduce(),
-            admin=AdminOperations(directory, placement, status.told, self._config.clock),
+            admin=AdminOperations(directory, placement, status.report, self._config.clock),
             status=status,
             workers=ClusterOperations(
                 directory, placement, owned.peers, owned.hop, owned.handover, all_status
@@ -239,7 +241,7 @@ class _Assembler:
             owned.hop,
             owned.owners,
             owned.is_serving,
-            operations.divided(),
+            operations.make_divisions(),
             destinations(self._directory),
             address=self._site.address,
         )
@@ -257,7 +259,7 @@ class _Assembler:
         return await self._router.forward(slot, operation, identity, body)
 
 
-def _metered(config: WorkerConfig, around: Environment, catalog: Catalog) -> Consumption:
+def _make_consumption(config: WorkerConfig, around: Environment, catalog: Catalog) -> Consumption:
     """Return the counter of consumption; it writes to the consumption file if there is one."""
     consumption = Consumption(
         config.clock.unix_s, partition_units_max=config.limits.partition_units_per_s

@@ -109,7 +109,7 @@ class Balancer:
                     level, "balancer: %s of %s failed: %s", wanted.kind, wanted.shards[0], error
                 )
                 if wanted.kind == SPLIT:
-                    self._balance.refused(wanted, time.monotonic())
+                    self._balance.record_rejection(wanted, time.monotonic())
 
     async def _change(self, table: Table, wanted: WantedChange) -> None:
         if wanted.kind == MOVE:
@@ -118,7 +118,7 @@ class Balancer:
             await self._reshapes.merge(table, *wanted.shards)
         else:
             shard = open_shard(table, wanted.shards[0])
-            middle = self._written_middle if wanted.hot else self._reshapes.middle
+            middle = self._find_written_middle if wanted.hot else self._reshapes.middle
             await self._reshapes.split(table, shard.shard_id, await middle(table, shard))
 
     async def _loads(self) -> list[ShardLoad]:
@@ -157,11 +157,11 @@ class Balancer:
 
     # Where to split a shard that receives many writes.
 
-    async def _written_middle(self, table: Table, shard: ShardRange) -> bytes:
+    async def _find_written_middle(self, table: Table, shard: ShardRange) -> bytes:
         request = WrittenMiddleRequest(shard.slot, shard.shard_id)
         body = request.encode()
         try:
-            answer = self.written_middle_request(NOBODY, body)
+            answer = self.find_written_middle_request(NOBODY, body)
         except Elsewhere:
             answer = await self._forward(shard.slot, request.operation, NOBODY, body)
         middle = KeyAnswer.decode(answer).key
@@ -170,7 +170,7 @@ class Balancer:
         return middle
 
     @answers(WrittenMiddleRequest.operation)
-    def written_middle_request(self, _identity: Identity, body: bytes) -> bytes:
+    def find_written_middle_request(self, _identity: Identity, body: bytes) -> bytes:
         """Return the encoded partition key in the middle of a shard's last writes.
 
         Returns an empty key if there is none.

@@ -28,7 +28,7 @@ from rowtide.stream.cluster.hop import HopClient, Unreached
 from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
-from rowtide.stream.measures.consumption import hours, packed, unpacked
+from rowtide.stream.measures.consumption import decode_taken, encode_taken, hours
 
 __all__ = ["ClusterOperations"]
 
@@ -69,16 +69,20 @@ class ClusterOperations:
         ``from`` and ``to`` are Unix seconds. An hour belongs to the range that holds its
         first second; ``to`` is exclusive.
         """
-        wanted = self._wanted(identity, json_fields(body, {"instance", "table", "from", "to"}))
-        whole = await self._directory.consumption.found(*astuple(wanted))
+        wanted = self._read_consumption_request(
+            identity, json_fields(body, {"instance", "table", "from", "to"})
+        )
+        whole = await self._directory.consumption.find(*astuple(wanted))
         answers = await self._peers.ask(wanted.operation, wanted.encode())
         for answer in answers.values():
-            whole.add(unpacked(answer) if isinstance(answer, bytes) else Taken())
+            whole.add(decode_taken(answer) if isinstance(answer, bytes) else Taken())
         return json_answer(
             {"instance": wanted.instance, "hours": hours(whole), "silent": silent(answers)}
         )
 
-    def _wanted(self, identity: Identity, fields: dict[str, Any]) -> ConsumptionRequest:
+    def _read_consumption_request(
+        self, identity: Identity, fields: dict[str, Any]
+    ) -> ConsumptionRequest:
         instance = str(fields.get("instance", identity.instance)).lower()
         if instance not in self._directory.catalog.instances:
             raise Rejected("OTSObjectNotExist", f"Instance '{instance}' does not exist.")
@@ -95,7 +99,7 @@ class ClusterOperations:
     @answers(ConsumptionRequest.operation)
     async def _consumption_here(self, _identity: Identity, body: bytes) -> bytes:
         wanted = ConsumptionRequest.decode(body)
-        return packed(await self._directory.consumption.found(*astuple(wanted)))
+        return encode_taken(await self._directory.consumption.find(*astuple(wanted)))
 
     # Reclaiming.
 
@@ -156,7 +160,7 @@ class ClusterOperations:
         still answers clients, by forwarding their requests. The drain ends with
         ``undrain`` or when the worker stops.
         """
-        elsewhere = self._addressed(identity, body)
+        elsewhere = self._find_address(identity, body)
         if elsewhere:
             return await self._ask(elsewhere, identity, "RowtideDrain")
         await self._handover.drain()
@@ -165,7 +169,7 @@ class ClusterOperations:
     @answers("RowtideUndrain")
     async def undrain(self, identity: Identity, body: bytes) -> bytes:
         """Allow a drained ``worker`` to take slots again."""
-        elsewhere = self._addressed(identity, body)
+        elsewhere = self._find_address(identity, body)
         if elsewhere:
             return await self._ask(elsewhere, identity, "RowtideUndrain")
         await self._handover.rejoin()
@@ -178,12 +182,12 @@ class ClusterOperations:
             message = f"Worker '{address}' does not answer."
             raise Unavailable(message, "OTSServerUnavailable") from failure
 
-    def _addressed(self, identity: Identity, body: bytes) -> str:
+    def _find_address(self, identity: Identity, body: bytes) -> str:
         """Return the address of the worker that the request names; empty if it is this one."""
         address = str(json_fields(body, {"worker"}).get("worker", ""))
         if address in ("", self._peers.address):
             return ""
-        if address not in self._peers.known():
+        if address not in self._peers.list_addresses():
             raise Rejected("OTSObjectNotExist", f"Worker '{address}' does not exist.")
         return address
 

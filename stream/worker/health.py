@@ -20,7 +20,7 @@ from pathlib import Path
 from rowtide.core.protocol.authentication import KNOWN_S_MAX
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.http.edge import Edge
-from rowtide.stream.http.pages import PageAnswer, said
+from rowtide.stream.http.pages import PageAnswer, json_page
 from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.slot.slot import Slot
@@ -65,14 +65,14 @@ class Health:
 
     async def live(self) -> PageAnswer:
         """Answer ``/healthz``."""
-        return said(200, {"live": True})
+        return json_page(200, {"live": True})
 
     async def ready(self) -> PageAnswer:
         """Answer ``/readyz``."""
         reasons = self.reasons()
         if reasons:
-            return said(503, {"ready": False, "reasons": reasons})
-        return said(200, {"ready": True})
+            return json_page(503, {"ready": False, "reasons": reasons})
+        return json_page(200, {"ready": True})
 
     def reasons(self) -> list[str]:
         """Return why this worker is not ready; empty if it is ready."""

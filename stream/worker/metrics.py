@@ -86,15 +86,15 @@ class Metrics:
     def text(self) -> bytes:
         """Return the present numbers, without those of the file ``beside``."""
         self._read = list(self._families())
-        return self._written()
+        return self._format()
 
     def _page(self) -> PageAnswer:
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-        text = self._written() + self._told_beside()
+        text = self._format() + self._read_beside()
         return PageAnswer(200, CONTENT_TYPE_PLAIN_0_0_4.encode(), text)
 
-    def _told_beside(self) -> bytes:
+    def _read_beside(self) -> bytes:
         try:
             if self._beside is None or time.time() - self._beside.stat().st_mtime > BESIDE_S_MAX:
                 return b""
@@ -102,7 +102,7 @@ class Metrics:
         except OSError:
             return b""
 
-    def _written(self) -> bytes:
+    def _format(self) -> bytes:
         from prometheus_client.exposition import generate_latest
 
         if self._registry is None:
@@ -132,7 +132,7 @@ class Metrics:
                 distribution = HistogramMetricFamily(PREFIX + name, text, labels=labels)
                 for values, counted in samples:
                     assert isinstance(counted, Histogram), name
-                    buckets = [(_bound(bound), n) for bound, n in counted.cumulative()]
+                    buckets = [(_format_bound(bound), n) for bound, n in counted.cumulative()]
                     distribution.add_metric(values, buckets, counted.seconds)
                 yield distribution
                 continue
@@ -144,5 +144,5 @@ class Metrics:
             yield family
 
 
-def _bound(bound: float) -> str:
+def _format_bound(bound: float) -> str:
     return "+Inf" if bound == float("inf") else repr(bound)

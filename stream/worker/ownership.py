@@ -240,7 +240,7 @@ class _SlotMaker:
             tails=self._around.tails,
             catalog_read=view.read,
             catalog_proven=view.prove,
-            tables=lambda slot: [*reshapes.ended(slot), *view.tables_of(slot)],
+            tables=lambda slot: [*reshapes.list_ended(slot), *view.tables_of(slot)],
             coming=reshapes.arriving,
             table_known=view.is_known,
             clock_s=self._around.clocks.copies_s,

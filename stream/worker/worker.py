@@ -192,15 +192,15 @@ class Worker:
         raise _GroupLost("the worker's group membership is lost: restart the worker")
 
     async def _start(self) -> None:
-        """Join the group, wait for our slots (see ``Roster.opened``), then accept clients."""
+        """Join the group, wait for our slots (see ``Roster.wait_until_open``), then accept clients."""
         parts, owned = self._parts, self._parts.ownership
         await owned.catalog.ready.wait()
         self._own.belong(owned.view.hop_secret())  # Before the rows that are left here are opened.
         await owned.handover.join()
-        await owned.roster.opened()
+        await owned.roster.wait_until_open()
         await parts.operations.introduction.make()
         self._own.belong(owned.view.hop_secret())
-        routed = parts.router.routed()
+        routed = parts.router.make_handlers()
         parts.watched.edge.open(routed, parts.bounded.handlers(routed))
 
     async def _stop(self) -> None:

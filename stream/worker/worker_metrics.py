@@ -243,7 +243,7 @@ def _shards(parts: WorkerParts) -> Iterator[Family]:
             names = (table.instance, table.name, shard_id, str(slot.number))
             ends.append(Sample(names, owner.end))
             starts.append(Sample(names, slot.starts.get(shard_id, 0)))
-            behind = owner.end - 1 - owner.rows.flushed(shard_id)
+            behind = owner.end - 1 - owner.rows.find_flushed(shard_id)
             unflushed.append(Sample(names, max(0, behind)))
     yield Family(GAUGE, "log_end_offset", "Next offset of a shard's log.", labels, ends)
     yield Family(GAUGE, "log_start_offset", "First offset kept, as last seen.", labels, starts)

@@ -66,7 +66,7 @@ class WorkerOperations(NamedTuple):
         ``catalog`` has each key's right: without the admin right, an admin operation is
         rejected.
         """
-        found = self._joined((Right.INSTANCE, Right.ADMIN))
+        found = self._find_handlers((Right.INSTANCE, Right.ADMIN))
         for name, handler in found.items():
             if OPERATIONS[name].right is Right.ADMIN:
                 found[name] = admin_only(catalog, handler)
@@ -74,9 +74,9 @@ class WorkerOperations(NamedTuple):
 
     def among_workers(self) -> dict[str, Handler]:
         """Return the handlers of operations that only other workers may call."""
-        return self._joined((Right.WORKER,))
+        return self._find_handlers((Right.WORKER,))
 
-    def _joined(self, rights: Container[Right]) -> dict[str, Handler]:
+    def _find_handlers(self, rights: Container[Right]) -> dict[str, Handler]:
         """Return the handlers of the table's rows. Raises ``LookupError`` if one is missing."""
         found = methods_of(self, Role.ANSWERS) | refusals()
         wanted = [name for name, spec in OPERATIONS.items() if spec.right in rights]
@@ -84,7 +84,7 @@ class WorkerOperations(NamedTuple):
             raise LookupError(f"no method @answers {', '.join(missing)}: add one, see handlers.py")
         return {name: found[name] for name in wanted}
 
-    def divided(self) -> dict[str, Divided]:
+    def make_divisions(self) -> dict[str, Divided]:
         """Return how requests on rows of several workers are answered."""
         checks, divides = methods_of(self, Role.CHECKS), methods_of(self, Role.DIVIDES)
         return {

@@ -32,7 +32,7 @@ class WorkerStatus(NamedTuple):
     address: str
     started_s: float
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return the status as operators see it."""
         parts, catalog = self.parts, self.parts.catalog
         reasons = parts.health.reasons()
@@ -63,7 +63,7 @@ class WorkerStatus(NamedTuple):
     @answers(StatusRequest.operation)
     def request(self, _identity: Identity, _body: bytes) -> bytes:
         """Answer another worker."""
-        return ObjectAnswer(self.told()).encode()
+        return ObjectAnswer(self.report()).encode()
 
     def _standby(self, standby: Standby) -> dict[str, Any]:
         return {
@@ -93,7 +93,7 @@ class WorkerStatus(NamedTuple):
                     "start": slot.starts.get(shard_id, 0),
                     "end": owner.end,
                     "waiting": owner.pending,
-                    "unflushed": max(0, owner.end - 1 - owner.rows.flushed(shard_id)),
+                    "unflushed": max(0, owner.end - 1 - owner.rows.find_flushed(shard_id)),
                     "dirty_rows": len(owner.ledger.keys),
                 }
                 for shard_id, owner in sorted(slot.shards.items())
@@ -111,9 +111,9 @@ class ClusterStatus:
         self._here = here
         self._peers = peers
 
-    async def told(self) -> dict[str, Any]:
+    async def report(self) -> dict[str, Any]:
         """Return every worker's status, this one's first."""
-        here = self._here.told()  # Before the others: a silent worker takes seconds.
+        here = self._here.report()  # Before the others: a silent worker takes seconds.
         request = StatusRequest()
         answers = await self._peers.ask(request.operation, request.encode())
         bodies = [body for body in answers.values() if isinstance(body, bytes)]

@@ -264,7 +264,7 @@ def test_the_rows_are_served_and_the_local_directory_is_not(
 
 
 def test_a_second_import_of_a_folder_is_refused(exported: Path) -> None:
-    with ExportFolder(exported).held():
+    with ExportFolder(exported).lock():
         code, _, error = rowtide("import", exported, "--kafka", "127.0.0.1:1")
     assert code == 1
     assert f"another import of {exported} is under way" in error

@@ -20,10 +20,10 @@ SOURCE = b"\x11" * 32
 HEAD = Head(SOURCE, "shard.s7", 0)
 RECORDS = [(5, entry_value(b"k", b"v1")), (6, entry_value(b"", b"")), (7, entry_value(b"k", b"3"))]
 EXAMPLES = {
-    "head, source of 32 `11`, `shard.s7`, partition 0": HEAD.encoded(),
+    "head, source of 32 `11`, `shard.s7`, partition 0": HEAD.encode(),
     "frame, offset 5, key `k`, value `v1`": frame(*RECORDS[0]),
 }
-WHOLE = HEAD.encoded() + b"".join(frame(*record) for record in RECORDS)
+WHOLE = HEAD.encode() + b"".join(frame(*record) for record in RECORDS)
 
 
 def test_the_page_has_the_bytes_that_are_written() -> None:
@@ -84,7 +84,7 @@ def test_a_file_that_was_cut_off_is_completed_to_the_same_bytes(tmp_path: Path, 
 def test_a_damaged_record_and_what_follows_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "shard.s7-0.records"
     damaged = bytearray(WHOLE)
-    damaged[len(HEAD.encoded()) + 20] ^= 1
+    damaged[len(HEAD.encode()) + 20] ^= 1
     path.write_bytes(damaged)
     written(tmp_path)
     assert path.read_bytes() == WHOLE

@@ -49,7 +49,7 @@ async def first(cluster: KafkaCluster, topic: str) -> AsyncIterator[LeaseKeeper]
     """The worker that holds the slot."""
     await cluster.create_topics([TopicSpec(topic)])
     async with keeper(cluster, topic, FIRST, ADDRESS) as made:
-        await made.looked(SLOT)
+        await made.wait_until_read(SLOT)
         await made.claim(SLOT)
         yield made
 
@@ -58,7 +58,7 @@ async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
     cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
-        await second.looked(SLOT)
+        await second.wait_until_read(SLOT)
         assert second.holder(SLOT) == ADDRESS
         assert first.holder(SLOT) is None
         await first.release(SLOT)
@@ -83,7 +83,7 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
     cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
-        await second.looked(SLOT)
+        await second.wait_until_read(SLOT)
         for _ in range(3):
             await renewed(first)
         await first.release(SLOT)
@@ -118,10 +118,10 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=2.0) as cut_off:
         await cut_off.claim(SLOT)  # And it is heard of no more, but reads for as long as it may.
         async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
-            await second.looked(SLOT)
+            await second.wait_until_read(SLOT)
             await asyncio.sleep(0.6)  # Longer than a lease of its own.
             assert cut_off.readable(SLOT)
-            assert second.abandoned_s(SLOT) is None
+            assert second.find_abandoned_s(SLOT) is None
             assert second.holder(SLOT) == ADDRESS
             await second.claim(SLOT)
             assert lease_clock() - began_s > 2.0
@@ -160,7 +160,7 @@ async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
         assert not waiting.done()
         starved.renew(tasks)
     assert starved.readable(SLOT) == (not claimed)
-    assert starved.lost(SLOT) == claimed
+    assert starved.is_lost(SLOT) == claimed
     assert isinstance(starved.unreadable(SLOT), LeaseLapsed) == (not claimed)
 
 
@@ -175,7 +175,7 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:
         await dead.claim(SLOT)  # And it dies without a release.
     async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
-        await second.looked(SLOT)
+        await second.wait_until_read(SLOT)
         async with asyncio.TaskGroup() as tasks:
             claim = tasks.create_task(refused(second), name="claim")
             while second.age_s(SLOT) is None:  # noqa: ASYNC110 - nothing tells when it stands.

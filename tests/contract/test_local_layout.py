@@ -27,8 +27,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/local-log.m
 EXAMPLES = {
     "entry key, partition 1, offset 2": entry_key(1, 2),
     "log entry, key `k`, value `v1`": entry_value(b"k", b"v1"),
-    "bounds from 2 to 5": Bounds(2, 5).encoded(),
-    "topic of partitions 3 and 4": Topic(3, 2).encoded(),
+    "bounds from 2 to 5": Bounds(2, 5).encode(),
+    "topic of partitions 3 and 4": Topic(3, 2).encode(),
     "change, key `k`, value `v`, header `h` = `x`": change_value(b"k", b"v", [("h", b"x")]),
     "tombstone of `k`": change_value(b"k", None, []),
 }
@@ -57,5 +57,5 @@ def test_a_change_is_read_as_it_was_written(
 def test_keys_say_what_they_are_of() -> None:
     assert offset_of(entry_key(9, 1 << 40)) == 1 << 40
     assert number_of(bounds_key(9)) == 9
-    assert Bounds.decoded(Bounds(1, 2, 3).encoded()) == Bounds(1, 2, 3)
-    assert Topic.decoded(Topic(1, 2).encoded()) == Topic(1, 2)
+    assert Bounds.decode(Bounds(1, 2, 3).encode()) == Bounds(1, 2, 3)
+    assert Topic.decode(Topic(1, 2).encode()) == Topic(1, 2)

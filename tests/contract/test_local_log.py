@@ -364,7 +364,7 @@ async def test_an_unforeseen_error_of_a_job_does_not_end_the_writer(
         beside = tasks.create_task(outcome(log, "a"), name="append")
         await asyncio.sleep(0)
         with pytest.raises(OutcomeUnknown, match="KeyError"):
-            await cluster.written("fault", fill, fail)
+            await cluster.write("fault", fill, fail)
     assert isinstance(beside.result(), OutcomeUnknown)
     await until_open(log)
     assert await values(log) == ("" if where == "fill" else "a")

@@ -34,7 +34,7 @@ class Reader:
         self.asked_s.append(asked_s)
         self._told.set()
 
-    def trimmed(self) -> None:
+    def note_trim(self) -> None:
         self.was_trimmed = True
         self._told.set()
 

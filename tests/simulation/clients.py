@@ -17,7 +17,7 @@ from operator import itemgetter
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.plainbuffer import delete_cell, increment_cell, put_cell
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.fold import ChunkReader, stored_cells
+from rowtide.core.rows.fold import ChunkReader, read_cells
 from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_ABSENT,
@@ -274,7 +274,7 @@ def _put(name: bytes, value: bytes) -> Cell:
 def row_in(rows: ChunkReader, place: Place) -> Columns | None:
     """Return a row's cells by column and version; None where it is absent."""
     encoded = key.encode([variant.encode(place.name), variant.encode(1)])
-    cells = stored_cells(rows, row_key(place.table_id, encoded))
+    cells = read_cells(rows, row_key(place.table_id, encoded))
     if cells is None:
         return None
     columns: Columns = {}

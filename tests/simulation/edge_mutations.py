@@ -30,12 +30,12 @@ from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
 
 __all__ = ["EDGE", "EXPIRING", "RECLAIMING", "planted_behind"]
 
-_refolded = Shard._refolded
+_refolded = Shard._refold
 _retable = Shard.retable
 _slice = ShardCopy._slice
 _commit = ShardOwner.commit
-_grouped = group.grouped
-_kept = fan_out._kept
+_grouped = group.form_group
+_kept = fan_out._catch_error
 _writes = _Row.writes
 
 
@@ -132,12 +132,14 @@ def planted_behind(
 at_the_edge = partial(planted_behind, EDGE_FROM)
 
 EDGE = [
-    at_the_edge("forget on recovery what was committed", Shard, "_refolded", _refolded_no_commit),
+    at_the_edge("forget on recovery what was committed", Shard, "_refold", _refolded_no_commit),
     at_the_edge("copy no commits", ShardCopy, "_slice", _slice_no_commits),
     at_the_edge("look for no earlier commit", ShardOwner, "commit", _commit_not_looked_for),
     at_the_edge("let others write what is held", OpenTransactions, "require_free", _free),
-    at_the_edge("log a transaction one by one", group, "grouped", _one_by_one, 120),
-    at_the_edge("tell a part without an answer as failed", fan_out, "_kept", _kept_as_failed, 120),
+    at_the_edge("log a transaction one by one", group, "form_group", _one_by_one, 120),
+    at_the_edge(
+        "tell a part without an answer as failed", fan_out, "_catch_error", _kept_as_failed, 120
+    ),
     at_the_edge("answer a range by other shards", row, "require_known", _known_anyhow, 400),
 ]
 """Each in runs of seeds from ``EDGE_FROM`` on."""
@@ -162,7 +164,7 @@ RECLAIMING = [
 while_expiring = partial(planted_behind, EXPIRING_FROM)
 
 EXPIRING = [
-    while_expiring("keep on recovery what expired", Shard, "_refolded", _refolded_surplus_only),
+    while_expiring("keep on recovery what expired", Shard, "_refold", _refolded_surplus_only),
     while_expiring("let rows expire unstamped", _Row, "writes", _writes_unstamped),
 ]
 """Each in runs of seeds from ``EXPIRING_FROM`` on."""

@@ -95,7 +95,7 @@ class SimulatedSlot(Slot):
 
     disk: Disk
 
-    def _opened_rows(self) -> RowStore:
+    def _open_rows(self) -> RowStore:
         return MemoryRows(self.disk)
 
     def _behind(self, why: str) -> StoreBehind:
@@ -108,7 +108,7 @@ class SimulatedStandby(Standby):
 
     disk: Disk
 
-    def _opened_rows(self) -> RowStore:
+    def _open_rows(self) -> RowStore:
         return MemoryRows(self.disk)
 
     def _throw_away(self) -> None:

@@ -58,7 +58,7 @@ async def trimmed(slot: Slot) -> None:
         for owner in list(slot.shards.values()):
             if slot.shards.get(owner.shard.shard_id) is owner:
                 await slot._trim.trim(owner)
-        for table, shard in slot._links.ended(slot.number):
+        for table, shard in slot._links.list_ended(slot.number):
             await slot._trim.trim_ended(table, shard, slot._reshapes.ended)
 
 

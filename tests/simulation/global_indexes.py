@@ -47,7 +47,7 @@ def _behind(worker: SimulatedWorker) -> list[str]:
         behind += [index.name] * index.building
         [shard] = index.shards
         feeder = worker.roster.slots[shard.slot].feeders[shard.shard_id]
-        for source, at in feeder.followed().items():
+        for source, at in feeder.find_progress().items():
             if source in ends and at.following < ends[source]:
                 behind.append(f"{index.name} of {source}")
     return behind

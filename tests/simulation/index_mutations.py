@@ -65,7 +65,7 @@ FOLLOWING = [
         "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 60
     ),
     where_followed("learn the first of several changes", index_feed, "latest", _first),
-    where_followed("learn nothing of rows there were", ShardIndexes, "built", built_at_once),
-    where_followed("learn of what does not stand", index_feed, "_found", _found_anywhere),
+    where_followed("learn nothing of rows there were", ShardIndexes, "build_slice", built_at_once),
+    where_followed("learn of what does not stand", index_feed, "_extract_writes", _found_anywhere),
 ]
 """Each in runs of seeds from ``FOLLOWED_FROM`` on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rowtide.core.rows.chunk import table_prefix
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import read_range
 from rowtide.core.values import key, variant
@@ -23,7 +23,7 @@ def index_rows_in(rows: RangeReader, index: Index) -> IndexRows:
     low, high = table_prefix(index.table_id), table_prefix(index.table_id + 1)
     found: IndexRows = {}
     for stored in read_range(rows, low, high, backward=False):
-        cells = stored_cells(rows, stored.row_key) or ()
+        cells = read_cells(rows, stored.row_key) or ()
         of = tuple(key.decode(stored.row_key[len(low) :]))
         found[of] = {cell.name: cell.variant for cell in cells}
     return found

@@ -256,7 +256,7 @@ def _replay(table: Table, shard: ShardRange, rows: MemoryRows, log: Sequence[Ent
     for entry in log:
         writes = machine.replay(entry.offset, entry.value).writes
         rows.write(writes, [(mark_key(shard.shard_id), encode_mark(machine.state))])
-        machine.applied(writes)
+        machine.settle_writes(writes)
 
 
 # Rows.

@@ -82,7 +82,7 @@ class LogDisk:
     def _log_places(self) -> dict[int, Place]:
         found: dict[int, Place] = {}
         for key, value in self.scan(TOPICS, bytes((TOPICS[0] + 1,))):
-            name, topic = key[1:].decode(), Topic.decoded(value)
+            name, topic = key[1:].decode(), Topic.decode(value)
             if not name.endswith("-changelog"):
                 found |= {topic.first + at: (name, at) for at in range(topic.partitions)}
         return found

@@ -45,7 +45,7 @@ LOCAL = [
     where_disks_fail(
         "take an index for built", operations, "is_built", lambda *_: True, seeds_max=60
     ),
-    where_disks_fail("build nothing", ShardIndexes, "built", built_at_once),
+    where_disks_fail("build nothing", ShardIndexes, "build_slice", built_at_once),
     where_disks_fail("pass over what a disk does not take", LogFold, "write", _write_or_not),
     where_disks_fail(
         "pass over what a copy's disk does not take", standby_shard, "take", _take_or_not

@@ -45,7 +45,7 @@ class MemoryTails:
                 entries, end = await log.tail(tail.offset, wait_s=WAIT_S)
             except LogTrimmed:
                 if not tail.left:
-                    tail.follower.trimmed()
+                    tail.follower.note_trim()
                 return
             except StoreError:
                 await asyncio.sleep(PAUSE_S)

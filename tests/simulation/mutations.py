@@ -99,7 +99,7 @@ async def _append_unknown_as_failed(
     if base == at:
         return Appended(True, (), at + len(batch))
     end = base + len(batch)
-    return self._told(batch, at, await self.read(at, end), end)
+    return self._compare(batch, at, await self.read(at, end), end)
 
 
 def _told_never_stands(
@@ -121,7 +121,7 @@ async def _settle_without_fence(
 ) -> Appended:
     await self.log.disconnect()
     end = await _fence_without_noop(self)
-    return self._told(batch, at, await self.read(at, end), end)
+    return self._compare(batch, at, await self.read(at, end), end)
 
 
 def _replay_any_claim(self: LogFold, entries: Sequence[Entry]) -> None:
@@ -134,7 +134,7 @@ def _replay_any_claim(self: LogFold, entries: Sequence[Entry]) -> None:
 
 async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence[Any]) -> bool:
     at = self.shard.state.applied + 1
-    pairs = [(e.log_key, self.shard.encoded(e, at + i)) for i, e in enumerate(evaluated)]
+    pairs = [(e.log_key, self.shard.encode_record(e, at + i)) for i, e in enumerate(evaluated)]
     while True:
         try:
             told = await self.appender.append(pairs, at)
@@ -192,7 +192,7 @@ def _renewed_when_answered(
     return _renewed(self, held, at, answer, self._clock_s())
 
 
-_renewed = LeaseKeeper._renewed
+_renewed = LeaseKeeper._record_renewal
 
 
 def _release_hides_all(self: LeaseView, claim: int, lease_s: float, **_dead: object) -> float:
@@ -210,7 +210,7 @@ def _write_mark_first(self: LogFold, writes: Writes) -> None:
     self._rows.write([], [(mark_key(shard.shard_id), encode_mark(shard.state))])
     self._rows.take(writes)
     self.ledger.add_writes(writes)
-    shard.applied(writes)
+    shard.settle_writes(writes)
 
 
 _chunks = ChangelogFlush._chunks
@@ -337,7 +337,7 @@ async def _seal_without_drain(self: ShardOwner, plan: str) -> Sealed:
     return self.shard.state.seal
 
 
-_reshaped = reshape.reshaped
+_reshaped = reshape.apply_reshape
 
 
 def _no_floor(table: Table, change: reshape.Reshape, seals: Mapping[str, Sealed]) -> Table:
@@ -386,7 +386,7 @@ async def _pass(*_arguments: object, **_named: object) -> None:
 
 
 async def _open_ended_before(self: SlotReshapes, rows: RowStore) -> None:
-    before = [] if self._shards.begun else list(self._links.ended(self._number))
+    before = [] if self._shards.begun else list(self._links.list_ended(self._number))
     for table, place in before:
         self.ended[place.shard_id] = await self._opener.open_ended(table, place, rows)
 
@@ -433,7 +433,7 @@ MUTATIONS = [
     Mutation(
         "answer an unknown outcome as failed", [(Appender, "append", _append_unknown_as_failed)]
     ),
-    Mutation("apply a batch twice", [(Appender, "_told", _told_never_stands)], 10),
+    Mutation("apply a batch twice", [(Appender, "_compare", _told_never_stands)], 10),
     Mutation("open without a no-op", [(Appender, "fence", _fence_without_noop)]),
     Mutation("settle without a no-op", [(Appender, "_settle", _settle_without_fence)]),
     Mutation(
@@ -452,13 +452,15 @@ MUTATIONS = [
     ),
     Mutation("skip the lease wait", [(LeaseView, "safe_at", _zero)]),
     Mutation("serve reads without a lease", [(LeaseKeeper, "readable", _true)], 10),
-    Mutation("count a lease from the answer", [(LeaseKeeper, "_renewed", _renewed_when_answered)]),
+    Mutation(
+        "count a lease from the answer", [(LeaseKeeper, "_record_renewal", _renewed_when_answered)]
+    ),
     Mutation("let a release hide an older lease", [(LeaseView, "safe_at", _release_hides_all)]),
     Mutation("unfence the changelog", [(Changelog, "require", _nothing)]),
     Mutation("write the mark before the rows", [(LogFold, "write", _write_mark_first)]),
     Mutation(
         "lower a chunk's offset on recovery",
-        [(row_store, "_folded_chunk", _take_chunk), (row_store, "_merged_mark", _take_mark)],
+        [(row_store, "_fold_chunk", _take_chunk), (row_store, "_merge_mark", _take_mark)],
         10,
     ),
     Mutation("drop the stamped deletes", [(ChangelogFlush, "_chunks", _chunks_no_deletes)], 10),
@@ -488,11 +490,15 @@ MUTATIONS = [
 
 RESHAPING = [
     Mutation(
-        "open children before their parents are sealed", [(SlotReshapes, "_sealed", _unsealed)], 10
+        "open children before their parents are sealed",
+        [(SlotReshapes, "_seal_parent", _unsealed)],
+        10,
     ),
     Mutation("split without the plan in the seal", [(slot_reshapes, "plan_of", _no_plan)], 10),
     Mutation("take writes behind the seal", [(ShardOwner, "seal", _seal_without_drain)]),
-    Mutation("begin children below their parents' seals", [(reshape, "reshaped", _no_floor)], 10),
+    Mutation(
+        "begin children below their parents' seals", [(reshape, "apply_reshape", _no_floor)], 10
+    ),
     Mutation(
         "open children without their parents' logs", [(SlotReshapes, "open_ended", _pass)], 10
     ),
@@ -509,7 +515,9 @@ RESHAPING = [
 
 SOURCES = [
     Mutation("forget a source's position on recovery", [(shard, "further", _no_writes)], 10, 2),
-    Mutation("inherit no position of a source", [(SourcePositions, "_found", _no_writes)], 10, 2),
+    Mutation(
+        "inherit no position of a source", [(SourcePositions, "_find_inherited", _no_writes)], 10, 2
+    ),
     Mutation(
         "note a source's position for keys of other shards",
         [(SourcePositions, "record", _of_all_keys)],
@@ -562,11 +570,11 @@ UNFOUND = [
     Mutation("complete a copy without what came last", [(ShardCopy, "complete", _complete_early)]),
     Mutation(
         "copy on into a log that another began",
-        [(reshape, "begun", _same_child), (ShardCopy, "base", _base_anywhere)],
+        [(reshape, "begin_copy", _same_child), (ShardCopy, "base", _base_anywhere)],
     ),
     Mutation(
         "keep what was there before a copy",
-        [(SlotIntakes, "_made_room", _pass), (SlotIntakes, "arrived", _arrived_without_room)],
+        [(SlotIntakes, "_make_room", _pass), (SlotIntakes, "take_arrived", _arrived_without_room)],
     ),
     Mutation(
         "read the changelog of a copy before its logs",

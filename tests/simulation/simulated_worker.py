@@ -162,7 +162,7 @@ class SimulatedWorker:
             copies=self.shared.copies,
         )
         self.parts = assemble(config_of(self.machine.wheel), site, environment, self.tasks)
-        self.edge = self.parts.router.routed()
+        self.edge = self.parts.router.make_handlers()
 
     def _new_membership(self, member: Member) -> SimulatedMembership:
         return SimulatedMembership(
@@ -177,7 +177,7 @@ class SimulatedWorker:
         return self._passed_on(identity, operation, body)
 
     async def _passed_on(self, identity: Identity, operation: str, body: bytes) -> bytes:
-        told = self.parts.router.passed_on(identity, operation, body)
+        told = self.parts.router.answer_forwarded(identity, operation, body)
         return told if isinstance(told, bytes) else await told
 
     # The parts that actions and checks use.
@@ -282,7 +282,7 @@ class SimulatedWorker:
 
     def followed(self) -> list[ShardOwner]:
         """Return the shards whose logs may be read, those that have ended among them."""
-        return [self.directory.followed(shard) for _, shard in self.catalog.shards.values()]
+        return [self.directory.find_followable(shard) for _, shard in self.catalog.shards.values()]
 
 
 class _Stopped(Exception):

@@ -68,17 +68,17 @@ async def flushed_in_part(world: World) -> ShardOwner:
     world.network.read_bytes_max = 1
     world.move(0, 0, 0)  # Of slot 1, to slot 0.
     [slot] = world.live()[0].roster.slots.values()
-    await written_until(lambda: slot.received("s11") > 3)
+    await written_until(lambda: slot.find_received("s11") > 3)
     first = slot._intakes.arriving["s11"]
     world.flush(0)
-    await written_until(lambda: first.rows.flushed("s11") >= 3)
-    flushed = first.rows.flushed("s11")
-    await written_until(lambda: slot.received("s11") > flushed + 10)
+    await written_until(lambda: first.rows.find_flushed("s11") >= 3)
+    flushed = first.rows.find_flushed("s11")
+    await written_until(lambda: slot.find_received("s11") > flushed + 10)
     before = -1
-    while before != slot.received("s11"):  # Then nobody writes, and all of it was folded.
-        before = slot.received("s11")
+    while before != slot.find_received("s11"):  # Then nobody writes, and all of it was folded.
+        before = slot.find_received("s11")
         await asyncio.sleep(1)
-    assert first.rows.flushed("s11") < before
+    assert first.rows.find_flushed("s11") < before
     world.network.read_bytes_max = 1 << 20
     return first
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from rowtide.core.cluster.catalog import TABLE, Catalog, Document, table_content, table_id
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.fold import ChunkReader, stored_cells
+from rowtide.core.rows.fold import ChunkReader, read_cells
 from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, ChangeRequest
 from rowtide.core.values import key, variant
 from rowtide.stream.slot.slot import Slot
@@ -39,7 +39,7 @@ def unindexed(catalog: Catalog, _stamp: int) -> Sequence[Document]:
 
 
 def columns(rows: ChunkReader) -> list[bytes]:
-    return sorted({cell.name for cell in stored_cells(rows, AT) or ()})
+    return sorted({cell.name for cell in read_cells(rows, AT) or ()})
 
 
 def copy_of(scene: Scene, shard_id: str) -> StandbyShard | None:

@@ -73,7 +73,7 @@ def test_a_worker_that_starts_waits_for_no_slot_that_another_one_serves_in_its_s
         async with failing_disk(scene, A):
             slot, roster = slot_at(scene, A), scene.worker(A).roster
             await scene.until(lambda: slot.openings.failure is not None)
-            opened = scene.begin(A, roster.opened())
+            opened = scene.begin(A, roster.wait_until_open())
             while not slot.served_elsewhere():
                 assert not opened.done()
                 await scene.watch(0.02)
@@ -280,7 +280,7 @@ def test_who_adopted_a_slot_lets_it_be_when_its_worker_comes_first() -> None:
         await asyncio.sleep(READY_S)
 
     async def story(scene: Scene) -> None:
-        with patch.object(scene.worker(B).leases, "looked", slow):
+        with patch.object(scene.worker(B).leases, "wait_until_read", slow):
             async with failing_disk(scene, A):
                 await scene.until(lambda: 0 in scene.worker(B).roster.slots)
             await scene.until(lambda: scene.serves(A))

@@ -240,7 +240,7 @@ def test_rows_that_were_copied_survive_who_made_room_for_them() -> None:
             for key, stamp in owner.rows.rows_within(ranges)
         ]
         assert removed
-        assert owner.rows.flushed("s11") < 0
+        assert owner.rows.find_flushed("s11") < 0
         world.kill(worker.number, 1000)
         [changelog] = [c for p, c in world.broker.changelog_places() if p[1] == 0]
         changelog.commit(removed)
@@ -252,7 +252,7 @@ def test_rows_that_were_copied_survive_who_made_room_for_them() -> None:
 def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
     """A read of its log was answered when room had been made for the next copy. Its rows came back,
     what the next one brought was not newer, and nobody flushed it."""
-    read, made_room = SimulatedLog.read, SlotIntakes._made_room
+    read, made_room = SimulatedLog.read, SlotIntakes._make_room
     room: dict[str, asyncio.Event] = {}
 
     async def late(self: SimulatedLog, offset: int, **named: Any) -> list[Entry]:
@@ -295,7 +295,7 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
 
     with (
         patch.object(SimulatedLog, "read", late),
-        patch.object(SlotIntakes, "_made_room", told),
+        patch.object(SlotIntakes, "_make_room", told),
     ):
         in_world(program, workers=2, slots=2)
 
@@ -454,12 +454,12 @@ async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
     world.move(0, 0, 0)  # Of slot 1, to slot 0.
     [slot] = world.live()[0].roster.slots.values()
     arriving = slot._intakes.arriving
-    await until(lambda: slot.received("s11") > 3)
+    await until(lambda: slot.find_received("s11") > 3)
     first = arriving["s11"]
     world.flush(0)
-    await until(lambda: first.rows.flushed("s11") >= 3)
-    flushed = first.rows.flushed("s11")
-    await until(lambda: slot.received("s11") > flushed + 10)
+    await until(lambda: first.rows.find_flushed("s11") >= 3)
+    flushed = first.rows.find_flushed("s11")
+    await until(lambda: slot.find_received("s11") > flushed + 10)
     started = slot._life.state
     assert isinstance(started, StartedSlot)
     started.tasks.create_task(fail(), context=world.live()[0].process.context)
@@ -469,10 +469,10 @@ async def a_slot_that_lives_twice_while_a_copy_comes(world: World) -> None:
     assert not again.ledger.is_complete
     world.flush(0)
     while not again.ledger.is_complete:
-        assert again.rows.flushed("s11") == flushed
+        assert again.rows.find_flushed("s11") == flushed
         await asyncio.sleep(0.01)
     world.flush(0)
-    await until(lambda: again.rows.flushed("s11") > flushed + 10)
+    await until(lambda: again.rows.find_flushed("s11") > flushed + 10)
 
 
 def test_rows_of_a_copy_that_an_earlier_life_of_the_slot_folded_are_flushed_in_the_next() -> None:

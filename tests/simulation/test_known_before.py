@@ -56,9 +56,9 @@ def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_c
         [(_, owner)] = [found for found in [world.owner("s1")] if found]
         left.kept[kept] = next(value for _, value in owner.rows.scan(b"r", b"s"))
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
-        await world.until(lambda: slot.received("s11") > 0)
+        await world.until(lambda: slot.find_received("s11") > 0)
         world.flush(0)
-        await world.until(lambda: slot.rows is not None and slot.rows.flushed("s11") > 0)
+        await world.until(lambda: slot.rows is not None and slot.rows.find_flushed("s11") > 0)
         world.shared.group.divide({0: third.address, 1: second.address})
         await world.until(lambda: 0 in third.roster.slots and third.roster.slots[0].opened.is_set())
         copied.set()
@@ -88,15 +88,15 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         await scene.done(B)
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
         slot = scene.worker(A).roster.slots[0]
-        await world.until(lambda: slot.received("s11") >= 1)
+        await world.until(lambda: slot.find_received("s11") >= 1)
         assert slot.rows is not None
-        assert slot.rows.flushed("s11") < 0
+        assert slot.rows.find_flushed("s11") < 0
         await scene.done(B, DELETE)
         world.kill(A, 1000)
         other = scene.worker(B)
         world.shared.group.divide({0: other.address, 1: other.address})
         slots = other.roster.slots
-        await world.until(lambda: 0 in slots and slots[0].received("s11") >= 1)
+        await world.until(lambda: 0 in slots and slots[0].find_received("s11") >= 1)
         deleted.set()
         await world.until(lambda: world.owner("s11") is not None)
         for _ in range(3):

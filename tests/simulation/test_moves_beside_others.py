@@ -61,7 +61,7 @@ def test_a_moved_shard_opens_while_a_sweep_waits_for_a_flush() -> None:
         await holds(lambda: is_open(world, "s11"))
         with patch.object(reshapes, "LEFT_RECORDS", NEVER_LITTLE):
             world.move(0, 0, 0)  # s1 comes.
-            await holds(lambda: slot.received("s12") >= 0)
+            await holds(lambda: slot.find_received("s12") >= 0)
             flushing = slot._changelog._writing
             await flushing.acquire()
             slot._sweep.request()

@@ -301,6 +301,6 @@ def test_who_waits_for_a_new_shard_hears_at_once_that_its_slot_closes(
             asyncio.get_running_loop().call_later(0.2, end, world)
             async with asyncio.timeout(2):
                 with pytest.raises(Unavailable):
-                    await slot.settled({number})
+                    await slot.wait_until_settled({number})
 
     run(program)

@@ -51,7 +51,10 @@ async def test_a_log_is_short_where_it_says_so_itself() -> None:
 async def test_one_that_tells_nothing_for_long_is_not_short() -> None:
     log = await filled()
     log.silent = 100
-    with patch.object(appender, "PAGE_S", 0.0), pytest.raises(Unavailable, match="returns no entry"):
+    with (
+        patch.object(appender, "PAGE_S", 0.0),
+        pytest.raises(Unavailable, match="returns no entry"),
+    ):
         await read_known(log, 2, 3)
 
 

@@ -16,7 +16,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
-from rowtide.stream.api.batch_parts import PartResult, divide, joined, part_bodies, row_fields
+from rowtide.stream.api.batch_parts import PartResult, divide, join_answers, part_bodies, row_fields
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.row import RowOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
@@ -136,7 +136,7 @@ def test_results_come_in_the_order_of_the_request(
     parts: dict[str, PartResult] = {
         at: answer.SerializeToString() for at, answer in answers.items()
     }
-    assert joined(request, whose, parts) == whole.SerializeToString()
+    assert join_answers(request, whose, parts) == whole.SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_part_without_an_answer_fails_row_by_row(
     part = pb.BatchWriteRowResponse()
     part.tables.add(table_name="a", rows=[fine] * 2)
     answers: dict[str, PartResult] = {HERE: part.SerializeToString(), "b:1": failure}
-    answer = joined(request, [["b:1", HERE, "b:1", HERE]], answers)
+    answer = join_answers(request, [["b:1", HERE, "b:1", HERE]], answers)
     error = pb.Error(code=failure.code, message=failure.message)
     failed = pb.RowInBatchWriteRowResponse(is_ok=False, error=error)
     whole = pb.BatchWriteRowResponse()

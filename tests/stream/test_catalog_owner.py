@@ -121,7 +121,7 @@ async def test_a_follower_goes_on_behind_a_trimmed_log_once_a_broker_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rowtide.stream.cluster.catalog_owner.BACKOFF_S", 0.0)
-    monkeypatch.setattr("rowtide.stream.cluster.catalog_owner.TOLD_S", math.inf)
+    monkeypatch.setattr("rowtide.stream.cluster.catalog_owner.CONFIRM_S", math.inf)
     log = AwayLog()
     tail = log.twin()
     first = catalog_of(log, b"ownerid1")
@@ -353,21 +353,21 @@ async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything
     follower = CatalogOwner(
         log.twin(), log, owner=b"ownerid1", clock_us=lambda: 1, clock_s=lambda: clock.now_s
     )
-    assert follower.told_age_s() == math.inf
+    assert follower.confirmation_age_s() == math.inf
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(follower.follow(), name="follow")
         await log.asked()
         clock.now_s = 100.0
         await log.asked()
-        assert follower.told_age_s() == 0.0
+        assert follower.confirmation_age_s() == 0.0
         log.silent = True
         await log.asked()
         clock.now_s = 110.0
         await asyncio.sleep(0)
-        assert follower.told_age_s() == 10.0
+        assert follower.confirmation_age_s() == 10.0
         following.cancel()
     await follower.open(CLAIM)
-    assert follower.told_age_s() == 0.0, "it read up to a record of its own"
+    assert follower.confirmation_age_s() == 0.0, "it read up to a record of its own"
 
 
 class FullLog(MemoryLog):
@@ -415,7 +415,7 @@ def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool)
         waiting = tasks.create_task(work, name="waits")
         await asyncio.sleep(2 * KNOWN_S_MAX)
         assert not waiting.done()
-        assert owner.told_age_s() < KNOWN_S_MAX
+        assert owner.confirmation_age_s() < KNOWN_S_MAX
         waiting.cancel()
 
     followed(story)

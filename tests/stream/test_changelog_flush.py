@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rowtide.core.rows import chunk
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, ChangeRequest
 from rowtide.core.rows.read import read_range
 from rowtide.core.shard.mark import decode_mark, mark_key
@@ -87,7 +87,7 @@ class Shop:
         mark = rows.get(mark_key("s1"))
         state = ShardState(table().options) if mark is None else decode_mark(mark)
         shard = Shard("s1", table(), rows, state, limits=Limits())
-        shard.claimed(1, b"ownerid8")
+        shard.adopt_claim(1, b"ownerid8")
         clock = iter(range(state.stamp + NOW_US, 10**18, 1000))
         self.rows, self.log, self.written = rows, log, written
         self.owner = ShardOwner(
@@ -102,7 +102,7 @@ class Shop:
 
     async def recover(self) -> None:
         """Replay the log as a slot does."""
-        applied, flushed = self.owner.shard.state.applied, self.rows.flushed("s1")
+        applied, flushed = self.owner.shard.state.applied, self.rows.find_flushed("s1")
         _, end = await self.log.bounds()
         for at in range(min(applied, flushed) + 1, end):
             entries = (await self.log.read(at, bytes_max=1))[:1]
@@ -171,7 +171,7 @@ async def rebuilt(path: Path, shop: Shop) -> dict[bytes, list[Cell]]:
 def canonical(rows: RowStore) -> dict[bytes, list[Cell]]:
     """Return every row's cells, wherever chunks are cut."""
     found = read_range(rows, b"r", b"s", backward=False)
-    return {row.row_key: stored_cells(rows, row.row_key) or [] for row in found}
+    return {row.row_key: read_cells(rows, row.row_key) or [] for row in found}
 
 
 async def test_one_cell_of_a_wide_row_sends_one_chunk(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ async def test_removals_survive_a_restart(tmp_path: Path, kind: int) -> None:
     async with opened(tmp_path / "a", shop.log, shop.written) as again:
         await again.flush()
         assert again.written.chunks() == again.chunks()
-        assert again.rows.removed() == {}
+        assert again.rows.find_removed() == {}
 
 
 async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
@@ -226,7 +226,7 @@ async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
         assert sent[gone] is None
         assert sent[kept] is not None
         assert 0 < shop.written.stamps[gone] <= stamp
-        assert shop.rows.removed() == {}
+        assert shop.rows.find_removed() == {}
         assert shop.written.chunks() == shop.chunks()
 
 
@@ -237,7 +237,7 @@ async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Pat
         for note in (b"y", b"z"):
             shop.rows.take([(note, None)])
         shop.rows.make_room(shop.rows.rows_within([(b"r", b"s")]))
-        told = shop.rows.removed(count=1)
+        told = shop.rows.find_removed(count=1)
         assert sum(stamp > 0 for stamp in told.values()) == 1
         assert b"z" not in told
 
@@ -332,7 +332,7 @@ async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
             run.cancel()
         await shop.flush()
         assert shop.written.chunks() == shop.chunks()
-        assert shop.rows.removed() == {}
+        assert shop.rows.find_removed() == {}
 
 
 async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.core.protocol.plainbuffer import key_piece
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.chunk_merge import deleted_row
+from rowtide.core.rows.chunk_merge import encode_deletion
 from rowtide.core.rows.fold import RowAddress, put_row, row_exists
 from rowtide.core.shard.mark import encode_mark, mark_key
 from rowtide.core.shard.shard_state import ShardState
@@ -115,7 +115,7 @@ async def test_a_row_outside_of_the_copied_shard_is_removed(rows: RowStore) -> N
 
 async def test_a_row_deleted_here_too_goes(rows: RowStore) -> None:
     write(rows, 300, mark=500)
-    rows.write([(ROW, deleted_row(400))])
+    rows.write([(ROW, encode_deletion(400))])
     assert await removed_at(rows, 400, COPIED)
     assert rows.get(ROW) is None
 

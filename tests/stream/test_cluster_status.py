@@ -18,7 +18,7 @@ async def test_all_tell_of_the_moment_of_the_question_however_long_one_is_silent
         slots.discard(1)  # It goes to the other one, after that one has answered.
         return answers
 
-    here = SimpleNamespace(told=lambda: {"slots": sorted(slots)})
+    here = SimpleNamespace(report=lambda: {"slots": sorted(slots)})
     peers = SimpleNamespace(ask=ask)
     status = ClusterStatus(cast(WorkerStatus, here), cast(Peers, peers))
-    assert await status.told() == {"workers": [{"slots": [1]}, {"slots": []}]}
+    assert await status.report() == {"workers": [{"slots": [1]}, {"slots": []}]}

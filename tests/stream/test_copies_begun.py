@@ -73,7 +73,7 @@ class Replaced:
     async def delta(self) -> int:
         return 0
 
-    async def received(self, _child: ShardRange) -> int:
+    async def find_received(self, _child: ShardRange) -> int:
         return -1
 
     def plan(self, _of: str) -> Reshape | None:
@@ -100,7 +100,7 @@ class Small:
     async def delta(self) -> int:
         return 0
 
-    async def received(self, _child: ShardRange) -> int:
+    async def find_received(self, _child: ShardRange) -> int:
         return -1
 
     def plan(self, _of: str) -> Reshape | None:

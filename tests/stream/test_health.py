@@ -63,7 +63,7 @@ async def test_why_a_slot_does_not_open_is_told_without_names(tmp_path: Path, na
     failure, why = FAILURES[name]
     openings, elsewhere = Openings(), False
     if failure is not None:
-        openings.ended(failure, opened=False)
+        openings.note_end(failure, opened=False)
     slot = SimpleNamespace(
         served_elsewhere=lambda: elsewhere, opened=asyncio.Event(), openings=openings
     )

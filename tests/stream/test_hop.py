@@ -303,7 +303,7 @@ async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
 async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_others_along(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = hop._Caller.taken
+    taken = hop._Caller.take_frame
     asked: list[asyncio.Task[bytes]] = []
 
     def given_up(self: hop._Caller, frame: bytes) -> None:
@@ -311,7 +311,7 @@ async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_ot
         if asked and self.trusted.done():
             asked.pop().cancel()
 
-    monkeypatch.setattr(hop._Caller, "taken", given_up)
+    monkeypatch.setattr(hop._Caller, "take_frame", given_up)
     async with worker(lambda _identity, _name, body: body) as other, asyncio.TaskGroup() as tasks:
         call = partial(client.call, other.address, ANN, "GetRow")
         asked.append(tasks.create_task(call(b"first"), name="first"))

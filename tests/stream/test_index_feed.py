@@ -71,7 +71,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_read_from_its_new_beginning(
             run = tasks.create_task(feeder.run())
             await noted.wait()
             run.cancel()
-        assert feeder.followed()["s9"].noted == 4
+        assert feeder.find_progress()["s9"].noted == 4
 
 
 async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_begin(
@@ -86,7 +86,7 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_beg
         await log.trim(2)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
-            while feeder.followed()["s9"].following < 4:  # noqa: ASYNC110
+            while feeder.find_progress()["s9"].following < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             run.cancel()
 
@@ -132,12 +132,12 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
             await followed(feeder, "s10", 5)
             while lost.refused < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            told = feeder.followed()
+            told = feeder.find_progress()
             assert (told["s9"].following, told["s9"].failed) == (4, "the log is trimmed")
             assert told["s10"].failed == ""
             lost.is_lost = False
             await followed(feeder, "s9", 5)
-            assert feeder.followed()["s9"].failed == ""
+            assert feeder.find_progress()["s9"].failed == ""
             run.cancel()
     assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
 
@@ -187,7 +187,7 @@ class LostLog(MemoryLog):
 
 async def followed(feeder: IndexFeeder, source: str, offset: int) -> None:
     """Return once a log was followed up to an offset."""
-    while feeder.followed()[source].following < offset:  # noqa: ASYNC110
+    while feeder.find_progress()[source].following < offset:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
@@ -207,7 +207,7 @@ async def test_an_end_that_was_read_before_the_catalog_told_of_it_is_noted(
             await log.append([logged(at) for at in range(2, 4)], deadline_s=1.0)
             await followed(feeder, "s9", 4)
             sources[:] = [replace(SOURCE, sealed_at=3, sealed_us=NOW_US + 3)]
-            while feeder.followed()["s9"].noted < 4:  # noqa: ASYNC110
+            while feeder.find_progress()["s9"].noted < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             run.cancel()
 
@@ -247,4 +247,4 @@ async def test_an_index_passes_over_a_log_that_ended_and_was_trimmed_whole_befor
             run = tasks.create_task(feeder.run())
             await followed(feeder, "s10", 2)
             run.cancel()
-        assert feeder.followed()["s9"].noted == 4
+        assert feeder.find_progress()["s9"].noted == 4

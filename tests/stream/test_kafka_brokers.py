@@ -154,7 +154,7 @@ async def test_a_topic_that_another_worker_deleted_is_forgotten_and_may_begin_an
     await looked(brokers, 1)
     brokers.topics = []
     await brokers.metadata(["log"])
-    assert brokers.known_leader(*LOG) is None
+    assert brokers.find_known_leader(*LOG) is None
     assert brokers.epochs == {}
     brokers.topics = ["log"]
     brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
@@ -168,7 +168,7 @@ async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
     assert [one.name for one in found] == brokers.topics
     assert brokers.count == 3
     assert brokers.epochs == {}
-    assert brokers.known_leader(*LOG) is None
+    assert brokers.find_known_leader(*LOG) is None
 
 
 async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None:

@@ -102,7 +102,7 @@ def test_a_request_stops_waiting_where_another_worker_has_claimed_the_slot() -> 
             waiting = tasks.create_task(waited(met), name="request")
             await renewed(first)  # It does not stand where it says, and finds the later claim.
         assert waiting.result() < LAPSE_S / 2
-        assert first.lost(SLOT)
+        assert first.is_lost(SLOT)
         assert lapse(first) is None
 
     in_virtual_time(program())
@@ -180,7 +180,7 @@ async def leased(
     """Serve a shard under a lease."""
     lease, log, rows, of = Lease(), log or MemoryLog(), RowStore(path), table()
     shard = Shard("s1", of, rows, ShardState(of.options), limits=Limits())
-    shard.claimed(1, b"ownerid8")
+    shard.adopt_claim(1, b"ownerid8")
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
     owner = ShardOwner(
         shard,

@@ -150,7 +150,7 @@ async def abandoned_in(keeper: LeaseKeeper, slots: Sequence[int], seconds: float
     """Look again and again for so long; return which of the slots seemed to be nobody's."""
     found: set[int] = set()
     for _ in range(round(seconds / STEP_S)):
-        found |= {slot for slot in slots if keeper.abandoned_s(slot) is not None}
+        found |= {slot for slot in slots if keeper.find_abandoned_s(slot) is not None}
         await asyncio.sleep(STEP_S)
     return found
 
@@ -254,7 +254,7 @@ def test_who_begins_while_a_broker_is_silent_follows_the_leases_at_another() -> 
             async with following(cluster) as follower:
                 for slot in AT_SECOND:
                     async with asyncio.timeout(1.0):
-                        await follower.looked(slot)
+                        await follower.wait_until_read(slot)
 
     in_virtual_time(program())
 

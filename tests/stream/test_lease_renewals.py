@@ -121,10 +121,10 @@ async def test_a_later_claim_is_found_by_what_can_not_be_written_before_it() -> 
     cluster = Cluster()
     first, second = (keeper_of(cluster, owner, [10.0]) for owner in (b"ownerid1", b"ownerid2"))
     at = await first.claim(SLOT) + 1
-    claim = second._encoded(at, CLAIM, at)
+    claim = second._encode_record(at, CLAIM, at)
     await cluster.partition.append([(b"", claim)], deadline_s=1.0)
     assert not await first.still_last(SLOT)
-    assert first.lost(SLOT)
+    assert first.is_lost(SLOT)
     _, end = await cluster.partition.bounds()
     assert not await first.still_last(SLOT)
     assert (await cluster.partition.bounds())[1] == end, "nothing more is written under it"
@@ -142,7 +142,7 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
     start, end = await cluster.partition.bounds()
     assert (start, end) == (2, 4), "a renewal, and one that is void"
     assert not await first.still_last(SLOT)
-    assert first.lost(SLOT)
+    assert first.is_lost(SLOT)
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

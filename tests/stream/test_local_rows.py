@@ -19,7 +19,7 @@ from rowtide.core.values.schema import ShardRange
 from rowtide.stream.log.changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slot.changelog.recovery import recover_rows
-from rowtide.stream.slot.local_rows import known_shards, local_rows, remove_old, unseen
+from rowtide.stream.slot.local_rows import find_known_shards, local_rows, remove_old, unseen
 from tests.core.shard_model import table
 
 KEPT_S = 12 * 3600.0
@@ -46,7 +46,7 @@ def test_what_a_store_has_not_seen_come(tmp_path: Path, name: str) -> None:
         rows.set_changelog_position(5, 0.0)
         state = encode_mark(ShardState(table().options, applied=3))
         rows.write([], [(mark_key(shard_id), state) for shard_id in sorted(marks)])
-    assert unseen(known_shards(rows), [(table(), shard) for shard in shards]) == expected
+    assert unseen(find_known_shards(rows), [(table(), shard) for shard in shards]) == expected
     rows.close()
 
 

@@ -108,7 +108,7 @@ async def running(
     rows = RowStore(path)
     of = of or table()
     shard = Shard("s1", of, rows, ShardState(of.options), limits=limits)
-    shard.claimed(1, b"ownerid8")
+    shard.adopt_claim(1, b"ownerid8")
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
     owned = Owned(None, log)  # type: ignore[arg-type]  # The owner asks it for its lease.
     owner = owned.owner = ShardOwner(
@@ -372,5 +372,5 @@ async def test_an_owner_that_was_replaced_closes_and_says_so_in_a_line(
         await owned.log.append([(b"", later)], deadline_s=1.0)
         assert await owned.write("P a=1") == "OTSPartitionUnavailable"
     [told] = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert told.getMessage() == ("shard s1 closes: shard s1 has a later owner; this one steps down")
+    assert told.getMessage() == ("shard s1 closed: shard s1 has a later owner; this one steps down")
     assert not told.exc_info, "a traceback is for a fault"

@@ -36,7 +36,7 @@ class Others:
     def serving(self) -> set[str]:
         return {self.serves}
 
-    def known(self) -> set[str]:
+    def list_addresses(self) -> set[str]:
         return {DEAD, HEIR}
 
     async def ask(self, *_asked: object, **_more: object) -> None:

@@ -16,7 +16,7 @@ from rowtide.core import native
 from rowtide.core.protocol.row_form import FORMS
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.schema import ShardRange, Table, TableOptions
@@ -117,8 +117,7 @@ def stored(owned: Owned) -> list[tuple[bytes, object]]:
     rows = owned.owner.rows
     found = rows.scan(row_key(1, b""), row_key(2, b""))
     return [
-        (at, [(cell.name, cell.variant) for cell in stored_cells(rows, at) or ()])
-        for at, _ in found
+        (at, [(cell.name, cell.variant) for cell in read_cells(rows, at) or ()]) for at, _ in found
     ]
 
 

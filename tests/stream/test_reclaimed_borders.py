@@ -35,7 +35,7 @@ def test_a_row_of_the_shard_beside_it_is_not_among_them(tmp_path: Path) -> None:
     )
     shard = Shard("s2", BOTH, rows, ShardState(BOTH.options), limits=Limits())
     first = key.encode([value for _, value in address("a", "p")])
-    [(low, high)] = shard.written_ranges(b"", Reclaim(first, row_end(first), 1, 1))
+    [(low, high)] = shard.find_written_ranges(b"", Reclaim(first, row_end(first), 1, 1))
     found = [chunk_key for chunk_key, _ in rows.scan(low, high)]
     rows.close()
     assert found == []

@@ -12,7 +12,7 @@ import pytest
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.records.record import Reclaim
 from rowtide.core.rows.chunk import row_end, row_key
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.rows.mutation import IGNORE, UPDATE, ChangeRequest
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.values import key, variant
@@ -81,7 +81,7 @@ async def test_a_transaction_counts_on_from_what_stands_though_the_reclaimer_pas
         await reclaim(owned)
         owned.owner.apply(name(1), update([plainbuffer.increment_cell(b"z", variant.encode(1))]))
         assert await owned.commit(1) == "ok"
-        [count] = [c for c in stored_cells(owned.owner.rows, at("p")) or () if c.name == b"z"]
+        [count] = [c for c in read_cells(owned.owner.rows, at("p")) or () if c.name == b"z"]
         assert variant.decode(count.variant) == 11
         await reclaim(owned)
         assert chunks_of(owned, "p") < 9, "it waited, and is reclaimed after"

@@ -57,7 +57,7 @@ async def ended(roster: Roster) -> None:
     """Let a roster end as a worker does."""
     roster.close()
     roster.hurry()
-    await roster.ended()
+    await roster.wait_until_ended()
     roster.stop()
 
 
@@ -65,7 +65,7 @@ async def settle(roster: Roster) -> None:
     """Let its keepers go as far as they go."""
     for _ in range(20):
         await asyncio.sleep(0)
-    await roster.opened()
+    await roster.wait_until_open()
 
 
 async def test_an_adopted_slot_is_given_up_to_who_claims_it() -> None:
@@ -220,7 +220,7 @@ async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting(
             for _ in range(20):
                 await asyncio.sleep(0)
             assert list(roster.slots) == [3]
-            opened = tasks.create_task(roster.opened())
+            opened = tasks.create_task(roster.wait_until_open())
             await asyncio.sleep(0)
             assert not opened.done()
             roster.revoke(frozenset({3}))
@@ -372,7 +372,7 @@ async def test_a_slot_counts_as_not_open_while_files_of_its_former_life_are_remo
         roster.look_after([3])
         await began.wait()
         roster.assign(frozenset({3}))
-        opened = tasks.create_task(roster.opened())
+        opened = tasks.create_task(roster.wait_until_open())
         await asyncio.sleep(0)
         assert not opened.done()
         may_end.set()

@@ -11,7 +11,7 @@ import pytest
 from rowtide.core.cluster.catalog import (
     TABLE,
     Document,
-    revoked_document,
+    revocation_document,
     table_content,
     table_id,
 )
@@ -146,11 +146,11 @@ class Follower:
 
     async def asked(self, operation: str, body: bytes) -> tuple[bytes, int]:
         """Pass a request on; return the answer and how often the catalog was read for it."""
-        return await self.counted(lambda: self.router.passed_on(ANN, operation, body))
+        return await self.counted(lambda: self.router.answer_forwarded(ANN, operation, body))
 
     async def routed(self, operation: str, body: bytes) -> tuple[bytes, int]:
         """Ask as a client does."""
-        return await self.counted(lambda: self.router.routed()[operation](ANN, body))
+        return await self.counted(lambda: self.router.make_handlers()[operation](ANN, body))
 
     async def counted(self, ask: Callable[[], Awaited]) -> tuple[bytes, int]:
         before = self.tail.asked
@@ -251,7 +251,7 @@ async def test_after_a_lapsed_lease_nothing_is_called_absent_either(
         return put(identity, body)
 
     follower.handlers["PutRow"] = put_later if later else put
-    routed = follower.make_router().routed()["PutRow"]
+    routed = follower.make_router().make_handlers()["PutRow"]
     assert await follower.counted(lambda: routed(ANN, b"b")) == (b"put", 1)
     before, lapses = follower.tail.asked, 1
     with pytest.raises(Rejected, match="not exist"):
@@ -413,7 +413,7 @@ async def test_a_revoked_key_is_refused_whoever_let_it_in() -> None:
     await follower.first.open(1)
     await follower.create("orders")
     assert (await follower.asked("PutRow", b"orders"))[0] == b"put"
-    await follower.first.change(lambda _c, _s: [revoked_document(ANN.access_key_id)])
+    await follower.first.change(lambda _c, _s: [revocation_document(ANN.access_key_id)])
     await follower.owner.refresh()
     with pytest.raises(Rejected, match="does not exist") as refused:
         await follower.asked("PutRow", b"orders")

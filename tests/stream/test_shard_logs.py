@@ -47,6 +47,6 @@ async def test_logs_made_for_what_is_refused_go_unless_it_may_stand_all_the_same
     failures = {"s1": no_table(), "s2": LogTrimmed(), "s3": OutcomeUnknown("late")}
     for shard_id, failure in failures.items():
         with pytest.raises(type(failure)):
-            async with logs.deleted_if_refused([shard_id]):
+            async with logs.delete_if_refused([shard_id]):
                 raise failure
     assert brokers.there == {TOPICS.shard("s2"), TOPICS.shard("s3")}

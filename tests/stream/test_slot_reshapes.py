@@ -44,7 +44,7 @@ class Around:
         self.away: set[str] = set()
         """Those of them whose logs do not answer."""
 
-    def ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
+    def list_ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
         return [(table(), shard) for shard in self.shards]
 
     def knows(self, shard_id: str) -> bool:
@@ -123,7 +123,7 @@ class Copying:
         self.end += 1
         return 1
 
-    async def received(self, _child: ShardRange) -> int:
+    async def find_received(self, _child: ShardRange) -> int:
         return next(self._folded)
 
     def plan(self, _of: str) -> Reshape | None:
@@ -169,8 +169,8 @@ async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_
     of.ended["s1"] = again
     change = Reshape("move", 1, ("s1",), (ShardRange("s2", 1),), 1)
     with pytest.raises(Unavailable, match="again"):
-        await of._sealed(former, change)
-    assert await of._sealed(again, change) == Sealed(9, 9)
+        await of._seal_parent(former, change)
+    assert await of._seal_parent(again, change) == Sealed(9, 9)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_
 def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
     parents: tuple[str, ...], known: tuple[str, ...], *, marked: bool, expected: bool
 ) -> None:
-    rows = cast(RowStore, SimpleNamespace(flushed=lambda _shard_id: 7 if marked else -1))
+    rows = cast(RowStore, SimpleNamespace(find_flushed=lambda _shard_id: 7 if marked else -1))
     open_ = [(table(), ShardRange("s3", 0, parents=parents))]
     of = reshapes(Around(*map(ended, known)))
     assert of.rest_on_changelog(rows, open_) is expected

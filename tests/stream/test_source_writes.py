@@ -155,7 +155,7 @@ async def running(
     owners: dict[str, ShardOwner] = {}
     for shard_id, log in found.items():
         shard = Shard(shard_id, SHOP, rows, ShardState(SHOP.options), limits=limits)
-        shard.claimed(1, b"ownerid8")
+        shard.adopt_claim(1, b"ownerid8")
         owner = owners[shard_id] = ShardOwner(
             shard,
             log,
@@ -458,8 +458,8 @@ def test_the_changelog_never_lowers_a_position_and_those_of_dropped_tables_go(
     position_key = low + b"\0\1m" + b"\0\0"
     rows.apply_changelog([(1, position_key, b"5"), (2, position_key, b"4")])
     assert rows.get(position_key) == b"5"
-    assert rows.left_over(lambda number: number == 7) == []
-    assert rows.left_over(lambda number: number == 8) == [position_key]
+    assert rows.find_left_over(lambda number: number == 7) == []
+    assert rows.find_left_over(lambda number: number == 8) == [position_key]
     rows.apply_changelog([(3, position_key, None)])
     assert rows.get(position_key) is None
     rows.close()

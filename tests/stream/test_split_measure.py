@@ -175,7 +175,7 @@ async def test_an_unchanged_shard_is_cut_alike_though_its_files_are_merged(
     place = replace(table(), table_id=TABLE), ShardRange("s1", 0)
 
     async def cut() -> list[RowRun]:
-        found = await splits.measured(directory, *place, 20_000, bytes_max)
+        found = await splits.measure_shard(directory, *place, 20_000, bytes_max)
         return found.pieces
 
     first = await cut()
@@ -198,7 +198,7 @@ async def test_a_table_and_its_local_index_are_measured_apart(
 
     async def cut(splits: SplitPointOperations, number: int) -> list[RowRun]:
         place = replace(table(), table_id=number), ShardRange("s1", 0)
-        return (await splits.measured(directory, *place, 20_000, bytes_max)).pieces
+        return (await splits.measure_shard(directory, *place, 20_000, bytes_max)).pieces
 
     splits = SplitPointOperations(directory, directory)
     await cut(splits, first)

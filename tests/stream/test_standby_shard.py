@@ -192,7 +192,7 @@ async def test_what_was_trimmed_comes_from_the_changelog(tmp_path: Path) -> None
             await shop.flush()
             await shop.log.trim(4)
             await shop.write(PUT, columns(0, 3), "e")
-            copy.shard.trimmed()
+            copy.shard.note_trim()
             assert copy.shard.lacks
             assert copy.shard.fresh_s is None
             copy.rows.apply_changelog(shop.written.entries)

@@ -40,7 +40,7 @@ class OpenSlot:
     shard: ShardOwner
     foreign: bool = False
 
-    def followed(self, _shard_id: str) -> ShardOwner:
+    def find_followable(self, _shard_id: str) -> ShardOwner:
         return self.shard
 
 

@@ -37,7 +37,7 @@ def test_every_divided_operation_is_checked_and_divided(operations: WorkerOperat
     wanted = {
         name for name, spec in OPERATIONS.items() if spec.division is not RequestDivision.NONE
     }
-    assert operations.divided().keys() == wanted
+    assert operations.make_divisions().keys() == wanted
     for role in (Role.CHECKS, Role.DIVIDES):
         assert methods_of(operations, role).keys() == wanted
 

@@ -77,7 +77,7 @@ class Brokers:
             raise BrokerError(5, f"{topic}[{partition}]")
         return self._nodes[node]
 
-    def known_leader(self, topic: str, partition: int) -> int | None:
+    def find_known_leader(self, topic: str, partition: int) -> int | None:
         """Return the number of the leader without a request; None if it is not known."""
         return self._leaders.get((topic, partition))
 

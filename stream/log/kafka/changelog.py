@@ -122,7 +122,7 @@ class KafkaChangelogReader:
             fetched = await self._partition.fetch(
                 self.position, bytes_max=FETCH_BYTES, wait_s=0.0, isolation=COMMITTED
             )
-            entries, position = committed(fetched, self.position, self._partition.name)
+            entries, position = decode_committed(fetched, self.position, self._partition.name)
             if position == self.position and fetched.stable >= until:
                 # Compaction removed all entries before the end.
                 position = until
@@ -134,7 +134,7 @@ class KafkaChangelogReader:
                 yield entries
 
 
-def committed(
+def decode_committed(
     fetched: PartitionAnswer, offset: int, where: str
 ) -> tuple[list[ChangelogEntry], int]:
     """Return the committed entries from ``offset`` on, and the position after all batches."""

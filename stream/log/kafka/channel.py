@@ -66,7 +66,7 @@ class Channel(asyncio.Protocol):
         request = request.prepare(self._versions)
         header = request.build_request_header(number, CLIENT_ID)
         answer = self._write(header.encode() + request.encode())
-        return self._read(answer, partial(_decoded, request, number))
+        return self._read(answer, partial(_decode_response, request, number))
 
     def produce(
         self,
@@ -76,7 +76,7 @@ class Channel(asyncio.Protocol):
         transactional_id: str | None = None,
     ) -> Coroutine[Any, Any, Iterable[ProduceResult]]:
         """Append a batch to each topic's partition, see ``send``."""
-        number, version = self._next(), _required(self._produce_version, produce)
+        number, version = self._next(), _require_version(self._produce_version, produce)
         message = produce.request(
             version,
             number,
@@ -91,7 +91,7 @@ class Channel(asyncio.Protocol):
         self, wanted: FetchRequest
     ) -> Coroutine[Any, Any, dict[tuple[str, int], PartitionAnswer]]:
         """Fetch from many partitions, see ``send``."""
-        number, version = self._next(), _required(self._fetch_version, fetch_bytes)
+        number, version = self._next(), _require_version(self._fetch_version, fetch_bytes)
         message = fetch_bytes.request(version, number, CLIENT_ID_BYTES, wanted)
         return self._read(self._write(message), partial(fetch_bytes.answer, number))
 
@@ -99,7 +99,7 @@ class Channel(asyncio.Protocol):
         self, place: tuple[str, int], *, epoch: int, timestamp: int, isolation: int
     ) -> Coroutine[Any, Any, tuple[int, int]]:
         """Request a bound of a topic's partition, see ``send``."""
-        number, version = self._next(), _required(self._offsets_version, offsets)
+        number, version = self._next(), _require_version(self._offsets_version, offsets)
         question = {"epoch": epoch, "timestamp": timestamp, "isolation": isolation}
         message = offsets.request(version, number, CLIENT_ID_BYTES, place, **question)
         return self._read(self._write(message), partial(offsets.answer, number))
@@ -107,7 +107,7 @@ class Channel(asyncio.Protocol):
     def metadata(self, topics: Sequence[str] | None) -> Coroutine[Any, Any, Metadata]:
         """Request topics' metadata (None: of all topics), see ``send``."""
         number = self._next()
-        _required(self._metadata_version, metadata)
+        _require_version(self._metadata_version, metadata)
         message = metadata.request(number, CLIENT_ID_BYTES, topics)
         return self._read(self._write(message), partial(metadata.answer, number))
 
@@ -175,7 +175,7 @@ def _newest(versions: Mapping[int, tuple[int, int]], packed: Packed) -> int | No
     return version if version >= max(oldest, packed.VERSIONS[0]) else None
 
 
-def _required(version: int | None, packed: Packed) -> int:
+def _require_version(version: int | None, packed: Packed) -> int:
     if version is None:
         raise IncompatibleBrokerVersion(
             f"requests of API key {packed.API_KEY} and versions {packed.VERSIONS} are refused"
@@ -183,7 +183,7 @@ def _required(version: int | None, packed: Packed) -> int:
     return version
 
 
-def _decoded(request: Any, correlation_id: int, frame: bytes) -> Any:
+def _decode_response(request: Any, correlation_id: int, frame: bytes) -> Any:
     """Return an answer as the client library decodes it."""
     stream = io.BytesIO(frame)
     header = request.parse_response_header(stream)

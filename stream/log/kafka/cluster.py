@@ -28,8 +28,8 @@ from rowtide.stream.log.kafka.config import (
     TIME_OF,
     VERIFIED,
     KafkaConfig,
+    settings_to_verify,
     topic_settings,
-    verified_settings,
 )
 from rowtide.stream.log.kafka.errors import BrokerError, NotDurable, code_name
 from rowtide.stream.log.kafka.fetch import FetchPartition
@@ -96,7 +96,7 @@ class KafkaCluster:
     def leader(self, log: Log) -> int | None:
         """Return the number of the broker that leads a log, see ``LogCluster``."""
         assert isinstance(log, KafkaLog), "the log is Kafka's"
-        return self.brokers.known_leader(*log.place)
+        return self.brokers.find_known_leader(*log.place)
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs with one request per leader, see ``LogCluster``."""
@@ -172,13 +172,13 @@ class KafkaCluster:
         request = CreateTopicsRequest(wanted, int(self.config.request_s * 1000), False)
         await self._administer("create topic", request, TOPIC_EXISTS)
 
-        async def found() -> int:
+        async def count_partitions() -> int:
             [topic] = await self.brokers.metadata([name])
             if topic.error or not topic.partitions:
                 raise BrokerError(topic.error or UNKNOWN_TOPIC, name)
             return len(topic.partitions)
 
-        number = await self.brokers.until_deadline(f"topic {name}", found)
+        number = await self.brokers.until_deadline(f"topic {name}", count_partitions)
         await self._await_leaders(TopicSpec(name, number))
         return number
 
@@ -246,7 +246,7 @@ class KafkaCluster:
     def _wrong_settings(self, found: Mapping[str, str], spec: TopicSpec) -> list[str]:
         return [
             f"{name} is {found.get(name)}, must be {value}"
-            for name, value in verified_settings(self.config, spec).items()
+            for name, value in settings_to_verify(self.config, spec).items()
             if not _meets(name, found.get(name), value)
         ]
 

@@ -18,8 +18,8 @@ __all__ = [
     "TIME_OF",
     "KafkaConfig",
     "Security",
+    "settings_to_verify",
     "topic_settings",
-    "verified_settings",
 ]
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -192,7 +192,7 @@ def topic_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
     }
 
 
-def verified_settings(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
+def settings_to_verify(config: KafkaConfig, spec: TopicSpec) -> dict[str, str]:
     """Return the settings without which a topic's entries could be lost, or not be read."""
     settings = topic_settings(config, spec)
     return {name: settings[name] for name in VERIFIED if name in settings}

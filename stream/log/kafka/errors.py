@@ -54,7 +54,7 @@ def too_large(message: str) -> Rejected:
     return Rejected("OTSRequestBodyTooLarge", message)
 
 
-def refused(message: str) -> Rejected:
+def make_rejection(message: str) -> Rejected:
     """Return the error for a batch that no broker will ever accept."""
     return Rejected("OTSInternalServerError", message)
 
@@ -64,19 +64,19 @@ NOT_WRITTEN: dict[int, Proof] = {
     3: Proof(Unavailable, "this broker has no such partition, so it has no file to append to"),
     6: Proof(Unavailable, "leadership is checked before the append"),
     10: Proof(too_large, "the batch's size is checked before the append"),
-    17: Proof(refused, "the topic's name is not a legal one"),
+    17: Proof(make_rejection, "the topic's name is not a legal one"),
     18: Proof(too_large, "the batch exceeds a segment: checked before the append"),
     19: Proof(Unavailable, "too few replicas in sync, counted before the append"),
-    21: Proof(refused, "acks is checked when the request is read"),
+    21: Proof(make_rejection, "acks is checked when the request is read"),
     29: Proof(Unavailable, "permission for the topic is checked before the append"),
     31: Proof(Unavailable, "permission for the cluster is checked before the append"),
     32: Proof(
         Unavailable, "times are checked before the append: our clock is ahead of the broker's"
     ),
-    35: Proof(refused, "the broker does not know this version of the request"),
-    43: Proof(refused, "the topic's message format is checked before the append"),
-    76: Proof(refused, "the compression is checked before the append"),
-    87: Proof(refused, "records are validated before the append"),
+    35: Proof(make_rejection, "the broker does not know this version of the request"),
+    43: Proof(make_rejection, "the topic's message format is checked before the append"),
+    76: Proof(make_rejection, "the compression is checked before the append"),
+    87: Proof(make_rejection, "records are validated before the append"),
 }
 """Broker error codes that prove "not written" if the answer has no offset.
 

@@ -57,7 +57,7 @@ class FetchPartition:
         """Return the next offset, or with COMMITTED the last stable offset."""
         return await self._offset(LATEST, isolation)
 
-    async def decided_end(self) -> int:
+    async def find_decided_end(self) -> int:
         """Return the end as of the call, once every earlier transaction has ended."""
         end = await self.end()
 

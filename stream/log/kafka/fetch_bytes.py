@@ -91,10 +91,10 @@ def request(version: int, correlation_id: int, client_id: bytes, wanted: FetchRe
 
 def answer(correlation_id: int, frame: bytes) -> dict[tuple[str, int], PartitionAnswer]:
     """Decode an answer without its length. Raises ``ValueError`` for any other bytes."""
-    return wire.answered(correlation_id, frame, _told)
+    return wire.decode_answer(correlation_id, frame, _decode_partitions)
 
 
-def _told(frame: bytes) -> tuple[dict[tuple[str, int], PartitionAnswer], int]:
+def _decode_partitions(frame: bytes) -> tuple[dict[tuple[str, int], PartitionAnswer], int]:
     """Return an answer's content, and the offset after it."""
     found: dict[tuple[str, int], PartitionAnswer] = {}
     (code,) = _CODE.unpack_from(frame, _CODE_AT)

@@ -38,7 +38,7 @@ class GroupOffsets:
         request = OffsetCommitRequest(self._group, NO_GENERATION, "", BY_BROKER, topics)
         try:
             if self._coordinator is None:
-                self._coordinator = await self._found()
+                self._coordinator = await self._find_coordinator()
             response = await self._brokers.ask(self._coordinator, request)
             codes = [code for _, parts in response.topics for _, code in parts if code]
             if codes:
@@ -47,7 +47,7 @@ class GroupOffsets:
             self._coordinator = None
             raise Unavailable(f"offsets of group {self._group}: {error}") from error
 
-    async def _found(self) -> Address:
+    async def _find_coordinator(self) -> Address:
         def check(response: Any) -> Address:
             if response.error_code:
                 raise BrokerError(response.error_code, f"coordinator of group {self._group}")

@@ -64,7 +64,7 @@ class KafkaLog:
         while True:
             wait_left_s = max(0.0, until - clock())
             fetched = await self._reader.fetch(offset, bytes_max=bytes_max, wait_s=wait_left_s)
-            entries = decoded(fetched.batches, offset, self.name)
+            entries = decode_entries(fetched.batches, offset, self.name)
             if entries or clock() >= until:
                 return entries
 
@@ -226,7 +226,7 @@ async def _read(
         if answer is not None and answer.error:
             log.brokers.forget_leader(*log.place)
         elif answer is not None:
-            entries = decoded(answer.batches, offset, log.name)
+            entries = decode_entries(answer.batches, offset, log.name)
             if entries or answer.end <= offset:
                 return entries
         return Unavailable(f"read: {log.name} at {offset} was passed over")
@@ -234,7 +234,7 @@ async def _read(
         return error
 
 
-def decoded(batches: bytes, offset: int, where: str) -> list[Entry]:
+def decode_entries(batches: bytes, offset: int, where: str) -> list[Entry]:
     """Return the entries of ``batches`` at or above ``offset``; the first batch may begin below."""
     entries: list[Entry] = []
     for batch in record_batches(batches, where):

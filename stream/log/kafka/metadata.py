@@ -67,7 +67,7 @@ def request(correlation_id: int, client_id: bytes, topics: Sequence[str] | None)
 
 def answer(correlation_id: int, frame: bytes) -> Metadata:
     """Decode an answer without its length. Raises ``ValueError`` for any other bytes."""
-    return wire.answered(correlation_id, frame, _metadata)
+    return wire.decode_answer(correlation_id, frame, _metadata)
 
 
 def _metadata(frame: bytes) -> tuple[Metadata, int]:
@@ -78,9 +78,9 @@ def _metadata(frame: bytes) -> tuple[Metadata, int]:
         (node,) = _NUMBER.unpack_from(frame, at)
         host, at = text_at(frame, at + _NUMBER.size)
         (port,) = _NUMBER.unpack_from(frame, at)
-        at = _skipped_text(frame, at + _NUMBER.size)  # Its rack.
+        at = _skip_text(frame, at + _NUMBER.size)  # Its rack.
         brokers[node] = host, port
-    at = _skipped_text(frame, at) + _NUMBER.size  # The cluster's id, and its controller.
+    at = _skip_text(frame, at) + _NUMBER.size  # The cluster's id, and its controller.
     topics: list[TopicFound] = []
     count, at = list_at(frame, at)
     for _ in range(count):
@@ -105,7 +105,7 @@ def _partitions(frame: bytes, at: int) -> tuple[list[PartitionFound], int]:
     return found, at
 
 
-def _skipped_text(frame: bytes, at: int) -> int:
+def _skip_text(frame: bytes, at: int) -> int:
     """Return the offset after a text that may be null."""
     (size,) = _TEXT.unpack_from(frame, at)
     return at + _TEXT.size + max(0, int(size))

@@ -44,10 +44,10 @@ def answer(correlation_id: int, frame: bytes) -> tuple[int, int]:
 
     Raises ``ValueError`` for bytes that are no answer for one partition.
     """
-    return wire.answered(correlation_id, frame, _told)
+    return wire.decode_answer(correlation_id, frame, _decode_offset)
 
 
-def _told(frame: bytes) -> tuple[tuple[int, int], int]:
+def _decode_offset(frame: bytes) -> tuple[tuple[int, int], int]:
     """Return an answer's content, and the offset after it."""
     topics, at = list_at(frame, 2 * NUMBER_BYTES)  # After its number and throttle time.
     _, at = text_at(frame, at)

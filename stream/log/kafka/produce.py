@@ -70,10 +70,10 @@ def request(
 def answer(version: int, correlation_id: int, frame: bytes) -> Iterable[ProduceResult]:
     """Decode an answer without its length. Raises ``ValueError`` for any other bytes."""
     skipped = _LOG_START_BYTES if version >= WITH_LOG_START else 0
-    return wire.answered(correlation_id, frame, partial(_appended, skipped))
+    return wire.decode_answer(correlation_id, frame, partial(_decode_results, skipped))
 
 
-def _appended(skipped: int, frame: bytes) -> tuple[list[ProduceResult], int]:
+def _decode_results(skipped: int, frame: bytes) -> tuple[list[ProduceResult], int]:
     """Return an answer's content, and the offset after it; ``skipped`` bytes end each partition."""
     found: list[ProduceResult] = []
     topics, at = list_at(frame, NUMBER_BYTES)

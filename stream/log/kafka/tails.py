@@ -28,7 +28,7 @@ from rowtide.stream.log.kafka.fetch import (
     fetch_many,
 )
 from rowtide.stream.log.kafka.fetch_bytes import FetchRequest, PartitionAnswer
-from rowtide.stream.log.kafka.log import decoded
+from rowtide.stream.log.kafka.log import decode_entries
 from rowtide.stream.log.log import Entry
 from rowtide.stream.log.tails import Tail, TailFollower
 
@@ -145,7 +145,7 @@ class LogTails:
             except LogTrimmed:
                 _drop(group, tail)
                 if not tail.left:
-                    tail.follower.trimmed()
+                    tail.follower.note_trim()
                 continue
             except (StoreError, BrokerError) as error:
                 self._part(group, tail, error)
@@ -168,7 +168,7 @@ class LogTails:
             raise Unavailable(f"{tail.topic}: its bounds just moved")
         if answer.error:
             raise BrokerError(answer.error, tail.topic)
-        return decoded(answer.batches, tail.offset, tail.topic)
+        return decode_entries(answer.batches, tail.offset, tail.topic)
 
     def _part(self, group: dict[str, Tail], tail: Tail, error: Exception) -> None:
         """Retry one log later, perhaps at another broker."""

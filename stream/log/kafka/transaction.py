@@ -102,7 +102,7 @@ class Transactions:
         self._tenure = None
         with self._failures_before_commit():
             try:
-                self._tenure = await self._begun()
+                self._tenure = await self._begin_tenure()
             except BrokerError as error:
                 usual_s = self._brokers.config.deadline_s
                 if error.code != INVALID_TIMEOUT or self._last_s <= usual_s:
@@ -113,9 +113,9 @@ class Transactions:
                     *(self._id, usual_s, self._last_s),
                 )
                 self._last_s = usual_s
-                self._tenure = await self._begun()
+                self._tenure = await self._begin_tenure()
 
-    async def _begun(self) -> Tenure:
+    async def _begin_tenure(self) -> Tenure:
         request = InitProducerIdRequest(self._id, int(self._last_s * 1000))
         answer = await self._coordinate(request, _error_code)
         return Tenure(answer.producer_id, answer.producer_epoch)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from struct import Struct, error
 from typing import TypeVar
 
-__all__ = ["NO_REPLICA", "NUMBER_BYTES", "answered", "head", "list_at", "request", "text_at"]
+__all__ = ["NO_REPLICA", "NUMBER_BYTES", "decode_answer", "head", "list_at", "request", "text_at"]
 
 NO_REPLICA = -1
 """The sender is no broker."""
@@ -55,7 +55,7 @@ def request(
     return b"".join(whole)
 
 
-def answered(
+def decode_answer(
     correlation_id: int, frame: bytes, read: Callable[[bytes], tuple[Found, int]]
 ) -> Found:
     """Return what ``read`` decodes from an answer without its length.

@@ -82,7 +82,7 @@ class LocalChangelogWriter:
             return 0
 
         try:
-            await self._cluster.written(f"fence {partition.name}", fill, partition.settle)
+            await self._cluster.write(f"fence {partition.name}", fill, partition.settle)
         except OutcomeUnknown as error:
             raise Unavailable(str(error)) from error
         self._tenure = tenure
@@ -140,7 +140,7 @@ class LocalChangelogWriter:
             return 0
 
         where = f"flush of {partition.name}"
-        await self._cluster.written(where, fill, partition.settle, size=PART_BYTES)
+        await self._cluster.write(where, fill, partition.settle, size=PART_BYTES)
 
     async def _commit(
         self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
@@ -155,7 +155,7 @@ class LocalChangelogWriter:
             return end
 
         where = f"commit of {partition.name}"
-        return await self._cluster.written(where, fill, partition.settle, size=PART_BYTES)
+        return await self._cluster.write(where, fill, partition.settle, size=PART_BYTES)
 
     def _require(self, tenure: object) -> None:
         if self._cluster.tenures.get(self._id) is not tenure:
@@ -200,7 +200,7 @@ class LocalChangelogWriter:
             partition.plan(batch, partition.planned._replace(compacted=upto))
             return upto
 
-        await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
+        await self._cluster.write(f"compact {partition.name}", fill, partition.settle)
 
     async def _drop_tombstones(self, partition: LocalPartition) -> None:
         """Delete tombstones that are older than a day, one page at a time."""
@@ -223,7 +223,7 @@ class LocalChangelogWriter:
                     batch.delete(latest_key(number, change_of(offset, value).key))
             return 0
 
-        await self._cluster.written(f"compact {partition.name}", fill, partition.settle)
+        await self._cluster.write(f"compact {partition.name}", fill, partition.settle)
 
 
 class LocalChangelogReader:

@@ -74,7 +74,7 @@ class LocalCluster:
             await self.writer.open()
             self._is_open = True
         # The caller needs to know if the database can be written.
-        await self.written("write", lambda _: 0, lambda: None)
+        await self.write("write", lambda _: 0, lambda: None)
 
     async def run(self) -> None:
         """Open the database again after failures, until cancelled."""
@@ -91,7 +91,7 @@ class LocalCluster:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def written(
+    async def write(
         self,
         where: str,
         fill: Callable[[AtomicWrite], int],
@@ -215,16 +215,16 @@ class LocalCluster:
                     made[spec.name] = Topic(self._next, spec.partitions)
                     self._next += spec.partitions
             for name, topic in made.items():
-                batch.put(topic_key(name), topic.encoded())
+                batch.put(topic_key(name), topic.encode())
                 for number in range(topic.first, topic.first + topic.partitions):
-                    batch.put(bounds_key(number), Bounds().encoded())
+                    batch.put(bounds_key(number), Bounds().encode())
             return len(made)
 
         def settle() -> None:
             for name, topic in made.items():
                 self._add(name, topic, {})
 
-        await self.written(f"create {', '.join(spec.name for spec in specs)}", fill, settle)
+        await self.write(f"create {', '.join(spec.name for spec in specs)}", fill, settle)
 
     async def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics with all their entries, see ``TopicCluster``."""
@@ -256,7 +256,7 @@ class LocalCluster:
                 for number in range(topic.partitions):
                     del self._partitions[name, number]
 
-        await self.written(f"delete {', '.join(names)}", fill, settle)
+        await self.write(f"delete {', '.join(names)}", fill, settle)
 
     def _partitions_of(self, topics: dict[str, Topic]) -> list[LocalPartition]:
         places = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]

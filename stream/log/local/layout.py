@@ -56,12 +56,12 @@ class Bounds(NamedTuple):
     end: int = 0
     compacted: int = 0
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the value for ``bounds_key``."""
         return _BOUNDS.pack(*self)
 
     @classmethod
-    def decoded(cls, value: bytes) -> Bounds:
+    def decode(cls, value: bytes) -> Bounds:
         """Return the bounds of a stored value."""
         return cls(*_BOUNDS.unpack(value))
 
@@ -72,12 +72,12 @@ class Topic(NamedTuple):
     first: int
     partitions: int
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the value for ``topic_key``."""
         return _TOPIC.pack(*self)
 
     @classmethod
-    def decoded(cls, value: bytes) -> Topic:
+    def decode(cls, value: bytes) -> Topic:
         """Return the topic of a stored value."""
         return cls(*_TOPIC.unpack(value))
 

@@ -132,7 +132,7 @@ class LocalLog:
                 partition.plan(batch, partition.planned._replace(start=before))
             return before
 
-        await self._cluster.written(f"trim {self.name}", fill, partition.settle)
+        await self._cluster.write(f"trim {self.name}", fill, partition.settle)
 
     async def disconnect(self) -> None:
         """Give up an append in flight; its caller gets an error at once."""

@@ -43,7 +43,7 @@ class LocalPartition:
     def plan(self, batch: AtomicWrite, bounds: Bounds) -> None:
         """Add ``bounds`` to a batch, and make them the planned ones."""
         self.planned = bounds
-        batch.put(bounds_key(self.number), bounds.encoded())
+        batch.put(bounds_key(self.number), bounds.encode())
 
     def settle(self) -> None:
         """Make the planned bounds valid: their batch is on the disk. Wakes the waiting tasks."""

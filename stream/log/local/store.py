@@ -90,12 +90,12 @@ class Store(Protocol):
     def topics(self) -> dict[str, Topic]:
         """Return the stored topics. Raises ``Unavailable``."""
         found = self.scan(TOPICS, bytes((TOPICS[0] + 1,)))
-        return {key[1:].decode(): Topic.decoded(value) for key, value in found}
+        return {key[1:].decode(): Topic.decode(value) for key, value in found}
 
     def bounds(self) -> dict[int, Bounds]:
         """Return the bounds of each partition, by its number. Raises ``Unavailable``."""
         found = self.scan(BOUNDS, bytes((BOUNDS[0] + 1,)))
-        return {number_of(key): Bounds.decoded(value) for key, value in found}
+        return {number_of(key): Bounds.decode(value) for key, value in found}
 
 
 class WriteFailed(Exception):
@@ -156,7 +156,7 @@ class LogStore(Store):
     @property
     def sequence(self) -> int:
         """Return a number that rises with every write, and only then."""
-        return int(self._opened().latest_sequence_number())
+        return int(self._require_open().latest_sequence_number())
 
     def close(self) -> None:
         """Release the directory. Written values stay, even if this fails."""
@@ -174,14 +174,14 @@ class LogStore(Store):
     def write(self, batch: AtomicWrite) -> None:
         """Write a batch and sync it. Raises ``WriteFailed``: the outcome is unknown."""
         try:
-            self._opened().write(cast(Any, batch), self._synced)
+            self._require_open().write(cast(Any, batch), self._synced)
         except Exception as error:  # rocksdict raises no narrower type.
             raise WriteFailed(str(error)) from error
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value at each key. Raises ``Unavailable``."""
         try:
-            return list(self._opened().get(list(keys)))
+            return list(self._require_open().get(list(keys)))
         except Exception as error:  # rocksdict raises no narrower type.
             raise self._unreadable(error) from error
 
@@ -195,13 +195,13 @@ class LogStore(Store):
         must meet ``LAST_KEY``, or a key after ``end``. It uses no bounds of ReadOptions,
         see ``RowStore.scan``.
         """
-        for key, value in self._opened().items(from_key=start):
+        for key, value in self._require_open().items(from_key=start):
             if key >= end:
                 return
             yield key, value
         raise Unavailable(f"the log in {self.path} cannot be read: an entry is damaged")
 
-    def _opened(self) -> Rdict:
+    def _require_open(self) -> Rdict:
         if self._db is None:
             raise Unavailable(f"the log in {self.path} is not open")
         return self._db

@@ -79,8 +79,8 @@ class ChangelogFlush:
         """
         gathered = Gathered()
         by_id = {shard.shard.shard_id: shard for shard in shards}
-        removed = self._rows.removed(left)
-        marks = [mark for owner in by_id.values() for mark in _taken(owner, gathered)]
+        removed = self._rows.find_removed(left)
+        marks = [mark for owner in by_id.values() for mark in _take_dirty(owner, gathered)]
         try:
             changes = self._changes(self._rows.snapshot(), removed, marks, gathered)
             first = next((change for change in changes if change is not None), None)
@@ -136,7 +136,7 @@ class ChangelogFlush:
         the changelog that all older parts of the row are gone.
         """
         found = stamps or {}
-        entries: list[Change] = [(key, None, _stamped(found.get(key, 0))) for key in keys]
+        entries: list[Change] = [(key, None, _stamp_headers(found.get(key, 0))) for key in keys]
         position = await self._writer.flush(entries)
         self._rows.write([(key, None) for key in keys])
         self._rows.set_changelog_position(position, now_s)
@@ -160,7 +160,7 @@ class ChangelogFlush:
         for key, stamp in removed.items():
             if get(key) is None:
                 into.removed.add(key)
-                yield key, None, _stamped(stamp)
+                yield key, None, _stamp_headers(stamp)
         dirty = sorted(key for keys in into.taken.values() for key in keys)
         for number, key in enumerate(dirty):
             if number % SLICE == SLICE - 1:
@@ -179,7 +179,7 @@ class ChangelogFlush:
         for key, stamp in self._graves.items():
             if key not in into.graves and self._is_grave(key):
                 into.buried.append(key)
-                yield key, None, _stamped(stamp)
+                yield key, None, _stamp_headers(stamp)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -191,12 +191,12 @@ class ChangelogFlush:
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
 
 
-def _stamped(stamp: int) -> list[tuple[str, bytes]]:
+def _stamp_headers(stamp: int) -> list[tuple[str, bytes]]:
     """Return the headers of a tombstone: the stamp of a deleted row, or none for stamp 0."""
     return [(STAMP_HEADER, b"%d" % stamp)] if stamp else []
 
 
-def _taken(owner: ShardOwner, into: Gathered) -> list[Change]:
+def _take_dirty(owner: ShardOwner, into: Gathered) -> list[Change]:
     """Take a shard's dirty chunks; return its mark as of now, or nothing if it has no change."""
     state, shard_id = owner.shard.state, owner.shard.shard_id
     if not owner.unflushed:

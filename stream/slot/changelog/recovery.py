@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from rowtide.core.rows.chunk import DELETED, header
-from rowtide.core.rows.chunk_merge import deleted_row
+from rowtide.core.rows.chunk_merge import encode_deletion
 from rowtide.core.shard.mark import mark_key, mark_position
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.changelog import ChangelogEntry, ChangelogReader
 from rowtide.stream.shard.copy import Range, row_ranges
-from rowtide.stream.shard.row_store import RowStore, passed_over_key, removed_key
+from rowtide.stream.shard.row_store import RowStore, removal_key, skip_key
 from rowtide.stream.slot.changelog.flush import tombstone_stamp
 
 __all__ = ["SettledStamps", "StartPassed", "recover_rows"]
@@ -76,7 +76,7 @@ def _forgotten(rows: RowStore, shards: Sequence[tuple[Table, ShardRange]]) -> st
     known = {shard.shard_id for _, shard in shards}
     parents = {name for _, shard in shards if shard.came for name in shard.parents}
     gone = (name for name in sorted(parents - known) if rows.get(mark_key(name)) is not None)
-    return next((name for name in gone if rows.flushed(name) < 0), "")
+    return next((name for name in gone if rows.find_flushed(name) < 0), "")
 
 
 class SettledStamps:
@@ -98,8 +98,8 @@ class SettledStamps:
             if not shard.sealed_us:
                 self._held += ranges
             mark = rows.get(mark_key(shard.shard_id))
-            if shard.copied and mark is not None and rows.flushed(shard.shard_id) < 0:
-                noted = rows.get(passed_over_key(shard.shard_id)) is not None
+            if shard.copied and mark is not None and rows.find_flushed(shard.shard_id) < 0:
+                noted = rows.get(skip_key(shard.shard_id)) is not None
                 self._folded[mark_key(shard.shard_id)] = _Folded(shard, ranges, mark, noted)
 
     def passes_over(self, chunk_key: bytes, stamp: int, *, lives: bool) -> list[str] | None:
@@ -163,13 +163,13 @@ def _page(
         if value is not None and key[:5] == known:
             folds.append((offset, key, value))
             continue
-        folds += _told(entry, rows, table_known, settled)
+        folds += _fold_entry(entry, rows, table_known, settled)
         if key[:1] == b"r" and table_known(int.from_bytes(key[1:5], "big")):
             known = key[:5]
     return folds
 
 
-def _told(
+def _fold_entry(
     entry: ChangelogEntry,
     rows: RowStore,
     table_known: Callable[[int], bool],
@@ -182,7 +182,7 @@ def _told(
     the later write, and the log is not read again.
     """
     if entry.key[:1] == b"r" and not table_known(int.from_bytes(entry.key[1:5], "big")):
-        return [(entry.offset, removed_key(entry.key), None if entry.value is None else b"")]
+        return [(entry.offset, removal_key(entry.key), None if entry.value is None else b"")]
     if entry.key[:1] == b"r" and entry.value is None:
         stored = rows.get(entry.key)
         stamp = tombstone_stamp(entry.headers)
@@ -190,16 +190,16 @@ def _told(
             return []
         lives = stored is not None and not header(stored)[1] & DELETED
         if (partly := settled.passes_over(entry.key, stamp, lives=lives)) is not None:
-            notes = [(entry.offset, passed_over_key(name), b"") for name in partly]
+            notes = [(entry.offset, skip_key(name), b"") for name in partly]
             # Removes only rows that are deleted here, too.
             return [*notes, (entry.offset, entry.key, None)]
     if entry.value is not None and (shard_id := settled.meet(entry.key, entry.value)):
-        return [(entry.offset, passed_over_key(shard_id), None), *_folded(entry)]
-    return _folded(entry)
+        return [(entry.offset, skip_key(shard_id), None), *_fold_plainly(entry)]
+    return _fold_plainly(entry)
 
 
-def _folded(entry: ChangelogEntry) -> list[Fold]:
+def _fold_plainly(entry: ChangelogEntry) -> list[Fold]:
     """Return an entry as it is; a row's tombstone also as a stamped delete."""
     plain = (entry.offset, entry.key, entry.value)
     stamp = 0 if entry.value is not None else tombstone_stamp(entry.headers)
-    return [(entry.offset, entry.key, deleted_row(stamp)), plain] if stamp else [plain]
+    return [(entry.offset, entry.key, encode_deletion(stamp)), plain] if stamp else [plain]

@@ -157,12 +157,12 @@ class LeaseKeeper:
         held = self._held.get(slot)
         return None if held is None or held.lost else self._clock_s() - held.sent_s
 
-    def lost(self, slot: int) -> bool:
+    def is_lost(self, slot: int) -> bool:
         """True if a later claim of another worker was read."""
         held = self._held.get(slot)
         return held is not None and held.lost
 
-    def abandoned_s(self, slot: int) -> float | None:
+    def find_abandoned_s(self, slot: int) -> float | None:
         """Return for how long no worker can have served ``slot``; None if a worker may serve it.
 
         None also if we have not read its leases lately: then we are cut off.
@@ -190,7 +190,7 @@ class LeaseKeeper:
         ]
         return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
 
-    async def looked(self, slot: int) -> None:
+    async def wait_until_read(self, slot: int) -> None:
         """Wait until the leases of ``slot`` have been read, or it is ours."""
         while not self._holds(slot):
             watched = self._watched.get(slot)
@@ -465,7 +465,7 @@ class LeaseKeeper:
         places = [held.view.end for _, held in holding]
         answers = await self._cluster.append_many(items, deadline_s=self._settings.answer_s)
         for (slot, held), at, answer in zip(holding, places, answers, strict=True):
-            if self._renewed(held, at, answer, sent_s):
+            if self._record_renewal(held, at, answer, sent_s):
                 if held.trim_at is not None and held.renewals >= held.trim_at:
                     held.trim_at = held.renewals + TRIM_EVERY
                     tasks.create_task(self._trim(held, at), name=f"trim of leases[{slot}]")
@@ -474,7 +474,9 @@ class LeaseKeeper:
                 continue
             held.under_way = False
 
-    def _renewed(self, held: HeldLease, at: int, answer: int | StoreError, sent_s: float) -> bool:
+    def _record_renewal(
+        self, held: HeldLease, at: int, answer: int | StoreError, sent_s: float
+    ) -> bool:
         """Record the result of a renewal that named the offset ``at``. True if it is valid."""
         if answer != at:
             self._counts.renewals_failed += 1
@@ -519,9 +521,9 @@ class LeaseKeeper:
             logger.info("%s: trim failed, retrying later: %s", held.log.name, error)
 
     def _record(self, held: HeldLease, kind: str) -> bytes:
-        return self._encoded(held.view.end, kind, held.claim)
+        return self._encode_record(held.view.end, kind, held.claim)
 
-    def _encoded(self, at: int, kind: str, claim: int) -> bytes:
+    def _encode_record(self, at: int, kind: str, claim: int) -> bytes:
         lease = Lease(at, kind, claim, self.owner, self._address, self._settings.lease_ms)
         return encode_lease(lease)
 
@@ -538,7 +540,7 @@ class LeaseKeeper:
             # is void.
             at = view.end
             sent_s = self._clock_s()
-            record = self._encoded(at, CLAIM, at)
+            record = self._encode_record(at, CLAIM, at)
             try:
                 base = await log.append([(b"", record)], deadline_s=self._settings.lease_s)
             except OutcomeUnknown:

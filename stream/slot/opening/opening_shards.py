@@ -49,23 +49,23 @@ class Opening:
         """True if its task ended, as when the slot closes, before the opening was decided."""
         self._clock_s = clock_s
         self._task = tasks.create_task(serve(self), name=name)
-        self._task.add_done_callback(self._ended)  # It may end before it has begun.
+        self._task.add_done_callback(self._end)  # It may end before it has begun.
 
     def cancel(self) -> None:
         """Cancel the task that opens and serves the shard."""
         self._task.cancel()
 
-    def _ended(self, _task: asyncio.Task[None]) -> None:
+    def _end(self, _task: asyncio.Task[None]) -> None:
         self.lost = not self.served.is_set()
         self.served.set()
 
-    def decided(self) -> None:
+    def note_decided(self) -> None:
         """Record that the shard is open, or never will be."""
         self.why, self.missing_since_s = "", None
         self.tried.set()
         self.served.set()
 
-    def failed(self, why: str, *, missing: bool) -> None:
+    def note_failure(self, why: str, *, missing: bool) -> None:
         """Record a failed attempt, which is retried later; ``missing``: its log was missing."""
         self.why = f"its log does not exist: {why}" if missing else why
         if not missing:
@@ -90,21 +90,21 @@ class OpeningShards(dict[str, Opening]):
             i: opening.why for i, opening in self.items() if opening.why and not opening.is_gone
         }
 
-    def gone(self, shard_id: str) -> str | None:
+    def find_gone(self, shard_id: str) -> str | None:
         """Return why a shard is closed whose log counts as gone; None for any other."""
         opening = self.get(shard_id)
         return opening.why if opening is not None and opening.is_gone else None
 
     def all_gone(self) -> dict[str, str]:
         """Return the shards whose logs count as gone, each with its reason."""
-        return {shard_id: why for shard_id in self if (why := self.gone(shard_id)) is not None}
+        return {shard_id: why for shard_id in self if (why := self.find_gone(shard_id)) is not None}
 
-    async def tried(self) -> None:
+    async def wait_until_tried(self) -> None:
         """Wait for the first attempt of every present shard."""
         for opening in list(self.values()):
             await opening.tried.wait()
 
-    async def served(self, shard_ids: Collection[str], *, within_s: float) -> None:
+    async def wait_until_served(self, shard_ids: Collection[str], *, within_s: float) -> None:
         """Wait until it is decided for these shards if they open.
 
         Raises ``Unavailable`` if that takes too long, or the slot closes first.

@@ -30,11 +30,11 @@ class Openings:
         self._failed_s: float | None = None
         """When the first opening failed since then."""
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Start again: the slot is open."""
         self.failure = self._failed_s = None
 
-    def ended(self, failure: BaseException, *, opened: bool) -> None:
+    def note_end(self, failure: BaseException, *, opened: bool) -> None:
         """Record the error that ended a life; ``opened`` is true if the slot was open in it."""
         self.failure = failure
         if not opened and self._failed_s is None:

@@ -72,7 +72,7 @@ class ShardSettling:
                 work = self._settle(owner)
                 self._under_way[owner] = tasks.create_task(work, name=f"settle[{shard_id}]")
 
-    async def settled(self, tables: Collection[int], *, within_s: float) -> None:
+    async def wait_until_settled(self, tables: Collection[int], *, within_s: float) -> None:
         """Wait until the open shards of ``tables`` are in line. Raises ``Unavailable``."""
         found = [
             task for owner, task in self._under_way.items() if concerns(owner.shard.table, tables)

@@ -81,7 +81,7 @@ class ShardOpener:
         owner = warm or self._owner_of(table, shard, rows)
         await self._recover(owner, rows, claim, warm=warm is not None)
         owner.shard.take_stamp(shard.floor_us)
-        owner.shard.claimed(claim, self._owner)
+        owner.shard.adopt_claim(claim, self._owner)
         return owner
 
     async def put_in_force(
@@ -100,7 +100,7 @@ class ShardOpener:
             await require_claim()
             at = shard.state.applied + 1
             options = shard.control(options_body(shard.table), self._clock_us())
-            record = options.log_key, shard.encoded(options, at)
+            record = options.log_key, shard.encode_record(options, at)
             async with _answering(owner):
                 appended = await owner.appender.append([record], at)
             shard.discard()
@@ -128,9 +128,9 @@ class ShardOpener:
         state = owner.shard.state
         async with _answering(owner):
             start, end = await owner.log.bounds()
-        if state.seal is None or rows.flushed(shard.shard_id) < state.applied:
+        if state.seal is None or rows.find_flushed(shard.shard_id) < state.applied:
             start, end = await self._require_whole(owner)
-            first = min(owner.end, rows.flushed(shard.shard_id) + 1)
+            first = min(owner.end, rows.find_flushed(shard.shard_id) + 1)
             await self._replay(owner, max(start, first), end)
         if state.seal is None:
             raise LogShortened(f"{owner.log.name} ends at {end} without its seal")
@@ -186,14 +186,14 @@ class ShardOpener:
         shard, began_s = owner.shard, time.monotonic()
         async with _answering(owner):
             start, _ = await self._require_whole(owner)
-        shard.claimed(claim, self._owner)
+        shard.adopt_claim(claim, self._owner)
         async with _answering(owner):
             end = await owner.appender.fence()
-        shard.claimed(-1, self._owner)
+        shard.adopt_claim(-1, self._owner)
         # A warm one that reads entries of an earlier life again does not know yet which
         # are dirty.
         known = (warm and owner.ledger.is_complete) or self._knows(owner)
-        first = owner.end if known else rows.flushed(shard.shard_id) + 1
+        first = owner.end if known else rows.find_flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
         owner.ledger.is_complete = True
         self.starts[shard.shard_id] = start
@@ -205,7 +205,7 @@ class ShardOpener:
         shard_id = owner.shard.shard_id
         noted = self.unflushed.get(shard_id)
         if noted is None or not noted.holds(
-            flushed=owner.rows.flushed(shard_id), applied=owner.shard.state.applied
+            flushed=owner.rows.find_flushed(shard_id), applied=owner.shard.state.applied
         ):
             return False
         owner.ledger.add(noted.keys)
@@ -243,7 +243,7 @@ class ShardOpener:
         """Replay a log from ``first`` up to ``end``; return the number of entries that
         were read.
         """
-        never = owner.rows.flushed(owner.shard.shard_id) < 0
+        never = owner.rows.find_flushed(owner.shard.shard_id) < 0
         at = first
         while at < end:
             entries = await read_known(owner.log, at, end)

@@ -59,7 +59,7 @@ async def find_loss(owner: ShardOwner) -> Loss:
     if start > applied + 1:
         return Loss(shard, applied + 1, start - 1, in_rows=False)
     if start <= applied and await _is_other(owner):
-        return Loss(shard, await _filled_from(owner, start), applied, in_rows=True, filled=True)
+        return Loss(shard, await _find_fill_start(owner, start), applied, in_rows=True, filled=True)
     raise invalid(
         f"The log of shard '{shard}' lacks nothing that its rows know of: it is closed for what it "
         f"holds."
@@ -73,7 +73,7 @@ async def _is_other(owner: ShardOwner) -> bool:
     return state.entry is not None and entry_digest(last.value) != state.entry
 
 
-async def _filled_from(owner: ShardOwner, start: int) -> int:
+async def _find_fill_start(owner: ShardOwner, start: int) -> int:
     """Return the first offset with another entry than the rows know of.
 
     These entries were written later: their stamps are above all stamps in the rows.
@@ -98,12 +98,12 @@ def hold_rows(owner: ShardOwner, loss: Loss) -> None:
         state.applied = loss.last
         owner.rows.write([], [(mark_key(loss.shard), encode_mark(state))])
     for low, high in chunk_ranges(owner):
-        owner.ledger.add(owner.rows.changed_since(low, high, 0))
-    owner.ledger.add(_noted(owner))
+        owner.ledger.add(owner.rows.scan_changed(low, high, 0))
+    owner.ledger.add(_scan_notes(owner))
     owner.ledger.is_complete = True
 
 
-def _noted(owner: ShardOwner) -> Iterator[bytes]:
+def _scan_notes(owner: ShardOwner) -> Iterator[bytes]:
     """Yield the keys of notes that the shard may have beside its rows.
 
     The progress of an index that other workers maintain goes to the changelog only with

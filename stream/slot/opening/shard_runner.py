@@ -74,25 +74,25 @@ class ShardRunner:
             self.shards.begun.pop(shard.shard_id, None)
         # The table was dropped, or the log has ended, perhaps before it was read here.
         await self.reshapes.read_ended(owned.rows)
-        opening.decided()
+        opening.note_decided()
 
     async def _serve_on(self, shard: ShardRange, opening: Opening, owned: OwnedSlot) -> None:
         backoff_s = BACKOFF_S
         while (table := self.table_of(shard)) is not None:
             try:
-                owner = await self._opened(table, shard, owned)
+                owner = await self._open(table, shard, owned)
                 if opening.why or shard.copied:
                     self.commits.restart()  # Its commits were timed by another worker's clock.
             except (LogShortened, record.CorruptRecord) as error:
                 if self.is_open():  # Or did a deposed broker report the changelog's end?
                     await self.changelog.require_read()
                 self.shards.closed.close(shard.shard_id, error)
-                opening.decided()
+                opening.note_decided()
                 return
             except StoreError as error:
                 logger.warning("shard %s: open failed, retrying: %s", shard.shard_id, error)
                 missing = await self.opener.is_missing(shard)
-                opening.failed(str(error), missing=missing)
+                opening.note_failure(str(error), missing=missing)
             else:
                 # A later owner's fence lies before ours or comes after this check. In
                 # both cases nothing is acknowledged here that its readers miss.
@@ -113,7 +113,7 @@ class ShardRunner:
                 # Its replay may have brought rows of an index that was dropped meanwhile.
                 self.sweep.request()
                 logger.debug("shard %s of table %s is open", shard.shard_id, table.name)
-                opening.decided()
+                opening.note_decided()
                 backoff_s = BACKOFF_S
                 await owner.run()
                 self.shards.open.pop(shard.shard_id, None)
@@ -130,10 +130,10 @@ class ShardRunner:
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
-    async def _opened(self, table: Table, shard: ShardRange, owned: OwnedSlot) -> ShardOwner:
+    async def _open(self, table: Table, shard: ShardRange, owned: OwnedSlot) -> ShardOwner:
         rows = owned.rows
         await self.reshapes.require_parents(shard, rows)
-        warm = await self.intakes.arrived(table, shard, rows) if shard.copied else None
+        warm = await self.intakes.take_arrived(table, shard, rows) if shard.copied else None
         owner = await self.opener.open(table, shard, rows, owned.claim, warm=warm)
         await self.opener.put_in_force(owner, self.require_claim)
         return owner

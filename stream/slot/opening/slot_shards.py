@@ -26,7 +26,7 @@ class SlotShards:
         """Return an open shard. Raises ``Unavailable``, with the reason if it stays closed."""
         owner = self.open.get(shard_id)
         if owner is None:
-            reason = self.closed.get(shard_id) or self.begun.gone(shard_id)
+            reason = self.closed.get(shard_id) or self.begun.find_gone(shard_id)
             raise Unavailable() if reason is None else Unavailable(reason)
         return owner
 

@@ -22,7 +22,7 @@ from rowtide.stream.shard.appender import READ_BYTES
 from rowtide.stream.shard.copy import Range, row_ranges
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
-from rowtide.stream.slot.local_rows import begun, unseen
+from rowtide.stream.slot.local_rows import find_begun, unseen
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
 
@@ -67,7 +67,7 @@ class SlotIntakes:
         # A shard that arrives meanwhile makes room for itself afterwards.
         async with self._clearing:
             for number in rows.table_numbers():
-                held = self._links.held(self._number, number)
+                held = self._links.list_held(self._number, number)
                 removed = await self._remove(_gaps(number, held))
                 if removed:
                     return removed
@@ -88,7 +88,7 @@ class SlotIntakes:
                     self._take_in(table, shard, rows), name=f"intake[{shard.shard_id}]"
                 )
 
-    def left(self, rows: RowStore) -> list[str]:
+    def list_given_up(self, rows: RowStore) -> list[str]:
         """Return shards with rows here whose move was given up while another worker had the slot.
 
         That worker made room for the next copy only for the rows that it knew, which are
@@ -109,17 +109,19 @@ class SlotIntakes:
         ``known`` are the shards of which they had some before they read more, ``shards``
         the live ones.
         """
-        if came := unseen(known, [*shards, *self.marked(rows)]):
+        if came := unseen(known, [*shards, *self.list_begun(rows)]):
             return f"it has not seen these come: {', '.join(came)}"
-        if left := self.left(rows):
+        if left := self.list_given_up(rows):
             return f"rows of copies that were given up are in it, of {', '.join(left)}"
         return ""
 
-    def marked(self, rows: RowStore) -> list[tuple[Table, ShardRange]]:
+    def list_begun(self, rows: RowStore) -> list[tuple[Table, ShardRange]]:
         """Return the arriving shards of which rows are here: no more room is made for them."""
-        return begun(rows, self._links.arriving(self._number))
+        return find_begun(rows, self._links.arriving(self._number))
 
-    async def arrived(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner | None:
+    async def take_arrived(
+        self, table: Table, shard: ShardRange, rows: RowStore
+    ) -> ShardOwner | None:
         """Return the arrived rows of a shard that is here now; make room if none have arrived."""
         # None of its rows is folded before there is room, so rows here mean that room was
         # made.
@@ -137,7 +139,7 @@ class SlotIntakes:
         try:
             while self._links.is_arriving(shard):
                 try:
-                    await self._made_room(table, shard, rows)
+                    await self._make_room(table, shard, rows)
                     await self._fold(table, shard, rows)
                 except (StoreError, record.CorruptRecord) as error:
                     logger.info("shard %s: intake failed, retrying: %s", shard.shard_id, error)
@@ -145,7 +147,7 @@ class SlotIntakes:
         finally:
             begun.discard(shard.shard_id)
 
-    async def _made_room(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
+    async def _make_room(self, table: Table, shard: ShardRange, rows: RowStore) -> None:
         while rows.get(mark_key(shard.shard_id)) is None and self._links.is_arriving(shard):
             async with self._clearing:  # In turns with other tasks that make room.
                 if not await self._remove(row_ranges(table, shard)):
@@ -168,7 +170,7 @@ class SlotIntakes:
         owner = self.arriving[shard.shard_id] = self._opener.arriving(table, shard, rows)
         log = self._log_of(shard.shard_id)
         # An earlier life of the slot may have folded some, which our life has flushed.
-        flushed = rows.flushed(shard.shard_id)
+        flushed = rows.find_flushed(shard.shard_id)
         at = min(owner.end, flushed + 1)
         held = rows.get(mark_key(shard.shard_id))
         applied = -1 if held is None else mark_position(held)[0]

@@ -18,7 +18,7 @@ class ReshapeLinks(Protocol):
         """Wait until the catalog was read to the end that it had at the start."""
         ...
 
-    def planned(self, slot: int) -> Sequence[Reshape]:
+    def list_planned(self, slot: int) -> Sequence[Reshape]:
         """Return the changes whose parents are in a slot."""
         ...
 
@@ -26,7 +26,7 @@ class ReshapeLinks(Protocol):
         """Return a change that is still to be done, with its present plan."""
         ...
 
-    def ended(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
+    def list_ended(self, slot: int) -> Sequence[tuple[Table, ShardRange]]:
         """Return a slot's ended shards that still have a log, parents first."""
         ...
 
@@ -42,7 +42,7 @@ class ReshapeLinks(Protocol):
         """True if a shard is or was part of a table. An undone plan does not count."""
         ...
 
-    def held(self, slot: int, number: int) -> Sequence[ShardRange]:
+    def list_held(self, slot: int, number: int) -> Sequence[ShardRange]:
         """Return a slot's present and coming shards of a table or an index, by its number."""
         ...
 
@@ -54,7 +54,7 @@ class ReshapeLinks(Protocol):
         """Return the present plan of a move: into an empty log, by the owner with that claim."""
         ...
 
-    async def received(self, shard: ShardRange) -> int:
+    async def find_received(self, shard: ShardRange) -> int:
         """Return the last offset that the slot of an arriving shard has folded; -1 for none."""
         ...
 

@@ -28,7 +28,7 @@ from rowtide.stream.shard.copy import Range, ShardCopy, came_back, is_complete, 
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.single_task import SingleTask
-from rowtide.stream.slot.failures import logged
+from rowtide.stream.slot.failures import log_failures
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.opening.slot_shards import SlotShards
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
@@ -143,7 +143,7 @@ class SlotReshapes:
 
     async def read_ended(self, rows: RowStore) -> None:
         """Do the same as far as possible now: later callers read the rest."""
-        with logged(f"slot {self._number}: shards that have ended"):
+        with log_failures(f"slot {self._number}: shards that have ended"):
             await self.open_ended(rows)
 
     async def require_parents(self, shard: ShardRange, rows: RowStore) -> None:
@@ -173,8 +173,8 @@ class SlotReshapes:
         read does not have the shard: its mark never comes later than its parents' rows.
         """
         return any(
-            rows.flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
-            for _, shard in (*self._links.ended(self._number), *open_)
+            rows.find_flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
+            for _, shard in (*self._links.list_ended(self._number), *open_)
         )
 
     def _due(self, failed: Collection[str] = ()) -> list[tuple[Table, ShardRange]]:
@@ -199,13 +199,15 @@ class SlotReshapes:
 
     def _unread(self, known: Collection[str]) -> list[tuple[Table, ShardRange]]:
         """Return the ended shards that are not ``known`` here, parents first."""
-        return [pair for pair in self._links.ended(self._number) if pair[1].shard_id not in known]
+        return [
+            pair for pair in self._links.list_ended(self._number) if pair[1].shard_id not in known
+        ]
 
     def _others(self, table: Table, shard: ShardRange) -> list[Range]:
         """Return the keys for which an ended shard's log is no longer valid."""
         number = table.table_id
-        held = self._links.held(self._number, number)
-        ended = [s for of, s in self._links.ended(self._number) if of.table_id == number]
+        held = self._links.list_held(self._number, number)
+        ended = [s for of, s in self._links.list_ended(self._number) if of.table_id == number]
         coming = [s for s in held if s.copied and self._links.is_arriving(s)]
         found = came_back(table, shard, [*held, *ended])
         return [*found, *(keys for s in coming for keys in row_ranges(table, s))]
@@ -221,8 +223,8 @@ class SlotReshapes:
         """Carry out the changes that the catalog plans, and drop those that it has forgotten."""
         if self._due():
             self._reading.start(partial(self.read_ended, rows), tasks, f"ended[{self._number}]")
-        planned = list(self._links.planned(self._number))
-        kept = {shard.shard_id for _, shard in self._links.ended(self._number)}
+        planned = list(self._links.list_planned(self._number))
+        kept = {shard.shard_id for _, shard in self._links.list_ended(self._number)}
         self._tell_readers(kept)
         kept.update(parent for reshape in planned for parent in reshape.parents)
         for shard_id in self.ended.keys() - kept:
@@ -275,11 +277,11 @@ class SlotReshapes:
                 await owner.submit_hidden(record.NoOp())
 
     async def _finish(self, reshape: Reshape, owners: Sequence[ShardOwner]) -> None:
-        seals = {owner.shard.shard_id: await self._sealed(owner, reshape) for owner in owners}
+        seals = {owner.shard.shard_id: await self._seal_parent(owner, reshape) for owner in owners}
         await self._links.finish(reshape, seals)
         self._counts.reshapes[reshape.kind] += 1
 
-    async def _sealed(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
+    async def _seal_parent(self, owner: ShardOwner, reshape: Reshape) -> Sealed:
         shard_id = owner.shard.shard_id
         if shard_id in self.ended:
             if (seal := owner.shard.state.seal) is None:
@@ -312,14 +314,14 @@ class SlotReshapes:
         copy = ShardCopy(owner, row_ranges(owner.shard.table, child), log, self._counts)
         try:
             await copy.base()
-            await self._ended(owner, reshape, copy)
+            await self._copy_and_seal(owner, reshape, copy)
             await copy.complete()
         finally:
             copy.stop()
             await log.disconnect()
         await self._finish(reshape, [owner])
 
-    async def _ended(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
+    async def _copy_and_seal(self, owner: ShardOwner, reshape: Reshape, copy: ShardCopy) -> None:
         """Seal a shard whose copy is nearly complete; if the seal fails, it serves meanwhile."""
         for left in reversed(range(SEALS_MAX)):
             until_s = asyncio.get_running_loop().time() + QUIET_S
@@ -327,7 +329,7 @@ class SlotReshapes:
             while await self._quiet([owner], until_s):
                 await self._catch_up(copy, reshape, reshape.children[0])
             try:
-                await self._sealed(owner, reshape)
+                await self._seal_parent(owner, reshape)
             except StoreError as error:
                 if owner.closed or not left:
                     raise
@@ -346,7 +348,7 @@ class SlotReshapes:
         before, rounds = -1, 0
         while rounds < ROUNDS_MAX:
             copied = await copy.delta()
-            received = await self._received(child)
+            received = await self._find_received(child)
             little = copied <= LEFT_ENTRIES and copy.end - received <= LEFT_RECORDS
             if little and received >= 0:  # Nothing of a small shard may have been folded yet.
                 return
@@ -357,10 +359,10 @@ class SlotReshapes:
             if planned is None or planned.children != reshape.children:
                 raise Unavailable(f"the plan of the move of {reshape.id} has changed")
 
-    async def _received(self, child: ShardRange) -> int:
+    async def _find_received(self, child: ShardRange) -> int:
         """Return the other slot's progress; -1 if it cannot be read, so that we wait."""
         try:
-            return await self._links.received(child)
+            return await self._links.find_received(child)
         except (Unavailable, OutcomeUnknown) as error:
             logger.debug(
                 "shard %s: cannot read the other slot's progress: %s", child.shard_id, error

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from rowtide.stream.shard.row_store import RowStore
-from rowtide.stream.slot.failures import logged
+from rowtide.stream.slot.failures import log_failures
 from rowtide.stream.slot.reshape.intakes import SlotIntakes
 
 __all__ = ["SlotSweep"]
@@ -47,17 +47,17 @@ class SlotSweep:
     async def run(self, rows: RowStore, intakes: SlotIntakes) -> None:
         """Remove the rows that no shard of the slot needs. Logs errors."""
         self._is_requested.clear()
-        with logged(f"slot {self._number}: sweep"):
-            await self.dropped(rows)
-            await self.moved(rows, intakes)
+        with log_failures(f"slot {self._number}: sweep"):
+            await self.remove_dropped(rows)
+            await self.remove_moved(rows, intakes)
 
-    async def dropped(self, rows: RowStore) -> None:
+    async def remove_dropped(self, rows: RowStore) -> None:
         """Remove the rows of tables and indexes that are gone."""
-        while keys := rows.left_over(self._table_known):
+        while keys := rows.find_left_over(self._table_known):
             await self._remove(keys, {})
             await asyncio.sleep(PAUSE_S)
 
-    async def moved(self, rows: RowStore, intakes: SlotIntakes) -> None:
+    async def remove_moved(self, rows: RowStore, intakes: SlotIntakes) -> None:
         """Remove the rows of shards that left the slot."""
         removed = await intakes.sweep(rows)
         while removed:

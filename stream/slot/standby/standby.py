@@ -32,8 +32,8 @@ from rowtide.stream.log.tails import Tails
 from rowtide.stream.shard.copy import came_back, row_ranges
 from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
-from rowtide.stream.slot.failures import StoreBehind, logged
-from rowtide.stream.slot.local_rows import begun, known_shards, local_rows, unseen
+from rowtide.stream.slot.failures import StoreBehind, log_failures
+from rowtide.stream.slot.local_rows import find_begun, find_known_shards, local_rows, unseen
 from rowtide.stream.slot.standby.standby_life import (
     CatchingUpStandby,
     ClosedStandby,
@@ -248,9 +248,9 @@ class Standby:
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
 
     async def _live(self) -> None:
-        rows = self._opened_rows()
+        rows = self._open_rows()
         self._life.move(StandbyEvent.OPEN_ROWS, CatchingUpStandby(rows))
-        known = known_shards(rows)
+        known = find_known_shards(rows)
         # Until it has not grown meanwhile: what was compacted away stands above where we began.
         while (until := await self._reader.end()) != rows.changelog_position():
             await (
@@ -259,7 +259,7 @@ class Standby:
             await self._recover(rows, until)
         # A shard that had come by now, and was not heard of, would be followed on rows of before.
         await self._catalog_proven()
-        coming = begun(rows, self._coming(self.number))
+        coming = find_begun(rows, self._coming(self.number))
         if came := unseen(known, [*self._tables(self.number), *coming]):
             # Those that come from here on are made room for; see ``_make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
@@ -280,7 +280,7 @@ class Standby:
             if count % SWEEP_ROUNDS == 0:
                 await self._sweep(rows)
 
-    def _opened_rows(self) -> RowStore:
+    def _open_rows(self) -> RowStore:
         return local_rows(
             self._path,
             kept_s=self._kept_s,
@@ -290,7 +290,7 @@ class Standby:
     def _throw_away(self) -> None:
         """Close the local rows and remove them; the next life rebuilds them."""
         self._close(flush=False)
-        with logged(f"standby of slot {self.number}"):
+        with log_failures(f"standby of slot {self.number}"):
             destroy(self._path)
 
     async def _round(self, rows: RowStore) -> None:
@@ -392,7 +392,7 @@ class Standby:
 
     async def _sweep(self, rows: RowStore) -> None:
         """Remove rows of dropped tables; their owner removes them from the changelog."""
-        while keys := rows.left_over(self._table_known):
+        while keys := rows.find_left_over(self._table_known):
             rows.take([(key, None) for key in keys])
             await asyncio.sleep(0.05)
 

@@ -186,7 +186,7 @@ class StandbyShard:
             self._stop()
         self._learned(self, len(entries))
 
-    def trimmed(self) -> None:
+    def note_trim(self) -> None:
         """Wait for the changelog, which has what is gone from the log."""
         self.lack("its log was trimmed, the changelog has the rows")
 
@@ -214,7 +214,7 @@ class StandbyShard:
 
     def flushed(self) -> None:
         """Forget what the changelog, which was read further, now has."""
-        covered = self.rows.flushed(self.place.shard_id)
+        covered = self.rows.find_flushed(self.place.shard_id)
         if covered > self._since:
             self._since = covered
             self._written = {key: at for key, at in self._written.items() if at > covered}

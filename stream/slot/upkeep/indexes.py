@@ -66,9 +66,9 @@ class SlotIndexes:
             if index.building and place not in self._building:
                 self._building.add(place)
                 name = f"build[{owner.shard.shard_id}, {index.table_id}]"
-                tasks.create_task(self._built(*place), name=name)
+                tasks.create_task(self._build_index(*place), name=name)
 
-    async def _built(self, owner: ShardOwner, number: int) -> None:
+    async def _build_index(self, owner: ShardOwner, number: int) -> None:
         try:
             await build_index(owner, number, self._links.finish)
         finally:

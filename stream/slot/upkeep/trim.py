@@ -13,7 +13,7 @@ from rowtide.core.values.schema import ShardRange, StreamSettings, Table
 from rowtide.stream.shard.index_links import IndexLinks
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.stream_reader import HOUR_US, horizon
-from rowtide.stream.slot.failures import logged
+from rowtide.stream.slot.failures import log_failures
 from rowtide.stream.slot.reshape.reshape_links import ReshapeLinks
 from rowtide.stream.slot.upkeep.long_ago import LongAgo
 
@@ -46,10 +46,10 @@ class SlotTrim:
         """Trim the logs of a slot's shards, open and ended ones. Logs errors."""
         self._commits.look()
         for owner in list(shards.values()):
-            with logged(f"trim of {owner.log.name}"):
+            with log_failures(f"trim of {owner.log.name}"):
                 await self.trim(owner)
-        for table, shard in self._reshapes.ended(slot):
-            with logged(f"trim of {shard.shard_id}"):
+        for table, shard in self._reshapes.list_ended(slot):
+            with log_failures(f"trim of {shard.shard_id}"):
                 await self.trim_ended(table, shard, ended)
 
     async def trim(self, owner: ShardOwner) -> None:
@@ -75,7 +75,7 @@ class SlotTrim:
 
     async def _trim(self, owner: ShardOwner, stream: StreamSettings | None) -> int:
         """Trim a log; return its new start."""
-        before = owner.rows.flushed(owner.shard.shard_id) + 1
+        before = owner.rows.find_flushed(owner.shard.shard_id) + 1
         if stream is not None:
             before = min(before, await horizon(owner, stream, self._clock_us()))
         pin = await self._indexes.pin(owner)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable, condition_failed
+from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable, condition_failure
 from rowtide.stream.http.answer import RequestIds
 from rowtide.stream.http.limits import HttpLimits
 
@@ -263,7 +263,7 @@ def raising(error: BaseException, kind: str) -> Any:
 
 HOW = ["call", "future", "coroutine"]
 FAILURES: list[tuple[StoreError, str]] = [
-    (condition_failed(), "403 OTSConditionCheckFail Condition check failed."),
+    (condition_failure(), "403 OTSConditionCheckFail Condition check failed."),
     (OutcomeUnknown(), "503 OTSTimeout Operation timeout."),
     (Unavailable("The partition is not available."), "503 OTSPartitionUnavailable The partition "),
 ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import Rejected
-from rowtide.stream.http.head_form import learned
+from rowtide.stream.http.head_form import learn_form
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.request import LESSONS_MAX, BodyBudget, Request, RequestReader
 
@@ -176,8 +176,8 @@ def test_a_form_is_learned_anew_some_times() -> None:
 
 
 def test_a_head_beyond_the_number_of_headers_has_no_form() -> None:
-    assert learned(FIRST, headers_max=len(HEADS)) is not None
-    assert learned(FIRST, headers_max=len(HEADS) - 1) is None
+    assert learn_form(FIRST, headers_max=len(HEADS)) is not None
+    assert learn_form(FIRST, headers_max=len(HEADS) - 1) is None
 
 
 @given(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rowtide.core.protocol.wire import ots_pb2 as wire
-from rowtide.core.values.errors import condition_failed, invalid, no_table
+from rowtide.core.values.errors import condition_failure, invalid, no_table
 
 if TYPE_CHECKING:
     from rowtide.core.values.errors import StoreError
@@ -65,7 +65,7 @@ def refusing(failure: StoreError) -> Callable[[object, bytes], bytes]:
     return handler
 
 
-FAILURES = [no_table(), condition_failed(), invalid("Invalid table name: '3t'.")]
+FAILURES = [no_table(), condition_failure(), invalid("Invalid table name: '3t'.")]
 
 
 @REGIONS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rowtide.stream.http.pages import PageAnswer, introduction, said
+from rowtide.stream.http.pages import PageAnswer, introduction, json_page
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running
@@ -20,7 +20,7 @@ GET = b"GET /page HTTP/1.1\r\nHost: h\r\n\r\n"
 async def page() -> PageAnswer:
     """Return a page after a turn of the loop."""
     await asyncio.sleep(0)
-    return said(503, {"ready": False})
+    return json_page(503, {"ready": False})
 
 
 async def faulty_page() -> PageAnswer:

@@ -13,10 +13,10 @@ from rowtide.core.values.errors import (
     OutcomeUnknown,
     StoreError,
     Unavailable,
-    condition_failed,
+    condition_failure,
 )
 from rowtide.stream.http.request import Request
-from rowtide.stream.http.request_log import RequestLog, tables_named
+from rowtide.stream.http.request_log import RequestLog, find_table_names
 from rowtide.stream.http.tally import OUTCOMES, UnknownWithin, latency_class
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def raising(error: Exception) -> Any:
 ENDINGS: list[tuple[Any, str, str]] = [
     (lambda _, body: body, "ok", ""),
     (lambda _, body: UnknownWithin(body), "unknown", ""),
-    (raising(condition_failed()), "refused", "OTSConditionCheckFail"),
+    (raising(condition_failure()), "refused", "OTSConditionCheckFail"),
     (raising(Unavailable("Gone.")), "unavailable", "OTSPartitionUnavailable"),
     (raising(OutcomeUnknown()), "unknown", "OTSTimeout"),
     (raising(ZeroDivisionError()), "fault", "OTSInternalServerError"),
@@ -91,7 +91,7 @@ async def test_bytes_are_counted_both_ways(running: Running, request_bytes: Requ
 
 @pytest.mark.parametrize(
     ("failure", "told"),
-    [(OutcomeUnknown(), True), (Unavailable("Gone."), True), (condition_failed(), False)],
+    [(OutcomeUnknown(), True), (Unavailable("Gone."), True), (condition_failure(), False)],
 )
 async def test_what_no_client_is_to_blame_for_is_logged_under_the_clients_id(
     failure: StoreError,
@@ -153,7 +153,7 @@ def test_of_connections_turned_away_one_in_a_second_is_logged_and_the_others_cou
     log = RequestLog(0, lambda: now[0])
     for now_s in (100.0, 100.1, 100.9, 101.0):
         now[0] = now_s
-        log.failed(Request(), Unavailable("Server is busy.", code="OTSServerBusy"))
+        log.log_failure(Request(), Unavailable("Server is busy.", code="OTSServerBusy"))
     said = "connection rejected: Server is busy"
     assert [record.getMessage() for record in caplog.records] == [
         said,
@@ -191,18 +191,18 @@ NAMED: list[tuple[str, Any, list[str]]] = [
 @pytest.mark.parametrize(("operation", "message", "names"), NAMED)
 def test_the_tables_of_a_request_are_found(operation: str, message: Any, names: list[str]) -> None:
     content = b"" if message is None else message.SerializePartialToString()
-    assert tables_named(operation, content) == names
+    assert find_table_names(operation, content) == names
 
 
 def test_a_request_that_is_very_long_names_no_table() -> None:
     content = wire.GetRowRequest(table_name="a").SerializePartialToString()
     padding = b"\x12" + b"\x80\x80\x80\x04" + bytes(8 << 20)
-    assert tables_named("GetRow", content + padding) == []
+    assert find_table_names("GetRow", content + padding) == []
 
 
 def test_a_request_that_cannot_be_read_names_no_table() -> None:
-    assert tables_named("GetRow", b"\xff") == []
-    assert tables_named("GetRow", b"\x0a\x02\xff\xff") == []
+    assert find_table_names("GetRow", b"\xff") == []
+    assert find_table_names("GetRow", b"\x0a\x02\xff\xff") == []
 
 
 def test_rowtides_own_operations_are_admin() -> None:
