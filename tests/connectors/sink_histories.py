@@ -21,7 +21,7 @@ from rowtide.core.values.key_ranges import Range, holds
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["TABLE", "Columns", "History", "columns", "histories", "key_bytes", "row"]
+__all__ = ["TABLE", "Columns", "History", "columns", "histories", "key_bytes", "page_of", "row"]
 
 TABLE = TableShape("things", (KeyColumn("id", STRING),))
 KEYS = "abcdef"
@@ -76,7 +76,7 @@ def histories(draw: st.DrawFn) -> History:
     history = History(draw(st.lists(change, min_size=1, max_size=20)), [])
     stream = _pieces(history, draw(st.sets(st.integers(1, len(history.changes)))))
     pages = [
-        _page(history, draw(st.integers(1, len(history.changes))), draw(_ranges()))
+        page_of(history, draw(st.integers(1, len(history.changes))), draw(_ranges()))
         for _ in range(draw(st.integers(0, 3)))
     ]
     told = [*stream, *pages]
@@ -98,7 +98,8 @@ def _pieces(history: History, cuts: set[int]) -> list[SinkBatch]:
     return [_batch(piece) for piece in pieces if piece]
 
 
-def _page(history: History, stamp: int, covered: Range) -> SinkBatch:
+def page_of(history: History, stamp: int, covered: Range) -> SinkBatch:
+    """Return a snapshot's page: the rows of a range as of a stamp."""
     names = {key_bytes(name): name for name in KEYS}
     rows = [
         row(names[key], stamp, told, page=True)

@@ -244,7 +244,7 @@ async def test_no_failure_tells_the_secret() -> None:
     ("fields", "why"),
     [
         ({"url": "ftp://x"}, "http"),
-        ({"url": "http://x", "secret": "whsec_*"}, "no base64"),
+        ({"url": "http://x", "secret": "whsec_*"}, "must be base64"),
         ({"url": "http://x", "secret": "${NOBODY_SET_IT}"}, "no such variable"),
         ({"url": "http://x", "headers": {"Authorization": "one\nanother"}}, "than one line"),
     ],
