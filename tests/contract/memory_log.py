@@ -47,7 +47,7 @@ class Storage:
     def write(self, pairs: Pairs) -> int:
         base = self.end
         self.entries += [Entry(base + at, key, value) for at, (key, value) in enumerate(pairs)]
-        # Wake who waits now; who waits later gets a new event.
+        # Wake the present waiters; later ones get a new event.
         self.grown.set()
         self.grown = asyncio.Event()
         return base

@@ -58,7 +58,7 @@ async def keys(cluster: KafkaCluster, changelog: str, at: int = 0) -> str:
 
 
 async def other_client(cluster: KafkaCluster, changelog: str) -> AIOKafkaProducer:
-    """Return a started transactional producer that nobody here wrote, under the slot's id."""
+    """Return a started transactional producer of another library, under the slot's id."""
     producer = AIOKafkaProducer(
         bootstrap_servers=cluster.config.bootstrap, transactional_id=f"{changelog}.slot-0"
     )
@@ -152,7 +152,7 @@ async def test_a_flush_may_take_far_longer_than_a_question(broker: str, topic: s
 async def test_a_flush_lasts_as_long_as_brokers_allow(
     cluster: KafkaCluster, changelog: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They allow 15 minutes unless they are told to allow less."""
+    """They allow 15 minutes by default."""
     owner = writer(cluster, changelog)
     owner._transactions._last_s = 901.0
     for number, name in enumerate("ab"):

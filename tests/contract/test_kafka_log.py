@@ -151,7 +151,7 @@ async def test_a_log_that_somebody_else_made_or_changed_is_found_out(
         await cluster.verify_logs([*logs, f"{topic}.deleted"])
     assert [log in str(told.value) for log in logs] == [False, True, True, True, False]
     assert str(told.value).endswith("must be delete. 1 more topics")
-    # Whoever wants to have it made gets no log that could lose a write.
+    # A caller that creates it gets no log that could lose a write.
     with pytest.raises(NotDurable):
         await cluster.create_topics([TopicSpec(logs[0]), TopicSpec(logs[1])])
     await cluster.delete_topics(logs)
@@ -190,7 +190,8 @@ async def test_a_deadline_that_passes_in_flight_is_an_unknown_outcome(
     finally:
         os.kill(frail_broker.pid, signal.SIGCONT)
     await log.disconnect()
-    # The request may have lain in the socket all the while: it stands in the log, or never will.
+    # The request may have waited in the socket all the while: it is in the log, or never
+    # will be.
     assert await log.append(ENTRY, deadline_s=10) in (1, 2)
 
 

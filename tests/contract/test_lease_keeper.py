@@ -1,4 +1,6 @@
-"""Leases on a real broker: who holds a slot, what its next owner waits for, what a release says."""
+"""Leases on a real broker: a slot's owner, the wait of its next owner, and the effect of
+a release.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.kafka
 
 SLOT = 0
 LEASE_S = 60.0
-"""Much longer than a test: whoever waits for its end is found out."""
+"""Much longer than a test, so a wait for its end is noticed."""
 FIRST, SECOND = b"owner001", b"owner002"
 ADDRESS = "first:1"
 
@@ -116,7 +118,7 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
     await cluster.create_topics([TopicSpec(topic)])
     began_s = lease_clock()
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=2.0) as cut_off:
-        await cut_off.claim(SLOT)  # And it is heard of no more, but reads for as long as it may.
+        await cut_off.claim(SLOT)  # It is not read any more, but reads for as long as it may.
         async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
             await second.wait_until_read(SLOT)
             await asyncio.sleep(0.6)  # Longer than a lease of its own.
@@ -132,7 +134,7 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
 async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
     cluster: KafkaCluster, topic: str, *, claimed: bool
 ) -> None:
-    """Its renewal, which stands where it says or does not, tells which; requests wait for it."""
+    """Its renewal, valid or void at its offset, shows which; requests wait for it."""
     await cluster.create_topics([TopicSpec(topic)])
     slept_s = [0.0]
     starved, other = (
@@ -178,7 +180,7 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
         await second.wait_until_read(SLOT)
         async with asyncio.TaskGroup() as tasks:
             claim = tasks.create_task(refused(second), name="claim")
-            while second.age_s(SLOT) is None:  # noqa: ASYNC110 - nothing tells when it stands.
+            while second.age_s(SLOT) is None:  # noqa: ASYNC110 - Without an event.
                 await asyncio.sleep(0.01)
             await second.release(SLOT)
         assert claim.result()

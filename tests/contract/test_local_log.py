@@ -277,10 +277,10 @@ async def test_a_trim_that_is_written_and_not_settled_hides_what_it_deleted(
         trimming = tasks.create_task(log.trim(2), name="trim")
         for _ in range(3):  # The task begins, then its batch does.
             await asyncio.sleep(0)
-        # The event loop stands still until the thread has written the trim.
+        # The event loop blocks until the thread has written the trim.
         assert store.finished.wait(SOON_S)
         assert not trimming.done()
-        # Whoever is told "trimmed" goes on at the start, and would ask for ever.
+        # A reader that gets "trimmed" continues at the start, and would retry for ever.
         assert await log.bounds() == (2, 4)
         if found == "trimmed":
             with pytest.raises(LogTrimmed):

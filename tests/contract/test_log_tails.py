@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 
 class Reader:
-    """Keeps what it is told; ``until`` waits for it."""
+    """Keeps its calls; ``until`` waits for one."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

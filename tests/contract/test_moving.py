@@ -55,7 +55,7 @@ def silent(*_: object) -> None:
 
 
 def interrupted(after: int) -> Callable[[str, int, int], None]:
-    """Return what ends a process when it is told of progress for the ``after``-th time."""
+    """Return a function that ends the process at the ``after``-th report of progress."""
     left = iter(range(after))
 
     def told(*_: object) -> None:

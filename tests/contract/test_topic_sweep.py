@@ -51,7 +51,9 @@ class Noted(KafkaCluster):
 
 
 def decided(_catalog: Catalog, stamp: int) -> Sequence[Document]:
-    """A table with an open and an ended shard, one on its way, and one reserved for nobody."""
+    """A table with an open and an ended shard, one that arrives, and one id reserved for
+    nothing.
+    """
     change = move(WHOLE, SHARD, 1, ["s3"], stamp)
     counters = Document("counters", "ids", {"table": 2, "shard": 5})
     table = Document(TABLE, table_id(WHOLE), table_content(replace(WHOLE, created_us=stamp)))

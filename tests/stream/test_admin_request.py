@@ -1,4 +1,4 @@
-"""Bodies that are JSON: what is wrong with one is told, and nothing happens."""
+"""JSON bodies: the error says what is wrong with one, and nothing happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an appender makes of a log that tells less than it had acknowledged."""
+"""An appender on a log that reports less than it had acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH = [(b"", b"one"), (b"", b"two"), (b"", b"three")]
 
 
 class NewLeader(MemoryLog):
-    """A log whose new leader knows where it ends, and for a while tells nothing of it."""
+    """A log whose new leader knows its end, and returns no entry for a while."""
 
     silent = 0
 

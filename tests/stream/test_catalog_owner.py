@@ -1,4 +1,4 @@
-"""The catalog on its owner and on a follower: told at once, in order, and whole."""
+"""The catalog on its owner and on a follower: reported at once, in order, and whole."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class SilentLog(MemoryLog):
 
 
 class OvertakenLog(MemoryLog):
-    """A log that somebody else takes over while its owner finds out what became of a batch."""
+    """A log that another worker takes over while its owner resolves the outcome of a batch."""
 
     rival: CatalogOwner
 
@@ -209,7 +209,7 @@ async def test_a_change_that_stands_is_never_told_as_not_made(fault: Fault) -> N
 
 
 class TrimmedLog(OvertakenLog):
-    """A log that is also trimmed by whoever took it over."""
+    """A log that the new owner also trims."""
 
     async def disconnect(self) -> None:
         """Let the other one in, and have it write a snapshot."""
@@ -219,7 +219,7 @@ class TrimmedLog(OvertakenLog):
 
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
 async def test_a_change_is_unknown_where_what_became_of_it_was_trimmed(fault: Fault) -> None:
-    """It was told as trimmed, which says that nothing was changed."""
+    """The trim was reported, which means that nothing was changed."""
     log = TrimmedLog()
     log.rival = catalog_of(log, b"ownerid2")
     first = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
@@ -274,7 +274,7 @@ async def test_the_end_is_proven_by_a_record_that_is_void_for_everybody() -> Non
 
 
 class OldLog(MemoryLog):
-    """Read at a leader that was deposed: nothing that stands since then is told."""
+    """Read at a deposed leader: it returns nothing that was appended since."""
 
     end_told = 1 << 60
 
@@ -298,7 +298,7 @@ async def test_what_can_not_be_read_up_to_its_proven_end_is_not_proven() -> None
 
 
 class DeposedLog(MemoryLog):
-    """Read at a leader that was deposed: it tells an early end, and nothing behind that."""
+    """Read at a deposed leader: it reports an early end, and returns nothing after that."""
 
     end_told = 1 << 60
 
@@ -313,7 +313,7 @@ class DeposedLog(MemoryLog):
 
 
 async def test_an_owner_whose_log_lacks_nothing_after_all_changes_it_again() -> None:
-    """No slot of it opens again for that: nobody but this worker would ever change it."""
+    """No slot of it opens again for that: no other worker would ever change it."""
     log, tail = MemoryLog(), DeposedLog()
     tail._storage = log._storage
     owner = CatalogOwner(log, tail, owner=b"ownerid1", clock_us=lambda: 1)
@@ -371,8 +371,9 @@ async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything
 
 
 class FullLog(MemoryLog):
-    """A log that loses its replicas with an append: that one's outcome is unknown, nothing else is
-    taken, and what there is can be read."""
+    """A log that loses its replicas with an append. That append's outcome is unknown, no
+    other is accepted, and its entries can be read.
+    """
 
     full = False
 
@@ -388,7 +389,7 @@ class FullLog(MemoryLog):
 def followed(
     story: Callable[[FullLog, CatalogOwner, asyncio.TaskGroup], Awaitable[None]],
 ) -> None:
-    """Tell a story of an owner that follows its log, whose next append fills it."""
+    """Run a story of an owner that follows its log, whose next append fills it."""
 
     async def whole() -> None:
         log, clock_s = FullLog(), asyncio.get_running_loop().time
@@ -407,8 +408,9 @@ def followed(
 
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool) -> None:
-    """A broker told it so each second, but after 30 s nobody was let in, at any slot: keys of
-    before could be revoked by now."""
+    """A broker reported so each second, but after 30 s no client was accepted, at any
+    slot: the known keys could be revoked by now.
+    """
 
     async def story(_log: FullLog, owner: CatalogOwner, tasks: asyncio.TaskGroup) -> None:
         work = owner.open(2) if taken_over else owner.change(lambda _c, _s: [instance(1)])
@@ -422,7 +424,7 @@ def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool)
 
 
 def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() -> None:
-    """It waited for as long as that one, and was made long after whoever asked for it had gone."""
+    """It waited as long as that change, and was made long after its caller had given up."""
 
     async def story(log: FullLog, owner: CatalogOwner, tasks: asyncio.TaskGroup) -> None:
         first = tasks.create_task(owner.change(lambda _c, _s: [instance(1)]), name="first")
@@ -439,8 +441,9 @@ def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() ->
 
 
 async def test_proofs_alone_are_trimmed_and_wake_nobody() -> None:
-    """Whoever names a shard that is no more has the end proven; the log grew until somebody changed
-    something, and each proof had every worker look at all of its shards."""
+    """A request that names a removed shard has the end proven. The log grew until a
+    change came, and each proof had every worker check all of its shards.
+    """
     log = MemoryLog()
     first, second = catalog_of(log, b"ownerid1"), catalog_of(log, b"ownerid2")
     changes: list[int] = []
@@ -452,6 +455,6 @@ async def test_proofs_alone_are_trimmed_and_wake_nobody() -> None:
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(first.follow(), name="follow")
         async with asyncio.timeout(10):
-            while (await log.bounds())[0] == 0:  # noqa: ASYNC110 - A log tells nobody of a trim.
+            while (await log.bounds())[0] == 0:  # noqa: ASYNC110 - A log reports no trim.
                 await asyncio.sleep(0.01)
         following.cancel()

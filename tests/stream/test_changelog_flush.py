@@ -48,10 +48,10 @@ class Written:
         """So many others have on the event loop before a flush takes anything."""
 
     async def prepare(self) -> None:
-        """Nobody else writes."""
+        """There is no other writer."""
 
     async def fence(self) -> None:
-        """Nobody else writes."""
+        """There is no other writer."""
 
     async def flush(self, changes: Changes) -> int:
         """Take a transaction."""
@@ -231,7 +231,7 @@ async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
 
 
 async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Path) -> None:
-    """A store that has the mark takes its rows for complete, and passes over what is told later."""
+    """A store with the mark takes its rows for complete, and skips later entries."""
     async with opened(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         for note in (b"y", b"z"):
@@ -312,8 +312,10 @@ async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:
 async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
     tmp_path: Path,
 ) -> None:
-    """The shard was opened again, or split, meanwhile. Nothing told of the chunks that the flush
-    had just written: once the tombstone of their row was compacted away, a rebuild had them."""
+    """The shard was opened again, or split, meanwhile. Nothing recorded the chunks that
+    the flush had just written: once the tombstone of their row was compacted away, a
+    rebuild had them.
+    """
     async with opened(tmp_path / "a") as shop:
         for some in (columns(0, 1000), columns(0, 1), columns(0, 1000)):
             await shop.write(PUT, some)

@@ -158,7 +158,9 @@ async def read(rows: RowStore, *entries: ChangelogEntry) -> None:
 async def test_a_row_deleted_before_it_came_is_removed_behind_the_mark_of_its_shard(
     rows: RowStore, at_once: bool
 ) -> None:
-    """It was read as of before; its delete came with the copy, and was compacted away since."""
+    """It was read in its older state. Its delete came with the copy, and was compacted
+    away since.
+    """
     write(rows, 300)
     if at_once:
         await read(rows, mark_at(3), removal(400))
@@ -171,7 +173,7 @@ async def test_a_row_deleted_before_it_came_is_removed_behind_the_mark_of_its_sh
 async def test_rows_of_a_part_of_a_copy_are_thrown_away_where_the_changelog_has_the_whole(
     rows: RowStore,
 ) -> None:
-    """Its log alone told which removals were of a time before it, and is not read again."""
+    """Only its log showed which removals were older than it, and that is not read again."""
     write(rows, 300, mark=500)
     with pytest.raises(StartPassed, match="s7"):
         await read(rows, removal(400), mark_at(4))
@@ -200,8 +202,9 @@ CHILD = ShardRange("s8", 0, parents=("s7",), floor_us=600, came=True)
 async def test_rows_are_thrown_away_where_a_shard_is_forgotten_that_the_changelog_had_not_told_of(
     rows: RowStore,
 ) -> None:
-    """It told that a removal was of before it. The row was gone until the changelog had it again,
-    and what was logged meanwhile made another one of it, without its other columns.
+    """It showed that a removal was older than it. The row was gone until the changelog
+    had it again. The changes that were logged meanwhile made another row of it, without
+    its other columns.
     """
     write(rows, 300, mark=600)
     with pytest.raises(StartPassed, match="s7 is forgotten"):

@@ -19,7 +19,7 @@ SHORT, CORRUPT = LogShortened("s ends at 3"), CorruptRecord("s, offset 3")
         ({"s1": SHORT}, {"s1"}, True),
         ({"s1": SHORT, "s2": SHORT}, {"s2"}, False),  # It may have come of the other.
         ({"s1": SHORT, "s2": SHORT}, {"s1", "s2"}, True),
-        ({"s1": CORRUPT}, {"s1"}, False),  # A log's ends do not tell of what is in it.
+        ({"s1": CORRUPT}, {"s1"}, False),  # A log's ends do not show its content.
         ({"s1": SHORT, "s2": CORRUPT}, {"s1", "s2"}, False),
     ],
 )

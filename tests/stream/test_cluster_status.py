@@ -1,4 +1,4 @@
-"""The status of all workers, as whoever asks for it sees it."""
+"""The status of all workers, as its reader sees it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rowtide.stream.worker.worker_status import ClusterStatus, WorkerStatus
 
 
 async def test_all_tell_of_the_moment_of_the_question_however_long_one_is_silent() -> None:
-    """A slot that was handed over meanwhile would be told as that of two workers, or of none."""
+    """A slot that was handed over meanwhile would appear at two workers, or at none."""
     slots = {1}
 
     async def ask(_operation: str, _body: bytes) -> dict[str, bytes]:

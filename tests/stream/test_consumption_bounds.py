@@ -1,4 +1,4 @@
-"""A time that no clock tells is refused, not a fault of the server."""
+"""A time that no clock can show is rejected; it is no fault of the server."""
 
 from __future__ import annotations
 

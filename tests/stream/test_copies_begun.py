@@ -1,4 +1,4 @@
-"""A move that is begun by a former owner of the slot, and one whose shard nobody folds."""
+"""A move that a former owner of the slot begins, and one whose shard no slot folds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FORMER, LATER = 3, 7
 
 
 async def test_a_former_owner_does_not_begin_a_copy_in_the_place_of_its_successors() -> None:
-    """It was stopped as the move was planned, went on, and had not heard yet of the later claim.
+    """It was stopped when the move was planned, continued, and had not read the later claim yet.
 
     The log into which its successor copied was deleted.
     """
@@ -90,7 +90,7 @@ async def test_a_copy_that_another_one_replaced_is_given_up() -> None:
 
 
 class Small:
-    """The copy of a small shard, a record of options and one of rows, that nobody folds."""
+    """The copy of a small shard, a record of options and one of rows, that no slot folds."""
 
     end = 2
 

@@ -1,4 +1,4 @@
-"""Where a request on one row goes, told without reading more of it than its first key."""
+"""The slot of a request on one row, found without reading more than its first key value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE, THERE = 1, 2
 
 
 class Open(Slot):
-    """A slot of this worker's, of which nothing else is asked."""
+    """A slot of this worker; nothing else of it is used."""
 
     foreign = False
 
@@ -79,7 +79,7 @@ REQUESTS: dict[str, Callable[..., Any]] = {
 
 
 def told(operation: str, buffer: bytes, *, foreign: bool = False, **more: Any) -> int | None:
-    """Return what is told of a request."""
+    """Return the slot that is found for a request."""
     request = REQUESTS[operation](buffer, **{"table_name": "t", **more})
     return destinations(directory(foreign=foreign))[operation](ANN, request.SerializeToString())
 

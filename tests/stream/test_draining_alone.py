@@ -1,4 +1,4 @@
-"""A worker is drained only where another one says that it stays; who is silent may stay or not."""
+"""A worker drains only if another one reports that it stays; a silent one may stay or not."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ CONFIG = MembershipConfig(
 
 
 class Apps:
-    """Makes apps of which the first loses its broker, and fails then as it is told to."""
+    """Makes apps, the first of which loses its broker and then fails as set."""
 
     def __init__(self, *, making: bool = False, stopping: BaseException | None = None) -> None:
         self.made = 0
@@ -40,7 +40,7 @@ class Apps:
 
 
 class App:
-    """Stands for Faust's."""
+    """Takes the place of Faust's."""
 
     leaving = False
 

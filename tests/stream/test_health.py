@@ -1,4 +1,4 @@
-"""Why a worker is not ready, as whoever sends clients to it learns."""
+"""Why a worker is not ready, as a load balancer reads it."""
 
 from __future__ import annotations
 

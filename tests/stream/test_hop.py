@@ -1,4 +1,6 @@
-"""Requests between workers: answered in any order, told apart when lost, only among friends."""
+"""Requests between workers: answered in any order, lost ones distinguished, only with the
+secret.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,7 @@ async def test_a_failure_is_raised_as_it_was(client: HopClient) -> None:
 async def test_an_error_of_its_own_leaves_the_outcome_unknown(
     client: HopClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Both logs have its number: that of who was asked by a client has the request's id beside."""
+    """Both logs have its number: the log of the calling worker has the request's id beside it."""
 
     def fail(_identity: Identity, _operation: str, _body: bytes) -> bytes:
         raise ZeroDivisionError
@@ -261,7 +263,7 @@ async def test_a_stranger_is_cut_off(said: bytes) -> None:
 async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else whoever reaches the port could take all connections that this process may have."""
+    """Else any client that reaches the port could take all connections of this process."""
     monkeypatch.setattr(hop, "TRUST_S", 0.05)
     async with worker(lambda *_: b"told") as other, asyncio.timeout(5):
         assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
@@ -376,7 +378,7 @@ async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_o
 async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
     client: HopClient,
 ) -> None:
-    """Nothing tells of the cut: what is sent on the connection is lost."""
+    """Nothing reports the cut: bytes on the connection are lost."""
     arrived, go = asyncio.Event(), asyncio.Event()
 
     async def answer(_identity: Identity, _operation: str, body: bytes) -> bytes:
@@ -413,10 +415,10 @@ async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
         await arrived.wait()
         caller = caller_of(client, other)
         for _ in range(hop.SILENT_S):
-            for _ in range(2):  # At the second one it is asked for a sign of life.
+            for _ in range(2):  # The second sweep sends a ping.
                 caller.expire()
             async with asyncio.timeout(10):
-                while caller._silent_s:  # noqa: ASYNC110 - Nobody tells.
+                while caller._silent_s:  # noqa: ASYNC110 - Without an event.
                     await asyncio.sleep(0)
         go.set()
         assert await first == b"1"
@@ -444,7 +446,7 @@ async def test_a_worker_that_reads_no_answers_is_cut_off(
         transport.pause_reading()
         calls = [tasks.create_task(told(client, other.address, b"%d" % n)) for n in range(40)]
         async with asyncio.timeout(10):
-            while other.server.connections:  # noqa: ASYNC110 - Nobody tells.
+            while other.server.connections:  # noqa: ASYNC110 - Without an event.
                 await asyncio.sleep(0.01)
         transport.resume_reading()
         assert [True for call in calls if isinstance(await call, OutcomeUnknown)]

@@ -1,4 +1,4 @@
-"""An index's rows are the fold of its log, whatever was told before of how far it is."""
+"""An index's rows are the fold of its log, whatever progress was reported before."""
 
 from __future__ import annotations
 

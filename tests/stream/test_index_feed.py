@@ -35,7 +35,7 @@ SOURCE = ShardRange("s9", 1)
 
 
 class TrimmedLog(MemoryLog):
-    """A log that its owner trims right after somebody has asked for its bounds, once."""
+    """A log that its owner trims once, right after a read of its bounds."""
 
     async def bounds(self) -> tuple[int, int]:
         bounds = await super().bounds()
@@ -112,7 +112,7 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_what_it_has_read_in
 async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_once_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, body: Body
 ) -> None:
-    """A broker has lost what stood in the log; the deposed one that told so may be gone later."""
+    """A broker lost entries of the log; a deposed one that reported this may be gone later."""
     monkeypatch.setattr(index_feed, "STUCK_S", 0.01)
     monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
     lost, other = LostLog(), MemoryLog()
@@ -173,7 +173,7 @@ async def test_a_feeder_that_ends_leaves_nothing_at_the_shards_that_it_followed(
 
 
 class LostLog(MemoryLog):
-    """A log that lacks, while it ``is_lost``, what stands behind its beginning."""
+    """A log that lacks, while it ``is_lost``, the entries after its beginning."""
 
     is_lost = False
     refused = 0

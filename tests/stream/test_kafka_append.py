@@ -1,4 +1,4 @@
-"""Who drops an append that has ended, or is about to, does no harm: cleaning up always does."""
+"""Dropping an append that has ended, or is about to, does no harm: clean-up always does so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rowtide.stream.log.kafka.log import KafkaLog
 
 
 class Silent(Brokers):
-    """Brokers that never say who leads a log."""
+    """Brokers that never report a log's leader."""
 
     def __init__(self) -> None:
         super().__init__(KafkaConfig("nowhere:9092"))
@@ -52,6 +52,6 @@ async def test_an_append_may_be_dropped_while_its_time_ends() -> None:
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         appending = await begun(log, tasks)
         await log.disconnect()
-        await asyncio.sleep(0)  # Its time has ended; it has not heard of it yet.
+        await asyncio.sleep(0)  # Its time has ended; it does not know it yet.
         await log.disconnect()
     assert appending.result() is None

@@ -1,4 +1,4 @@
-"""Who is believed where brokers tell different things: one of them was cut off from the others."""
+"""Which broker is believed if they report different things: one was cut off from the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Told(Brokers):
 
 
 async def looked(brokers: Brokers, times: int) -> Address:
-    """Ask so often who leads the log; return who does."""
+    """Look the log's leader up so often; return it."""
     for _ in range(times):
         await brokers.metadata(["log"])
     return await brokers.leader(*LOG)

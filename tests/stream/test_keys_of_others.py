@@ -1,4 +1,4 @@
-"""A shard that is asked to write keys it does not hold: whoever asks knows other shards."""
+"""A shard that gets a write of keys that it does not have: the caller knows other shards."""
 
 from __future__ import annotations
 

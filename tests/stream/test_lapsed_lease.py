@@ -1,7 +1,7 @@
-"""A starved owner goes on once its renewal proves that nobody has claimed the slot; requests wait.
+"""A starved owner continues once its renewal proves that no other worker has claimed the slot.
 
-The process of a worker that is alone stood still for longer than its lease, and clients were told
-OTSPartitionUnavailable although nothing had failed.
+Requests wait for that. A single worker's process once hung for longer than its lease, and
+its clients got OTSPartitionUnavailable although nothing had failed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def waited(met: LeaseLapsed | None) -> float:
 
 
 async def starved(keeper: LeaseKeeper, cluster: Cluster) -> None:
-    """Claim the slot, then stand still until the lease has lapsed."""
+    """Claim the slot, then pause until the lease has lapsed."""
     await keeper.claim(SLOT)
     await asyncio.sleep(LEASE_S * 3)
     assert cluster.keeper is keeper
@@ -100,7 +100,7 @@ def test_a_request_stops_waiting_where_another_worker_has_claimed_the_slot() -> 
         await keeper_of(cluster, b"ownerid2").claim(SLOT)
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(waited(met), name="request")
-            await renewed(first)  # It does not stand where it says, and finds the later claim.
+            await renewed(first)  # It is void at its offset, and finds the later claim.
         assert waiting.result() < LAPSE_S / 2
         assert first.is_lost(SLOT)
         assert lapse(first) is None
@@ -156,7 +156,7 @@ class Lease:
         self.comes_back = True
         self.waits = 0
         self.answers = asyncio.Event()
-        """Whoever waits for the lease waits until this is set."""
+        """A caller that waits for the lease waits until this is set."""
         self.answers.set()
 
     def readable(self) -> bool:
@@ -322,7 +322,7 @@ async def test_only_what_may_have_been_sent_is_unknown_when_a_shard_closes(
 
 
 class Reads:
-    """A handler that meets a lapsed lease so many times, and then ends as it is told."""
+    """A handler that meets a lapsed lease so many times, and then ends as set."""
 
     def __init__(self, lapses: int, end: bytes | StoreError, *, later: bool) -> None:
         self.lapses, self.end, self.later = lapses, end, later

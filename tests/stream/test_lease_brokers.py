@@ -1,4 +1,4 @@
-"""Leases that several brokers lead: who is silent, or slow, delays those alone that it leads."""
+"""Leases that several brokers lead: a silent or slow one delays only those that it leads."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def held_for(keeper: LeaseKeeper, slots: Collection[int], seconds: float) 
 
 
 async def abandoned_in(keeper: LeaseKeeper, slots: Sequence[int], seconds: float) -> set[int]:
-    """Look again and again for so long; return which of the slots seemed to be nobody's."""
+    """Check repeatedly for so long; return the slots that seemed to have no owner."""
     found: set[int] = set()
     for _ in range(round(seconds / STEP_S)):
         found |= {slot for slot in slots if keeper.find_abandoned_s(slot) is not None}
@@ -205,7 +205,7 @@ def test_nothing_is_sent_before_it_is_known_what_became_of_the_last_renewal() ->
             held = keeper._held[0]
             cluster.brokers[0].answers.clear()
             await asyncio.sleep(2 * LEASE.renew_s)
-            # It was written all the same, and whoever reads it takes it for a renewal.
+            # It was written all the same, and its readers take it for a renewal.
             at = held.view.end
             await log.append([(b"", keeper._record(held, RENEW))], deadline_s=1.0)
             sent = cluster.brokers[0].requests

@@ -40,7 +40,7 @@ class Cluster:
         return twin
 
     def leader(self, _log: Log) -> None:
-        """Return who leads a log: there is one broker."""
+        """Return the leader of a log: there is one broker."""
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> Sequence[int]:
         if self.late is not None:
@@ -149,8 +149,9 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
 def test_a_claim_yields_to_one_that_was_not_heard_of_but_the_next_one_does_not(
     *, trimmed: bool
 ) -> None:
-    """Whoever got the slot just now is asked for it. The watch, which is to tell so, may be behind:
-    where it is, as behind a deposed broker, the slot can be claimed all the same."""
+    """The slot's new owner is asked for it first. The watch, which should know that
+    owner, may lag, as behind a deposed broker. Then the slot can be claimed anyway.
+    """
 
     async def program() -> None:
         cluster, now_s = Cluster(), [10.0]

@@ -12,7 +12,9 @@ S = 1_000_000
 
 
 def told(*looks: tuple[int, int]) -> int:
-    """Return what is told after looks at these clocks, in seconds: the steady one, the day's."""
+    """Return the bound after reads of these clocks, in seconds: the steady one, the time
+    of day.
+    """
     now = [looks[0]]
     long_ago = LongAgo(KEPT_S, lambda: now[0][1] * S, lambda: now[0][0])
     long_ago.restart()
@@ -31,9 +33,9 @@ def told(*looks: tuple[int, int]) -> int:
         # Set forward: what was noted by the former time is as young as it is.
         ([(0, 1000), (60, 1060), (70, 1070 + HOUR_S), (80, 1080 + HOUR_S)], 1000),
         ([(0, 1000), (60, 1060), (70, 1070 + HOUR_S), (131, 1131 + HOUR_S)], 1070 + HOUR_S),
-        # Set back: what was noted since then lies below what was told before.
+        # Set back: times noted since then lie below the earlier bound.
         ([(0, 9000), (60, 9060), (70, 9070 - HOUR_S), (80, 9080 - HOUR_S)], 9070 - HOUR_S),
-        # Nobody looked for long: what happened meanwhile may be noted by any time.
+        # No read for long: events meanwhile may be noted with any time.
         ([(0, 1000), (HOUR_S, 1000 + HOUR_S)], 1000),
     ],
 )

@@ -43,7 +43,7 @@ class Owned:
     leased: bool = True
 
     async def ask(self, submit: Submit) -> str:
-        """Return what a client is told: ok, or the code of the failure."""
+        """Return a client's answer: ok, or the code of the failure."""
         reply = Reply(asyncio.get_running_loop())
         try:
             submit(reply)
@@ -87,7 +87,7 @@ class Owned:
 
     @property
     def rows(self) -> str:
-        """The rows as anybody reads them."""
+        """The rows as any reader sees them."""
         return shown_rows(self.owner.rows)
 
 
@@ -242,7 +242,7 @@ def unreadable(owned: Owned, name: str) -> Iterator[None]:
 
 
 async def test_a_commit_that_could_not_read_a_row_may_be_tried_again(tmp_path: Path) -> None:
-    """It was taken for one under way: its partition key was held for good, and nobody told."""
+    """It counted as committing: its partition key was held for good, without an answer."""
     async with running(tmp_path) as owned:
         await owned.write("P row=1")
         await owned.begin(1)

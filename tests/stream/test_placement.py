@@ -1,4 +1,6 @@
-"""A change of the catalog is in force when it is answered, whoever serves the slots by then."""
+"""A change of the catalog is in force when it is answered, whichever workers serve the
+slots then.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ DEAD, HEIR = "dead:1", "heir:1"
 
 @dataclass(slots=True)
 class Others:
-    """Two other workers: the one that serves ends when it is asked, and the other takes over.
+    """Two other workers: the serving one ends when it is called, and the other takes over.
 
     It dies, or it ``stands_still``: then it never answers.
     """
@@ -40,7 +42,7 @@ class Others:
         return {DEAD, HEIR}
 
     async def ask(self, *_asked: object, **_more: object) -> None:
-        """Tell those without slots, who may be dead."""
+        """Call the workers without slots, which may be dead."""
 
     async def call(self, address: str, _identity: Identity, operation: str, _body: bytes) -> bytes:
         assert operation == SettleRequest.operation
@@ -64,7 +66,7 @@ async def test_who_takes_slots_over_meanwhile_has_settled_too(*, stands_still: b
 
 
 async def test_a_change_that_stands_is_not_told_as_refused_by_who_does_not_settle() -> None:
-    """Whoever made it would delete the logs of a table that is there."""
+    """Its maker would delete the logs of a table that exists."""
     log, others = MemoryLog(), Others()
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     placement = Placement(catalog, {}, cast(HopClient, others), cast(Peers, others))

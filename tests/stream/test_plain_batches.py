@@ -124,7 +124,7 @@ def stored(owned: Owned) -> list[tuple[bytes, object]]:
 async def written(
     path: Path, requests: Sequence[pb.BatchWriteRowRequest]
 ) -> tuple[list[object], list[tuple[bytes, object]]]:
-    """Return what clients are told of batches, and what is stored then."""
+    """Return the clients' answers to batches, and the rows that are stored then."""
     told: list[object] = []
     async with running(path, of=of_one_shard()) as owned:
         for request in requests:

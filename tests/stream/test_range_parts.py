@@ -53,7 +53,8 @@ async def test_rows_of_a_shard_that_another_catalog_has_are_not_left_out(
     async with running(tmp_path) as worker:
         await worker.write(("a", 1), ("z", 2))
         assert read(worker, frozenset({"s1", "s2"}))
-        # To who divided the range s9 is here: it was split, merged or moved, or is about to come.
+        # The worker that divided the range knows s9 here. It was split, merged or moved,
+        # or comes soon.
         for only in ({"s1", "s9"}, {"s9"}):
             with pytest.raises(Unavailable):
                 read(worker, frozenset(only))

@@ -1,4 +1,4 @@
-"""A batch that the log refuses, of which nothing was written, costs nobody else anything."""
+"""A batch that the log rejects, of which nothing was written, affects no other change."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class NarrowLog(MemoryLog):
 
 
 async def all_of(owned: Owned, *asked: str) -> list[str]:
-    """Write rows at once, in one batch; return what each client is told.
+    """Write rows at once, in one batch; return each client's answer.
 
-    Each is a change, behind ``@`` the partition key where it is not that of the others.
+    Each is a change. After ``@`` comes its partition key if it is not that of the others.
     """
     async with asyncio.TaskGroup() as tasks:
         told = [tasks.create_task(owned.write(*text.split("@"))) for text in asked]

@@ -1,4 +1,6 @@
-"""A commit is repeated after its shard has ended: who has the rows now tells what became of it."""
+"""A commit is repeated after its shard has ended: the present owner of the rows has its
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class OpenSlot:
 
 
 async def found(owner: ShardOwner, *heirs: ShardRange) -> ShardOwner:
-    """Return who is asked about a transaction of a shard that others took over."""
+    """Return the owner that answers for a transaction of a shard that others took over."""
     log = MemoryLog()
     known = CatalogOwner(log.twin(), log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     await known.open(1)

@@ -21,8 +21,9 @@ from tests.core.shard_model import table
 
 
 async def test_a_log_is_deleted_only_where_the_catalog_forgets_its_shard_just_then() -> None:
-    """A former owner of the catalog, which knows of no later one, has never heard that the shard
-    ended. Its log would be gone, and whoever opens the slot next still has to read it."""
+    """A former owner of the catalog, which knows of no later one, does not know that the
+    shard ended. Its log would be gone, and the slot's next owner still has to read it.
+    """
     log = MemoryLog()
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     await catalog.open(1)

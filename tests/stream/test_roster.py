@@ -1,4 +1,6 @@
-"""The slots of a worker: those the group gave it, and those it adopted until told otherwise."""
+"""The slots of a worker: those of the group, and adopted ones until the group decides
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from rowtide.stream.slot.standby.standby import Standby
 
 
 class Counted:
-    """Stands for a slot: runs until cancelled, counts its lives."""
+    """Takes the place of a slot: runs until cancelled, counts its lives."""
 
     lives = 0
     opens = True
@@ -229,7 +231,7 @@ async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting(
 
 
 class Copied:
-    """Stands for a standby: runs until cancelled, and then is closed."""
+    """Takes the place of a standby: runs until cancelled, and then is closed."""
 
     left: ClassVar[dict[str, object]] = {"s1": "what it knew"}
     warm = True

@@ -57,7 +57,7 @@ class CountingLog(MemoryLog):
 
 
 class DeposedLog(CountingLog):
-    """A log whose reader is told an end of before, ``told``, until it appends."""
+    """A log that reports an old end, ``told``, to its reader until it appends."""
 
     told: int | None = None
 
@@ -314,7 +314,9 @@ async def test_no_shard_is_called_trimmed_by_what_a_deposed_leader_tells() -> No
 
 
 async def test_no_local_index_is_refused_before_the_catalog_was_read(follower: Follower) -> None:
-    """Who reads of a table that its index is built may have been told so by another worker."""
+    """A client that reads of a table that its index is built may have read it at another
+    worker.
+    """
     await follower.first.change(lambda _catalog, _stamp: _indexed(building=True))
     await follower.owner.refresh()
     before = follower.tail.asked
@@ -341,7 +343,7 @@ async def test_streams_are_listed_by_the_catalog_as_it_is_now(follower: Follower
 async def test_shards_of_a_stream_are_listed_by_the_catalog_as_it_is_now(
     follower: Follower,
 ) -> None:
-    """Who was told of a shard's end by a worker that knows its children finds them anywhere."""
+    """A reader that learns of a shard's end from one worker finds its children at every other."""
     child = ShardRange("sa2", SLOT, parents=("sa",))
     await follower.first.change(lambda _catalog, _stamp: _table("a", child))
     asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
@@ -364,7 +366,7 @@ async def test_an_owner_reads_its_own_catalog_only_while_its_lease_holds(
 
 
 class SlowLog(CountingLog):
-    """A log that holds back the answer to an append, which stands already, while ``held``."""
+    """A log that holds back the answer to an append, which is durable, while ``held``."""
 
     held: asyncio.Event | None = None
 
@@ -376,7 +378,7 @@ class SlowLog(CountingLog):
 
 
 async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_it_stands() -> None:
-    """Who was told of a shard's end by one of them finds its children here, too."""
+    """A reader that learns of a shard's end from one of them finds its children here, too."""
     follower = Follower(SlowLog())
     owner, log = follower.owner, follower.owner._log
     assert isinstance(log, SlowLog)

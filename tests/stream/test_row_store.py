@@ -1,4 +1,4 @@
-"""What a store of rows tells that somebody still holds while it changes, or after it has closed."""
+"""A store of rows that is still in use while it changes, or after it has closed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def as_of_now(rows: RowStore) -> list[bytes | None]:
 def test_a_look_at_what_cannot_be_read_says_so(
     tmp_path: Path, read: Callable[[RowStore], list[bytes | None]]
 ) -> None:
-    """It was told as a fault of ours: by a flush, to the end of the worker."""
+    """It was reported as our own error: by a flush, to the end of the worker."""
     rows = damaged_rows(tmp_path / "rows")
     with pytest.raises(StoreDamaged, match="checksum"):
         read(rows)

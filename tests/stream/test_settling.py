@@ -15,7 +15,7 @@ from tests.stream.test_owned_transactions import running
 async def test_a_shard_that_closed_before_the_rows_of_a_dropped_index_went_is_forgotten(
     tmp_path: Path,
 ) -> None:
-    """Whoever opens it next has them swept: its owner of before would be held for ever."""
+    """The next owner has them swept: a reference to the former owner would be kept for ever."""
 
     async def seal(*_of: Any) -> Sealed:
         raise AssertionError("nothing is open")

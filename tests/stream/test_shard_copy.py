@@ -1,4 +1,4 @@
-"""A copy goes on whatever becomes of an append, and ends where anybody else has appended."""
+"""A copy continues whatever the outcome of an append, and ends if another writer has appended."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ async def test_an_append_that_meets_a_fault_is_sent_again_and_counts_once(
 async def test_a_shard_that_is_written_meanwhile_is_copied_once_all_the_same(
     tmp_path: Path, kind: Fault
 ) -> None:
-    """What is sent again was another record then, with a later stamp: who sent it before was taken
-    for somebody else, and the copy given up."""
+    """The repeated record was another one then, with a later stamp. Its former sender was
+    taken for another writer, and the copy given up.
+    """
     log = Faulty()
     async with opened(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1), "a")

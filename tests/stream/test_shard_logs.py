@@ -33,7 +33,7 @@ async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
     logs = ShardLogs(cast(KafkaCluster, brokers), TOPICS, 4)
     for shard_id, failure in (("s1", Unavailable("away")), ("s2", OutcomeUnknown("late"))):
         brokers.failure = failure
-        await logs.delete([shard_id])  # Who deleted a table has deleted it.
+        await logs.delete([shard_id])  # The table is deleted for the client that deleted it.
     assert len(brokers.there) == 4
     brokers.failure = None
     await logs.delete(["s3"])
@@ -41,7 +41,7 @@ async def test_a_log_that_could_not_be_deleted_goes_with_the_next_one() -> None:
 
 
 async def test_logs_made_for_what_is_refused_go_unless_it_may_stand_all_the_same() -> None:
-    """The catalog's log was trimmed by another owner, who may have read our change in it."""
+    """Another owner trimmed the catalog's log, and may have read our change in it."""
     brokers = Brokers("s1", "s2", "s3")
     logs = ShardLogs(cast(KafkaCluster, brokers), TOPICS, 4)
     failures = {"s1": no_table(), "s2": LogTrimmed(), "s3": OutcomeUnknown("late")}

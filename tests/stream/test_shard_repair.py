@@ -29,8 +29,10 @@ def fold(shop: Shop, *bodies: record.Body) -> None:
 
 
 async def test_what_is_noted_beside_the_rows_is_in_the_changelog_too(tmp_path: Path) -> None:
-    """Else a rebuild took a source's rows again, knew of no commit, and stopped an index for good:
-    the mark says that nothing is lacking, and the log has no-ops in the place of what told it."""
+    """Else a rebuild took a source's rows again, knew of no commit, and stopped an index
+    for good. The mark says that nothing is lacking, and the log has no-ops in the place
+    of these records.
+    """
     number = table().table_id
     async with opened(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 2))

@@ -1,4 +1,4 @@
-"""Work that many ask for is done once for all who asked before it began."""
+"""Work for many callers is done once for all that called before it began."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rowtide.stream.log.shared_work import SharedWork
 
 
 class Work:
-    """Counts how often it was begun; goes on when it is let."""
+    """Counts how often it was begun; continues when allowed."""
 
     def __init__(self) -> None:
         self.shared = SharedWork()

@@ -45,10 +45,10 @@ class Writer:
         self.lost = 0
 
     async def prepare(self) -> None:
-        """Nobody else writes."""
+        """There is no other writer."""
 
     async def fence(self) -> None:
-        """Nobody else writes."""
+        """There is no other writer."""
 
     def leave(self) -> None:
         """Need no fence: there is no other writer."""
@@ -87,7 +87,7 @@ class Owner:
                 await self.changelog.touch()
 
     def restarts_with_rows(self) -> bool:
-        """Say whether the rows are kept by the next who opens them."""
+        """Return if the next opening keeps the rows."""
         self.rows.close()
         rows = local_rows(self.path, kept_s=KEPT_S)
         position = rows.changelog_position()
@@ -128,7 +128,9 @@ async def test_nor_one_that_has_not_read_everything(tmp_path: Path, clock: Clock
 
 
 async def test_what_it_wrote_itself_it_need_not_read(tmp_path: Path, clock: Clock) -> None:
-    """An answer was lost; what the touch wrote stands above what is noted of the changelog."""
+    """An answer was lost; the entry of the touch is above the recorded position of the
+    changelog.
+    """
     owner = Owner(tmp_path / "rows", clock)
     await owner.upkeep(hours=2)
     owner.writer.lost = 1

@@ -60,7 +60,7 @@ class Around:
 
 
 def owner_of(shard_id: str) -> ShardOwner:
-    """Return what stands for a shard's owner that was sealed."""
+    """Return a substitute for a sealed shard's owner."""
     state = SimpleNamespace(seal=Sealed(9, 9))
     return cast(ShardOwner, SimpleNamespace(shard=SimpleNamespace(shard_id=shard_id, state=state)))
 
@@ -178,7 +178,7 @@ async def test_a_shard_that_was_opened_again_and_had_ended_is_not_sealed_by_its_
     [
         ((), (), False, False),  # All it has is in its own log.
         (("s1",), ("s1",), False, False),  # What it left is read, or the shard stays closed.
-        (("s1",), (), True, False),  # Whoever flushed its mark had flushed what it came of.
+        (("s1",), (), True, False),  # The flush of its mark came after the flush of its parents.
         (("s1",), (), False, True),
         (("s1", "s2"), ("s1",), False, True),
     ],
@@ -193,7 +193,7 @@ def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
 
 
 class Unreadable:
-    """A move that is planned for two looks, into a log that nobody can read."""
+    """A move that is planned for two checks, into a log that cannot be read."""
 
     def __init__(self) -> None:
         self.looks = 0

@@ -1,4 +1,6 @@
-"""A source's requests at one worker: what is written, what is told, what a repetition finds."""
+"""A source's requests at one worker: what is written, what is answered, what a repetition
+finds.
+"""
 
 from __future__ import annotations
 
@@ -297,7 +299,8 @@ async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as worker:
-        # Whoever divided this saw "a" and "b" in two shards: the other worker has "a", perhaps.
+        # The worker that divided this saw "a" and "b" in two shards: the other one may
+        # have "a".
         assert await worker.write(("b", 2), ("z", 3), only=("s9", "s2")) == "uw"
         assert await worker.write(("a", 1), ("b", 2), only=("s1",)) == "ww"
         assert worker.logged("s1") == ["1", "2", "=2"]

@@ -127,7 +127,7 @@ def test_reading_stops_at_its_bound_slice_by_slice(rows: RowStore) -> None:
     ("merged", "off_by"),
     [
         (True, 0.02),
-        (False, 0.5),  # RocksDB merges files when it likes, and the largest level stands for all.
+        (False, 0.5),  # RocksDB merges files at any time, and the largest level represents all.
     ],
 )
 def test_what_was_not_read_is_estimated_from_files(

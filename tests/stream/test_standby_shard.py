@@ -34,7 +34,7 @@ from tests.stream.test_changelog_flush import Shop, canonical, columns, opened
 
 
 class Copy:
-    """A copy that is told by hand what its log has; ``told`` is what it told in turn."""
+    """A copy with a log that the test writes; ``told`` has its own reports."""
 
     def __init__(self, rows: RowStore, of: Table | None = None) -> None:
         self.rows = rows
@@ -140,7 +140,7 @@ async def test_a_transaction_is_there_whole_or_not_at_all(tmp_path: Path) -> Non
 async def test_a_shard_that_has_ended_is_not_shown_as_new_before_its_seal_was_read(
     tmp_path: Path,
 ) -> None:
-    """The catalog tells of the seal; a deposed broker may tell an end of the log before it."""
+    """The catalog has the seal; a deposed broker may report an earlier end of the log."""
     async with opened(tmp_path / "a") as shop:
         with copied(tmp_path / "b") as copy:
             await atomically(shop, "P a=1", "P b=1")
@@ -278,7 +278,7 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
 
 
 async def test_a_part_of_a_move_is_not_shown_as_all_there_is(tmp_path: Path) -> None:
-    """A deposed leader of the child's log tells an end amid the copy."""
+    """A deposed leader of the child's log reports an end within the copy."""
     async with opened(tmp_path / "a") as shop:
         await atomically(shop, "P a=1", "P b=1")
         rows = [record.CopyEntry(*pair) for pair in shop.rows.scan(b"r", b"s")]

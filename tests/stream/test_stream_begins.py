@@ -1,4 +1,4 @@
-"""A stream shows what was written since it was enabled, in shards that have not heard of it too."""
+"""A stream shows the writes since it was enabled, in shards that do not know of it yet, too."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reader:
         await self.catalog.change(lambda _catalog, _stamp: [document])
 
     def shards(self) -> list[str]:
-        """Return the shards that a reader is told of."""
+        """Return the shards that a reader gets."""
         asked = pb.DescribeStreamRequest(stream_id="t_1").SerializeToString()
         told = pb.DescribeStreamResponse.FromString(self.operations.describe_stream(ANN, asked))
         return [shard.shard_id for shard in told.shards]

@@ -1,4 +1,4 @@
-"""Whoever waits for more of a shard's log hears that the shard has closed."""
+"""A reader that waits for more of a shard's log is woken when the shard closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a stream begins is told rightly while what has expired of its log is trimmed."""
+"""A stream's beginning is reported correctly while expired parts of its log are trimmed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAM = StreamSettings("t_1", NOW_US - HOUR_US, 1)
 
 
 class OvertakenLog(MemoryLog):
-    """A log that its owner trims up to ``due`` right after somebody has asked for its bounds."""
+    """A log that its owner trims up to ``due`` right after a read of its bounds."""
 
     due = 0
 

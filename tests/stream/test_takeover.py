@@ -1,4 +1,4 @@
-"""Who takes over the slot of a worker that died."""
+"""The worker that takes over the slot of a dead one."""
 
 from __future__ import annotations
 

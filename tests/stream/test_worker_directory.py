@@ -1,4 +1,6 @@
-"""A worker's directory tells which owners have surely ended: those whose lease nobody waits for."""
+"""A worker's directory shows which owners have certainly ended: no worker waits for their
+leases.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_an_identity_that_cannot_be_read_is_made_anew(tmp_path: Path, content: s
 def test_rows_of_one_cluster_are_not_opened_for_another(tmp_path: Path, *, copied: bool) -> None:
     """Ids of shards begin anew there, and a catalog that Kafka has lost is another one."""
     found = WorkerDirectory(tmp_path / "d")
-    found.belong(None)  # Nobody has made a secret yet.
+    found.belong(None)  # No worker has made a secret yet.
     found.belong(b"ours")
     found.release()
     path = tmp_path / "d"

@@ -498,7 +498,9 @@ async def test_a_connection_beyond_the_limit_that_asks_nothing_is_told_so_soon(
 async def test_a_full_server_answers_probes_and_nothing_behind_them(
     running: Running, request_bytes: RequestBytes
 ) -> None:
-    """Who asks whether it lives would kill it, and send its clients to the next one."""
+    """A probe that gets no answer would have the server killed, and its clients sent to
+    the next one.
+    """
 
     async def alive() -> PageAnswer:
         return PageAnswer(200, b"text/plain", b"ok\n")

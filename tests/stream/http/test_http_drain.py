@@ -15,7 +15,7 @@ RequestBytes = Callable[..., bytes]
 
 
 class Held:
-    """A handler that answers when told to."""
+    """A handler that answers on command."""
 
     def __init__(self) -> None:
         self.arrived = asyncio.Event()

@@ -28,7 +28,7 @@ FIRST = message()
 
 
 def judge(request: Request) -> None:
-    """Let in as an edge does: posts to one path, unless the signature is empty."""
+    """Accept requests as an edge does: posts to one path, unless the signature is empty."""
     if request.method != b"POST" or request.path != b"/Echo":
         request.failure = Rejected("OTSParameterInvalid", "Unsupported operation.")
     elif not request.headers.get(b"x-ots-signature"):

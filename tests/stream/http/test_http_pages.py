@@ -1,4 +1,6 @@
-"""Pages are for whoever reaches the port: unsigned, there before operations are, and plain."""
+"""Pages are for any client that reaches the port: unsigned, served before operations, and
+plain.
+"""
 
 from __future__ import annotations
 

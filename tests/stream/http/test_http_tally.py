@@ -1,4 +1,4 @@
-"""Requests count by operation and by what their clients may assume; the bad ones are told."""
+"""Requests count by operation and by what their clients may assume; failed ones are logged."""
 
 from __future__ import annotations
 
