@@ -97,18 +97,18 @@ class Changelog:
         return self.end
 
     def compact(self, until: int) -> None:
-        """Drop every entry below ``until`` for whose key a later one stands below it."""
+        """Drop every entry below ``until`` whose key has a later one below it."""
         last = {entry.key: entry.offset for entry in self.entries if entry.offset < until}
         self.entries = [e for e in self.entries if last.get(e.key, e.offset) <= e.offset]
 
     def drop_tombstones(self, before: int) -> None:
-        """Drop tombstones below ``before``, with what they stand for."""
+        """Drop tombstones below ``before``, and the entries that they delete."""
         self.compact(before)
         self.entries = [e for e in self.entries if e.value is not None or e.offset >= before]
 
 
 class Broker:
-    """All topics. ``landed`` hears of every batch that was written."""
+    """All topics. ``landed`` is called with every batch that was written."""
 
     def __init__(self) -> None:
         self.landed: Callable[[Place, int, Pairs], None] = lambda _place, _base, _pairs: None

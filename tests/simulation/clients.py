@@ -1,7 +1,8 @@
-"""Clients that never forget: what they asked for, when, what they heard, and whether it can be.
+"""Clients that remember everything: their requests, the times, the answers, and possible
+outcomes.
 
-A client hears nothing from a process that was killed: then the outcome is unknown. Writes are told
-apart by their marks; a delete has none, and is counted.
+A client gets no answer from a process that was killed: then the outcome is unknown.
+Writes are distinguished by their marks. A delete has none, and is counted.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LARGE = b"x" * 12_000
 
 @dataclass(slots=True)
 class Attempt:
-    """One change and what the client heard; ``low`` is the stamp of the row's last one before."""
+    """One change and the client's answer; ``low`` is the stamp of the row's previous change."""
 
     place: Place
     mark: str | None
@@ -95,12 +96,12 @@ class Clients:
     told: dict[Place, list[tuple[float, int]]] = field(
         default_factory=lambda: {place: [] for place in PLACES}
     )
-    """When that was told, and what it became then, by row."""
+    """The time of its answer, and its result then, by row."""
     hidden: set[bytes] = field(default_factory=set)
-    """Marks that a transaction wrote and wrote over: nobody may see them."""
+    """Marks that a transaction wrote and overwrote: no client may see them."""
 
     def _learn(self) -> None:
-        """Learn of the shards that the catalog's log has, whoever knows of them."""
+        """Read the shards in the catalog's log, even if no worker knows them."""
         everything = self.network.broker.log((TOPICS.catalog, 0)).everything
         for entry in everything[self.catalog.applied + 1 :]:
             self.catalog.replay(entry.offset, entry.value)
@@ -152,7 +153,7 @@ class Clients:
     def attempt(
         self, worker: SimulatedWorker, place: Place, change: ChangeRequest, mark: str | None
     ) -> Attempt:
-        """Note a change that is asked for now."""
+        """Record a change that is requested now."""
         now_s = asyncio.get_running_loop().time()
         low = self.model(place.table).last(place.name)
         attempt = Attempt(place, mark, change, low, worker, now_s)
@@ -172,7 +173,7 @@ class Clients:
         self.network.later(self.way_s(), self.heard, attempt, told)
 
     def heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
-        """Take in what a client is told, and hold it to the log."""
+        """Record a client's answer, and check it against the log."""
         assert attempt.told is None, f"answered twice: {attempt}"
         attempt.told, attempt.told_s = told, asyncio.get_running_loop().time()
         self.trace.add("told", f"{attempt.mark} {type(told).__name__}")
@@ -229,7 +230,7 @@ class Clients:
         self.check_whole(place, newest_of(row))
 
     def check_whole(self, place: Place, row: Newest | None) -> None:
-        """Nobody sees a row between two changes of one transaction."""
+        """No client sees a row between two changes of one transaction."""
         if row is not None:
             mark = row.get(MARK, b"")  # It may have expired.
             assert mark not in self.hidden, f"half a transaction of {place}: {mark!r}"

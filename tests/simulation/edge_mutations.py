@@ -60,7 +60,7 @@ def _commit_not_looked_for(self: ShardOwner, transaction_id: TransactionId, tell
 
 
 def _free(self: OpenTransactions, partition_key: bytes) -> None:
-    """Hold nobody up."""
+    """Delay no request."""
 
 
 def _one_by_one(records: list[Evaluated], shard: Shard) -> list[Evaluated]:

@@ -19,7 +19,7 @@ __all__ = ["write", "write_batch"]
 
 WRITTEN = Outcome(b"", 0, 0)
 UNKNOWN = ("OTSTimeout", "OTSInternalServerError")
-"""Codes after which nobody knows what became of a write, see docs/concepts/guarantees.md."""
+"""Codes after which a write's outcome is unknown, see docs/concepts/guarantees.md."""
 REFUSED = "OTSConditionCheckFail"
 
 _KINDS = {PUT: pb.PUT, UPDATE: pb.UPDATE, DELETE: pb.DELETE}

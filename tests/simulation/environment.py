@@ -77,7 +77,7 @@ class WheelClock(MachineClock):
 
 @dataclass(slots=True)
 class Machine:
-    """What of a worker survives its processes: disks by slot, clocks, who it was."""
+    """The parts of a worker that survive its processes: disks by slot, clocks, identity."""
 
     number: int
     disks: dict[int, Disk] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is done in a worker's process at somebody's word: as far as it can be."""
+"""Work in a worker's process that a test requests: done as far as possible."""
 
 from __future__ import annotations
 

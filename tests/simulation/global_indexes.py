@@ -65,9 +65,9 @@ def check_followed(clients: Clients, worker: SimulatedWorker) -> None:
 
 
 def check_index(clients: Clients, where: str, shard: Shard, rows: RowStore) -> None:
-    """An index has the rows of its table, as of where its log says that it has followed each log.
+    """An index has the rows of its table, as of the positions in its log.
 
-    Beside the rows may stand that it is further: a copy reads the changelog as it comes.
+    The rows' store may have a further position: a copy reads the changelog as it comes.
     """
     number = shard.table.table_id
     known = [pair for pair in _indexes(clients.catalog.tables_by_id) if pair[1].table_id == number]

@@ -50,7 +50,7 @@ class Peer(Protocol):
 
 
 class SimulatedMembership(Membership):
-    """The real one, told by the group in memory instead of Faust."""
+    """The real membership, with the group in memory instead of Faust."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SimulatedMembership(Membership):
         self._peer = peer
 
     async def start(self) -> None:
-        """Join; return once the group has told us our slots."""
+        """Join; return once the group has assigned our slots."""
         self._group.join(self._peer, self)
         await self.told.wait()
 
@@ -76,7 +76,7 @@ class SimulatedMembership(Membership):
         self._group.leave(self._peer.address)
 
     def take(self, slots: frozenset[int], owners: Mapping[int, str], generation: int) -> None:
-        """Hear what the group has decided, unless something newer was heard, or we have left."""
+        """Take the group's division, unless a newer one was taken, or we have left."""
         here = self._group.members.get(self._peer.address)
         ours = here is not None and here.membership is self
         if ours and self._peer.alive and generation > self._generation:
@@ -86,7 +86,7 @@ class SimulatedMembership(Membership):
 
 @dataclass(slots=True)
 class Member:
-    """``seen_s`` is when it was heard of last."""
+    """``seen_s`` is the time of its last heartbeat."""
 
     peer: Peer
     membership: SimulatedMembership
@@ -105,7 +105,7 @@ class Group:
         self.generation = 0
 
     async def run(self) -> None:
-        """Drop members that are not heard of, and take back those that are, until cancelled."""
+        """Drop silent members, and take back those that return, until cancelled."""
         while True:
             await asyncio.sleep(BEAT_S)
             now_s = asyncio.get_running_loop().time()
@@ -134,7 +134,7 @@ class Group:
             self.divide()
 
     def divide(self, wanted: Mapping[int, str] | None = None) -> None:
-        """Divide anew, and tell everybody."""
+        """Divide again, and inform every member."""
         owners: dict[int, str] = {}
         load = dict.fromkeys(self.members, 0)
         most = -(-self.slots // len(load)) if load else 0
@@ -204,7 +204,7 @@ class Hop:
                 told = await peer.answer(identity, operation, body)
             except StoreError as error:
                 told = error
-            except StoreFailed:  # As ``stream/cluster/hop.py`` tells what nobody foresaw.
+            except StoreFailed:  # As ``stream/cluster/hop.py`` reports an unexpected error.
                 told = OutcomeUnknown("Internal server error.")
             if cut:
                 told = OutcomeUnknown(f"{operation}: no answer")

@@ -49,7 +49,7 @@ def _found_anywhere(
     stamp = 0
     for entry in entries:
         envelope, body = record.decode_record(entry.value)
-        stamp = max(stamp, envelope.stamp)  # Whether or not it stands where it was to.
+        stamp = max(stamp, envelope.stamp)  # Even if it is void at its offset.
         if isinstance(
             body, record.PutBody | record.UpdateBody | record.DeleteBody | record.IndexBuild
         ):

@@ -141,7 +141,7 @@ def _stamp_at(clients: Clients, copy: StandbyShard) -> int:
 
 
 def check_outcomes(clients: Clients) -> None:
-    """Hold what was told to what stands, once nothing is on its way."""
+    """Compare the answers with the logs, once nothing is in flight."""
     for attempt in clients.attempts:
         if attempt.mark is None:
             continue
@@ -165,7 +165,9 @@ def _check_deletes(model: TableModel, place: Place, attempts: Iterable[Attempt])
 
 
 def _check_order(model: TableModel, attempts: Iterable[Attempt]) -> None:
-    """What was acknowledged before another change was asked for stands before it."""
+    """A change that was acknowledged before another one was requested comes before it in
+    the log.
+    """
     stood = [(a, model.stood[a.mark].stamp) for a in attempts if a.mark in model.stood]
     acknowledged = sorted(((a.told_s, at) for a, at in stood if a.applied), reverse=True)
     latest = -1

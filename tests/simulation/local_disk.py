@@ -54,14 +54,14 @@ class LogDisk:
 
     def __init__(self, broker: Broker) -> None:
         self.user: DiskStore | None = None
-        """Who has it open."""
+        """The process that has it open."""
         self._broker = broker
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
         self._appended: list[tuple[int, int, bytes]] = []
 
     def write(self, batch: DiskBatch) -> None:
-        """Write a batch. Tell the broker what it has appended to logs."""
+        """Write a batch. Report its appends to the broker."""
         for step in batch.steps:
             step(self)
         appended, self._appended = self._appended, []
@@ -179,7 +179,7 @@ class DiskStore(Store):
 
 
 class DiskThread(Executor):
-    """The thread of one process. A stopped process hears of what is done when it goes on."""
+    """The thread of one process. A stopped process learns of finished work when it continues."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

@@ -51,7 +51,7 @@ class SimulatedLog:
         return base
 
     def sent(self, entries: Pairs, *, deadline_s: float) -> asyncio.Future[Any]:
-        """Send one batch; the future tells its base offset, or what is known."""
+        """Send one batch; return the future of its base offset, or of the known outcome."""
         assert entries, "an append needs an entry"
         assert not self._outcome_open, "disconnect after an unknown outcome, before appending"
         size = sum(len(key) + len(value) for key, value in entries)
@@ -141,7 +141,7 @@ class SimulatedLog:
 
 
 class _Once:
-    """Called by whoever comes first."""
+    """Called by the first caller."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
@@ -168,7 +168,7 @@ class MemoryWriter:
         self._link = link
         self._place = place
         self._changelog = link.network.broker.changelog(place)
-        """At the coordinator, who is nobody's to depose, and the true leader."""
+        """At the coordinator, which cannot be deposed, and the true leader."""
         self._epoch: int | None = None
 
     @property
@@ -177,7 +177,7 @@ class MemoryWriter:
         return self._epoch is not None
 
     async def prepare(self) -> None:
-        """Nobody coordinates: there is nobody to be found."""
+        """There is no coordinator to be found."""
 
     async def fence(self) -> None:
         """Take over from every writer so far."""
@@ -261,7 +261,7 @@ class MemoryReader:
     async def read(
         self, from_offset: int, until: int | None = None
     ) -> AsyncIterator[list[ChangelogEntry]]:
-        """Yield pages of entries in order, up to the end as of the call or of before."""
+        """Yield pages of entries in order, up to the end as of the call or earlier."""
         end = await self.end() if until is None else until
         self.position = from_offset
         while self.position < end:
@@ -295,7 +295,7 @@ class MemoryCluster:
         return SimulatedLog(self.link, (topic, partition))
 
     def leader(self, log: Log) -> None:
-        """Return who answers for a log: there is one broker."""
+        """Return the leader of a log: there is one broker."""
 
     async def append_many(self, items: Appends, *, deadline_s: float) -> list[int | StoreError]:
         """Append to several logs at once, see ``LogCluster``."""
@@ -337,7 +337,7 @@ class MemoryCluster:
         return told
 
     def changelog_writer(self, topic: str, partition: int, transactional_id: str) -> MemoryWriter:
-        """Return a writer; whoever fences last may flush."""
+        """Return a writer; the last one to fence may flush."""
         return MemoryWriter(self.link, (topic, partition))
 
     def changelog_reader(self, topic: str, partition: int) -> MemoryReader:
@@ -358,5 +358,5 @@ class MemoryCluster:
         await self.link.ask("create topics", lambda reply: reply(len(specs)))
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Reach the broker; what is deleted is kept, and nobody asks for it."""
+        """Reach the broker; deleted topics are kept, and no one reads them."""
         await self.link.ask("delete topics", lambda reply: reply(len(names)))

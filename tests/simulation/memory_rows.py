@@ -113,7 +113,7 @@ class MemoryRows(RowStore):
         self.disk.unsynced.append(everything)
 
     def snapshot(self) -> Callable[[bytes], bytes | None]:
-        """Return a ``get`` that goes on to tell what is there now."""
+        """Return a ``get`` that keeps reading the present state."""
         return self._reading(dict(self._rows).get)
 
     def flush(self) -> None:

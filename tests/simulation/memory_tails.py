@@ -24,7 +24,7 @@ class MemoryTails:
         self._clock_s = clock_s
 
     def follow(self, topic: str, offset: int, follower: TailFollower) -> Tail:
-        """Tell ``follower`` what a log has from ``offset`` on."""
+        """Report a log's entries from ``offset`` on to ``follower``."""
         tail = Tail(topic, offset, follower)
         following = self._follow(tail)
         try:
@@ -34,7 +34,7 @@ class MemoryTails:
         return tail
 
     def leave(self, tail: Tail) -> None:
-        """Follow no more. Nothing is told from now on."""
+        """Stop following: the follower gets no more calls."""
         tail.left = True
 
     async def _follow(self, tail: Tail) -> None:

@@ -11,7 +11,7 @@ __all__ = ["Mutation", "planted"]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One fault: what is wrong, and what stands in place of what: (owner, name, replacement)."""
+    """One fault: its description, and its replacements: (owner, name, replacement)."""
 
     name: str
     patches: Sequence[tuple[Any, str, Any]]

@@ -24,7 +24,7 @@ from tests.simulation.virtual_time import OUTSIDE
 __all__ = ["Fate", "Link", "Network", "Weather"]
 
 RETRY_S = 0.25
-"""After this long a question without an answer is asked again."""
+"""After this long a request without an answer is repeated."""
 ASKED_S = 5.0
 """For how long."""
 RESET_S = 0.02
@@ -68,7 +68,7 @@ LATE_S = (0.02, 0.1, 0.4, 1.0)
 
 
 class Network:
-    """What all links share. ``away`` is a broker that nobody reaches."""
+    """State that all links share. ``away`` is a broker that no process can reach."""
 
     def __init__(self, broker: Broker, chance: random.Random) -> None:
         self.broker = broker
@@ -87,7 +87,7 @@ class Network:
         """Part of them that it does."""
         self.over = False
         self.held: deque[Callable[[], None]] = deque()
-        """What is delayed until somebody says so."""
+        """Work that is delayed until it is released."""
 
     def latency_s(self) -> float:
         """Return how long the next message takes."""
@@ -101,7 +101,7 @@ class Network:
             await asyncio.sleep(chance.choice(LATE_S))
 
     def knows_less(self) -> bool:
-        """Say whether a read brings nothing, though the log's end is told as it is."""
+        """True if a read returns nothing, although the log's end is reported correctly."""
         chance = self.ignorance
         return chance is not None and chance.random() < self.ignorant_often
 
@@ -123,9 +123,9 @@ class Link:
         self.leaders = Leaders(network.broker)
         self.cut = False
         self.holding = False
-        """Whether what is delayed waits until somebody lets it land."""
+        """True if delayed work waits until it is released."""
         self.landing: Callable[[str], None] = lambda _where: None
-        """Hears of all that was done at the broker, before any answer."""
+        """Called after all work at the broker, before any answer."""
         self.fates: deque[Fate] = deque()
         """Of the next appends to logs of shards."""
         self.flush_fates: deque[Fate] = deque()
@@ -282,7 +282,7 @@ _LOST = object()
 
 
 def resolve(future: asyncio.Future[Any], told: Any) -> None:
-    """Tell what came, unless something came before."""
+    """Report the first result; ignore later ones."""
     if future.done():
         return
     if isinstance(told, StoreError | Fenced):

@@ -63,7 +63,7 @@ COPIES_FROM = 2_000_000
 """In runs of seeds from here on workers keep copies of each other's slots."""
 
 COPIES_OFTEN = 0.04
-"""How often a worker is told anew of which slots."""
+"""Interval of new divisions of the slots."""
 
 DEPOSED_FROM = 4_000_000
 """In runs of seeds from here on workers go on asking leaders that were deposed."""
@@ -72,8 +72,9 @@ DEPOSED_OFTEN = 0.12
 """How often one begins to."""
 
 IGNORANT_FROM = 5_000_000
-"""In runs of seeds from here on reads of logs bring nothing now and then, though something is
-there: a new leader tells all that it has only once it knows the high watermark."""
+"""From this seed on reads of logs sometimes return nothing, although there are entries: a
+new leader returns all that it has only once it knows the high watermark.
+"""
 IGNORANT = (0.01, 0.1, 0.3)
 """Part of the reads."""
 
@@ -103,7 +104,7 @@ EDGE_ACTIONS: tuple[Action, ...] = (
 EDGE_OFTEN = 0.5
 
 RECLAIM_FROM = 7_000_000
-"""In runs of seeds from here on versions are reclaimed that nobody sees any more."""
+"""From this seed on invisible versions are reclaimed."""
 RECLAIM_OFTEN = 0.15
 
 FOLLOWED_FROM = 8_000_000

@@ -24,7 +24,7 @@ PAGES_MAX = 12
 
 
 class Ranges:
-    """All of them. ``tasks`` holds the clients, who may ask any of ``workers``."""
+    """All of them. ``tasks`` has the clients, which may call any of ``workers``."""
 
     def __init__(
         self,

@@ -62,7 +62,9 @@ class Message(Protocol):
 def ask(
     clients: Clients, worker: SimulatedWorker, operation: str, request: Message
 ) -> asyncio.Future[Told]:
-    """Have a worker answer a client. It hears in the end, be it that nobody knows the outcome."""
+    """Have a worker answer a client. It always gets an answer in the end, perhaps an
+    unknown outcome.
+    """
     body = request.SerializeToString()
     future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
 

@@ -57,7 +57,7 @@ def mark_of(body: Changing) -> str | None:
 
 
 class Valid(NamedTuple):
-    """A change that stands."""
+    """A valid change."""
 
     shard_id: str
     offset: int
@@ -90,7 +90,7 @@ class TableModel:
     def __init__(self, max_versions: int) -> None:
         self.logs: dict[str, ShardLog] = {}
         self.stood: dict[str, Valid] = {}
-        """What stands, by mark."""
+        """The valid changes, by mark."""
         self._floors: dict[str, int] = {}
         self._history: dict[str, list[tuple[int, Columns | None]]] = {}
         self._max_versions = max_versions

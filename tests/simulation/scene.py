@@ -115,7 +115,7 @@ class Scene:
 def play(
     story: Callable[[Scene], Awaitable[None]], *, workers: int = 2, copies: bool = False
 ) -> None:
-    """Tell a story of some workers, then let each worker serve alone, and check everything."""
+    """Run a story of some workers, then let each worker serve alone, and check everything."""
 
     async def whole(world: World) -> None:
         world.shared.group.tell_s_max = 0.01

@@ -92,7 +92,7 @@ class SimulatedWorker:
         """When it last went on after a stop."""
 
     async def run(self) -> None:
-        """Serve until told to stop, then drain."""
+        """Serve until asked to stop, then drain."""
         shared = self.shared
         try:
             async with asyncio.TaskGroup() as self.tasks:
@@ -124,7 +124,7 @@ class SimulatedWorker:
     async def _start_log(self) -> None:
         """Open the local log, if there is one, and create the system's topics in it.
 
-        A process ends where that fails. Here it tries again, as whoever starts it would.
+        A process ends if that fails. Here it retries, like a supervisor that restarts it.
         """
         if not isinstance(self.cluster, LocalCluster):
             return

@@ -66,7 +66,7 @@ class Source:
     sent: int = 0
     """Numbers its requests, and what ends one without an answer."""
     waits: set[int] = field(default_factory=set)
-    """Rows of the request under way that nothing was heard of yet."""
+    """Rows of the running request without an answer yet."""
     failed: bool = False
     """Whether a row of it was not written."""
 
@@ -174,7 +174,7 @@ class Sources:
             self._settle(source, numbers, failed=len(written) < len(numbers))
 
     def check(self) -> None:
-        """What was answered stands, and of each row what was given later stands later."""
+        """Every answered row is durable, and later changes of a row come later in the log."""
         for source in self.every:
             stamps: dict[Place, int] = {}
             for number, given in enumerate(source.given):

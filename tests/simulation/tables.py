@@ -137,7 +137,7 @@ def everywhere(slots: int, *, counted: bool) -> tuple[Table, Table]:
 def documents(
     slots: int, catalog: Catalog, *, followed: bool = False, counted: bool = False
 ) -> list[Document]:
-    """Return what makes the tables exist, with global indexes or not, and who may change them."""
+    """Return the function that creates the tables, with global indexes or not, and the keys."""
     wanted = everywhere(slots, counted=counted) if followed else tables(slots)
     made = [Document(TABLE, table_id(t), table_content(t)) for t in wanted]
     admin = AccessKey(ADMIN.access_key_id, "secret", None, True, True, 0)

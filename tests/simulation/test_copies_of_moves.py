@@ -30,14 +30,14 @@ from tests.support.waiting import until_async
 
 
 class Late:
-    """Reads of the child's log by who waits for more take ``seconds``; one may fail."""
+    """Reads of the child's log that wait for more take ``seconds``; one may fail."""
 
     def __init__(self) -> None:
         self.seconds = 0.1
         self.failing = False
 
     def reading(self) -> Any:
-        """Return what stands in the place of a log's read."""
+        """Return a replacement of a log's read."""
         read = SimulatedLog.read
 
         async def late(log: SimulatedLog, offset: int, **how: Any) -> list[Entry]:
@@ -85,10 +85,11 @@ async def flushed_in_part(world: World) -> ShardOwner:
 
 @pytest.mark.parametrize("of_life", [True, False], ids=["a new life", "a failed read"])
 def test_a_copy_that_opens_as_its_log_is_read_again_is_flushed_whole(of_life: bool) -> None:
-    """What the slot had folded beyond its flush is read again, to know what is dirty: after a read
-    of the child's log failed, or in another life of the slot. Meanwhile the copier is told that all
-    is there, and the shard opens. The next flush wrote a mark above entries whose rows it did not
-    write, and their log was trimmed."""
+    """The slot reads what it had folded beyond its flush again, to find the dirty chunks:
+    after a failed read of the child's log, or in another life of the slot. Meanwhile the
+    copier gets the answer that all is there, and the shard opens. The next flush wrote a
+    mark above entries whose rows it did not write, and their log was trimmed.
+    """
     late = Late()
 
     async def program(world: World) -> None:
@@ -118,8 +119,9 @@ def test_a_copy_that_opens_as_its_log_is_read_again_is_flushed_whole(of_life: bo
 
 
 def test_a_copy_waits_for_the_other_slot_whose_worker_starts_again() -> None:
-    """Who asks how far the other slot is, and reaches nobody, threw the whole copy away, and began
-    another each 2 s at most while that slot had no worker."""
+    """A copier that could not reach the other slot threw the whole copy away, and began
+    another every 2 s at most while that slot had no worker.
+    """
     copies = 0
     base = ShardCopy.base
 
@@ -154,8 +156,10 @@ def test_a_copy_waits_for_the_other_slot_whose_worker_starts_again() -> None:
 
 
 def test_a_move_goes_on_where_a_former_owner_begins_its_copy_once_more() -> None:
-    """A former owner of the parent's slot that stood still asks to begin a copy after its successor
-    has begun one, and dies. The successor asks for ever how far a child is that nobody plans."""
+    """A former owner of the parent's slot was paused. It requests a copy after its
+    successor has begun one, and dies. The successor waits for ever for the progress of a
+    child that is not planned.
+    """
 
     async def program(world: World) -> None:
         world.shared.group.tell_s_max = 0.01

@@ -1,4 +1,4 @@
-"""A copy that waits for something shows, and folds, nothing that stands behind it."""
+"""A copy that waits for missing entries shows, and folds, nothing after them."""
 
 from __future__ import annotations
 

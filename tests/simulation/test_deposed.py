@@ -1,4 +1,4 @@
-"""Stories of brokers that were deposed and do not know it: what they tell may be of before.
+"""Stories of deposed brokers that do not know it: their answers may be outdated.
 
 A is worker 0, B worker 1. Each story ends as every run of the simulation does.
 """
@@ -51,9 +51,10 @@ def test_a_former_owner_that_hears_nothing_of_its_successor_does_not_fence_it() 
 
 
 def test_a_slot_does_not_open_by_a_catalog_of_before() -> None:
-    """A shard had been moved to the slot, which another worker had opened then. To who opened it
-    next, by a catalog of before, its rows were those of nobody: they were swept from the changelog,
-    below the place up to which the log was trimmed."""
+    """A shard had been moved to the slot, which another worker had opened then. The next
+    owner, with an outdated catalog, found no shard for its rows. They were swept from the
+    changelog, below the place up to which the log was trimmed.
+    """
 
     async def program(world: World) -> None:
         world.shared.group.tell_s_max = 0.01
@@ -83,9 +84,10 @@ def test_a_slot_does_not_open_by_a_catalog_of_before() -> None:
 
 
 def test_a_copy_does_not_read_the_changelog_further_than_its_log() -> None:
-    """A deposed leader had told the end of the log, and the copy showed a part of what came later.
+    """A deposed leader had reported the end of the log, and the copy showed a part of
+    later changes.
 
-    Whatever the copy is told: it has the rows of what it has read of the log.
+    Whatever is reported to the copy: it has the rows of what it has read of the log.
     """
 
     async def story(scene: Scene) -> None:
@@ -105,10 +107,11 @@ def test_a_copy_does_not_read_the_changelog_further_than_its_log() -> None:
 
 
 def test_a_copy_does_not_show_a_shard_whose_rows_are_removed_from_its_slot() -> None:
-    """A shard was moved to another slot, and its rows were removed from the former one's changelog.
+    """A shard was moved to another slot, and its rows were removed from the former one's
+    changelog.
 
-    Deposed leaders told neither its seal nor, of the catalog, the move: the copy showed it as new,
-    without rows.
+    Deposed leaders reported neither its seal nor the move in the catalog: the copy showed
+    it as new, without rows.
     """
 
     async def program(world: World) -> None:
@@ -139,9 +142,10 @@ def test_a_copy_does_not_show_a_shard_whose_rows_are_removed_from_its_slot() -> 
 
 
 def a_shard_is_not_closed_by_a_changelog_of_before(where: int = CHANGELOG) -> None:
-    """What the changelog had beyond the end that was told, and the log no more, was told as lost:
-    the shard stayed closed, and an operator might have accepted that. Where only the log's end is
-    of before, the shard is closed, and looked at again."""
+    """Entries of the changelog beyond the reported end, and no longer in the log, were
+    reported as lost. The shard stayed closed, and an operator might have accepted that.
+    If only the log's end is outdated, the shard is closed, and checked again.
+    """
 
     async def story(scene: Scene) -> None:
         world = scene.world

@@ -1,4 +1,4 @@
-"""A table is deleted: neither a slot's rows nor its changelog keep anything of it, whoever dies."""
+"""A table is deleted: no slot's rows or changelog keep anything of it, whichever worker dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def changelog(world: World) -> list[bytes]:
 
 
 def rows(world: World) -> list[bytes]:
-    """Return the keys in the rows of whoever serves the slot."""
+    """Return the keys in the rows of the slot's owner."""
     [served] = [s.rows for w in world.live() for s in w.roster.slots.values() if s.opened.is_set()]
     assert served is not None
     return [key for key, _ in served.scan(b"", b"\xff")]
@@ -78,7 +78,7 @@ async def begun(world: World) -> None:
 
 
 async def served(world: World) -> None:
-    """Return once somebody serves the slot, and has for a while."""
+    """Return once a worker serves the slot, and has for a while."""
     async with asyncio.timeout(60):
         while world.owner("s1") is None and world.owner("s3") is None:  # noqa: ASYNC110
             await asyncio.sleep(0.1)

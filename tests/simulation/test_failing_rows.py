@@ -1,4 +1,6 @@
-"""A worker that can't open its rows leaves the slot to others, until it can; who can keeps it."""
+"""A worker that cannot open its rows leaves the slot to others until it can; one that can
+keeps it.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ from tests.simulation.simulated_worker import LEASE_S
 
 A, B = 0, 1
 STEPS_S = 3.0
-"""Enough for the order of those who take over, and for an opening."""
+"""Enough for the order of the workers that take over, and for an opening."""
 READY_S = 8.0
 UNREADABLE = b"r\xff"
-"""A key that stands for a part of the rows which can't be read."""
+"""A key that represents an unreadable part of the rows."""
 
 
 def slot_at(scene: Scene, number: int) -> Slot:
@@ -66,7 +68,9 @@ def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do
 
 
 def test_a_worker_that_starts_waits_for_no_slot_that_another_one_serves_in_its_stead() -> None:
-    """One slot did not open on its disk, and it let nobody in for any other one, for ever."""
+    """One slot did not open on its disk, and the worker accepted no client for any other,
+    for ever.
+    """
 
     async def story(scene: Scene) -> None:
         await scene.done(A)
@@ -274,7 +278,7 @@ def test_what_fails_in_kafka_is_tried_for_a_while_before_the_slot_goes(
 
 
 def test_who_adopted_a_slot_lets_it_be_when_its_worker_comes_first() -> None:
-    """It was not ready yet; to claim it all the same, later, would stop who serves."""
+    """It was not ready yet; a later claim all the same would stop the serving worker."""
 
     async def slow(_slot: int) -> None:
         await asyncio.sleep(READY_S)

@@ -28,8 +28,10 @@ DCT_STRING = 4
 
 
 def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
-    """An owner stood still as it opened a shard; its successor had an index made, and wrote. It
-    folded that by the table of before, and later served these rows without what the index has."""
+    """An owner was paused as it opened a shard. Its successor had an index created, and
+    wrote. The former owner folded that by the old table, and later served these rows
+    without the index's part.
+    """
     made: list[int] = []
 
     def indexed(catalog: Catalog, _stamp: int) -> Sequence[Document]:
@@ -77,8 +79,9 @@ def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
 def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_was_told(
     seed: int,
 ) -> None:
-    """Its table was the one of before, so it appended those options, validly, and only then asked
-    whether it was the owner; the successor went by them, and by a stream that was off again."""
+    """It had the old table, so it appended those options, validly, and only then checked
+    if it was the owner. The successor used them, and a stream that was off again.
+    """
 
     async def story(world: World) -> None:
         world.shared.group.tell_s_max = 0.01

@@ -1,4 +1,4 @@
-"""What random runs have found, each as the shortest story that tells it."""
+"""Faults that random runs have found, each as the shortest story that shows it."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_former_owner_opens_the_shard_after_its_successor(where: int) -> None:
 
 
 def test_a_client_does_not_wait_while_a_flush_waits_for_the_broker() -> None:
-    """One task did both, and nobody told the clients."""
+    """One task did both, and no client got an answer."""
 
     async def story(scene: Scene) -> None:
         scene.worker(A).link.flush_fates.append(Fate.LOST_ANSWER)
@@ -250,8 +250,9 @@ def test_rows_that_were_copied_survive_who_made_room_for_them() -> None:
 
 
 def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
-    """A read of its log was answered when room had been made for the next copy. Its rows came back,
-    what the next one brought was not newer, and nobody flushed it."""
+    """A read of its log was answered when room had been made for the next copy. Its rows
+    came back, the next copy's rows were not newer, and they were not flushed.
+    """
     read, made_room = SimulatedLog.read, SlotIntakes._make_room
     room: dict[str, asyncio.Event] = {}
 
@@ -301,8 +302,9 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
 
 
 def test_rows_of_a_copy_that_was_given_up_elsewhere_do_not_come_back() -> None:
-    """They were in one worker's store alone, so that nobody's tombstones named them: rows that had
-    been deleted long ago came back when that worker got the slot again."""
+    """They were in one worker's store only, so that no tombstone named them: rows that
+    had been deleted long ago came back when that worker got the slot again.
+    """
 
     async def story(scene: Scene) -> None:
         await scene.done(A)
@@ -330,7 +332,7 @@ def test_a_row_of_a_table_that_is_split_meanwhile_goes_to_no_shard_that_lacks_it
 
 
 def test_no_commit_is_called_unknown_by_a_catalog_of_before() -> None:
-    """Its shard was new, and a deposed leader of the catalog told one worker an end of before."""
+    """Its shard was new, and a deposed leader of the catalog reported an old end to one worker."""
     simulate(6540014)
 
 
@@ -339,9 +341,10 @@ def test_what_a_worker_kept_of_a_range_that_left_its_slot_and_came_back_is_throw
 
 
 def test_a_former_owner_that_fenced_its_successor_writes_nothing_for_that() -> None:
-    """It had been cut off. Its flush fenced the changelog, and then learned of the later claim. To
-    the next who wrote its writer was as good as new: it made room for a shard that it saw come,
-    where the successor had just flushed that shard's rows."""
+    """It had been cut off. Its flush fenced the changelog, and then learned of the later
+    claim. The next write took its writer for a valid one: it made room for a shard that
+    it saw coming, where the successor had just flushed that shard's rows.
+    """
     simulate(602403)
 
 
@@ -361,7 +364,7 @@ def test_a_parent_is_not_flushed_while_the_log_of_its_child_is_read() -> None:
 
 
 def a_flush_in_the_middle_of_opening() -> None:
-    """Tell of a worker that reads a child's log record by record, flushes, and dies."""
+    """Run a worker that reads a child's log record by record, flushes, and dies."""
 
     async def told(scene: Scene, kind: int, name: str, text: str) -> None:
         clients = scene.world.clients
@@ -528,9 +531,11 @@ def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwh
 
 
 def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> None:
-    """A worker opened a slot and read the logs of those shards that had ended. Meanwhile the former
-    owner, which had sealed one more before, told the catalog: the children opened on rows without
-    what their parent's log had (seeds 2114705 and 2114804)."""
+    """A worker opened a slot and read the logs of the shards that had ended. Meanwhile
+    the former owner, which had sealed another one before, reported it to the catalog. The
+    children opened on rows without their parent's last entries (seeds 2114705 and
+    2114804).
+    """
     read = SimulatedLog.read
     told = asyncio.Event()
     reading: list[str] = []
@@ -587,6 +592,7 @@ def serves(worker: SimulatedWorker, shard_id: str) -> bool:
 
 @pytest.mark.parametrize("seed", [2120537, 2120716])
 def test_ended_shards_are_read_by_the_life_of_the_slot_that_has_the_rows(seed: int) -> None:
-    """Whoever settled a slot read them, which closed meanwhile: it wrote to rows that were closed,
-    and that ended the process."""
+    """A settling task read them while the slot closed: it wrote to closed rows, and that
+    ended the process.
+    """
     simulate(seed)

@@ -62,7 +62,9 @@ def test_an_index_goes_on_where_a_log_was_trimmed_above_what_it_had_read_in_vain
 
 
 def test_a_copy_does_not_show_a_shard_as_new_that_went_to_another_slot() -> None:
-    """Deposed leaders told its log's end before its seal; its rows had been removed by then."""
+    """Deposed leaders reported an end of its log before its seal; its rows had been
+    removed by then.
+    """
     simulate(4910319)
 
 

@@ -16,8 +16,9 @@ from tests.simulation.world import World
 
 
 def test_rows_that_have_not_seen_a_shard_come_are_rebuilt_before_the_slot_is_asked_for() -> None:
-    """They were found out under the new owner's claim, while nobody served: for as long as it takes
-    to read all rows of the slot, where no other worker might take it."""
+    """They were found under the new owner's claim, while no worker served: for as long as
+    it takes to read all rows of the slot, and no other worker could take it.
+    """
     served_meanwhile: list[bool] = []
 
     async def program(world: World) -> None:
@@ -56,9 +57,10 @@ def serves(worker: SimulatedWorker, number: int) -> bool:
 
 @pytest.mark.parametrize("apart_ms", [10, 20, 30, 40, 100])
 def test_a_slot_that_is_given_to_two_workers_in_turn_is_handed_over_twice(apart_ms: int) -> None:
-    """Two workers join, one right after the other. The second asked the first owner, which had the
-    slot no more, and claimed it over the head of the one that had just got it: nobody had it for as
-    long as a lease."""
+    """Two workers join, one right after the other. The second sent its request to the
+    first owner, which no longer had the slot, and claimed it over the one that had just
+    got it. No worker had it for as long as a lease.
+    """
     first, last = 1, 2
 
     async def story(scene: Scene) -> None:

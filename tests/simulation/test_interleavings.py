@@ -1,7 +1,7 @@
-"""Interleavings that somebody thought of, each told as it happens. A is worker 0, B worker 1.
+"""Interleavings that were thought of, each run as it happens. A is worker 0, B worker 1.
 
-Each ends as every run of the simulation does: all faults end, each worker serves alone, one of them
-from an empty disk, and everything that was ever told is held to what stands.
+Each ends as every run of the simulation does. All faults end, and each worker serves
+alone, one of them from an empty disk. Every answer is compared with the logs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_a_zombies_batch_around_its_successors_first(when: str) -> None:
             place = (scene.worker(A).cluster.log("sim.shard.s1").place, world.broker)
             log = place[1].log(place[0])
             end = log.end
-            await scene.until(lambda: log.end > end)  # The no-op stands where the batch wanted to.
+            await scene.until(lambda: log.end > end)  # The no-op is at the batch's offset.
             scene.land()
         await scene.until(lambda: scene.serves(B))
         after = await scene.done(B, UPDATE)
@@ -76,7 +76,7 @@ def test_a_claim_is_good_once_the_former_owners_lease_has_ended() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
         await scene.done(A)
-        world.cut(A, 5000)  # It serves reads until its lease ends, and hears of nobody.
+        world.cut(A, 5000)  # It serves reads until its lease ends, and gets no message.
         del world.shared.group.members[scene.worker(A).address]
         claiming = scene.begin(B, scene.worker(B).leases.claim(0))
         assert scene.worker(A).leases.readable(0)
@@ -90,7 +90,7 @@ def test_a_release_that_hides_an_older_live_lease() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
         await scene.done(A)
-        world.cut(A, 5000)  # It serves reads until its lease ends, and hears of nobody.
+        world.cut(A, 5000)  # It serves reads until its lease ends, and gets no message.
         del world.shared.group.members[scene.worker(A).address]
         leases = scene.worker(B).leases
         claiming = scene.begin(B, leases.claim(0))

@@ -36,9 +36,10 @@ async def written(world: World) -> None:
 
 
 def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_comes() -> None:
-    """A former owner of the slot had made room for the copy, and flushed a part of it. Whoever took
-    the slot over found it marked, and made no room: a row that was in its store alone, of a time
-    long before, was there again once the copy was complete."""
+    """A former owner of the slot had made room for the copy, and flushed a part of it.
+    The next owner found it marked, and made no room. A row that was in its store only,
+    from long before, was there again once the copy was complete.
+    """
     kept = row_key(1, key.encode([variant.encode("aa"), variant.encode(1)]))
     copied = asyncio.Event()
 

@@ -1,7 +1,7 @@
-"""A broker that lost the end of a log, and one that only seems to have.
+"""A broker that lost the end of a log, and one that only seems to have lost it.
 
-An owner goes on appending, so what is gone is filled up at once: by its next batch, or by a no-op.
-From then on the log's ends tell nothing.
+An owner continues to append, so lost entries are replaced at once: by its next batch, or
+by a no-op. From then on the log's ends show nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LOG = TOPICS.shard(SHARD)
 
 
 def told(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1) -> None:
-    """Tell a story of a slot that worker A has, with a few writes in it.
+    """Run a story of a slot that worker A has, with a few writes in it.
 
-    What is lost breaks the world's invariants: nobody checks them.
+    Losses break the world's invariants, so those are not checked.
     """
 
     async def whole(world: World) -> None:
@@ -83,7 +83,7 @@ async def write(scene: Scene, count: int = 1) -> list[Outcome | StoreError]:
 
 
 async def reopened(scene: Scene) -> None:
-    """Let the slot be claimed by somebody who never serves it; return when it is open again."""
+    """Let another worker claim the slot without serving it; return when it is open again."""
     lease = log_of(scene, TOPICS.lease)
     claim = Lease(lease.end, CLAIM, lease.end, b"a rival.", "rival:1")
     scene.world.broker.append((TOPICS.lease, 0), [(b"", encode_lease(claim))])
@@ -208,7 +208,7 @@ def test_a_repair_keeps_what_the_rows_have_and_takes_what_stands_there_now() -> 
 
 @contextmanager
 def silent_once(of: Callable[[SimulatedLog], bool]) -> Iterator[None]:
-    """Let a new leader, which has the entries, tell nothing of them once."""
+    """Let a new leader, which has the entries, return none of them once."""
     read = SimulatedLog.read
     left = [1]
 

@@ -30,7 +30,7 @@ SHARD, MOVED = "s2", 10
 
 @dataclass
 class Watched:
-    """What a move did: how many copies it began, how long nobody had the shard open."""
+    """The effects of a move: how many copies it began, how long no worker had the shard open."""
 
     copies: int = 0
     closed_s: float = 0.0

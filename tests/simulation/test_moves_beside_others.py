@@ -80,7 +80,7 @@ def test_a_moved_shard_opens_while_a_sweep_waits_for_a_flush() -> None:
 def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_transactions() -> (
     None
 ):
-    """What was written in the seconds for which it waited was copied while nobody had the shard."""
+    """Writes in the seconds for which it waited were copied while no worker had the shard."""
     left: list[int] = []
     complete = ShardCopy.complete
 
@@ -115,7 +115,7 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
 
 
 def test_rows_are_kept_where_the_slot_itself_made_room_for_a_copy_that_began_again() -> None:
-    """The next life of the slot took them for rows that nobody had made room for, and read all."""
+    """The next life of the slot took them for rows without room, and read everything."""
     thrown_away: list[str] = []
     base, behind = ShardCopy.base, Slot._behind
 

@@ -23,9 +23,11 @@ MOVED_S = 60.0
 
 
 def test_a_move_goes_on_though_a_former_owner_of_its_slot_hears_of_it_late() -> None:
-    """The parents' owner is stopped while the move is planned; another one takes the slot over and
-    copies. The first goes on, hears of the plan before it hears of the later claim, and begins a
-    copy: the plan names its shard from then on, and its successor waits for ever for another."""
+    """The parents' owner is stopped while the move is planned; another one takes the slot
+    over and copies. The first continues, reads the plan before the later claim, and
+    begins a copy. The plan names its shard from then on, and its successor waits for ever
+    for another.
+    """
 
     async def program(world: World) -> None:
         await begin(world)
@@ -68,7 +70,7 @@ def test_a_move_goes_on_though_a_former_owner_of_its_slot_hears_of_it_late() -> 
 
 
 def test_a_small_shard_is_served_while_the_slot_to_which_it_moves_does_not_open() -> None:
-    """It was sealed, and nobody had it until the other slot opened."""
+    """It was sealed, and no worker had it until the other slot opened."""
 
     async def program(world: World) -> None:
         world.shared.group.tell_s_max = 0.01

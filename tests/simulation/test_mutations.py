@@ -1,6 +1,6 @@
-"""The simulation finds what is planted: each fault within the number of seeds that is told here.
+"""The simulation finds planted faults, each within the given number of seeds.
 
-A fault that random runs find seldom is caught by a story of ``test_interleavings.py``.
+A fault that random runs rarely find is caught by a story of ``test_interleavings.py``.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ LOOK_S = 0.01
 DONE_S = 30.0
 SERVED_S = 1.0
 WRITES = (0, 1, 3, 10, 40)
-"""Looks at which clients write: each of their records is a place to crash at, too."""
+"""Follows which clients write: each of their records is a place to crash at, too."""
 
 
 class Crash:
@@ -97,7 +97,7 @@ CHANGES: dict[str, tuple[Callable[[World], None], int]] = {
     "merge": (lambda world: world.merge(0, 0), 2),
     "move": (lambda world: world.move(0, 1, 0), 3),
 }
-"""What is asked for, and how many shards the table has after it."""
+"""The requested change, and the number of the table's shards after it."""
 
 
 def crash_at(change: str, victim: int, k: int, stopped_ms: int) -> bool:

@@ -45,7 +45,7 @@ def test_shards_are_read_while_the_seal_of_a_merge_or_split_is_refused(kind: str
 
 @pytest.mark.parametrize("kind", ["merge", "split"])
 def test_a_change_goes_on_whose_seal_stands_and_was_told_late(kind: str) -> None:
-    """Whoever asks whether logs take appends, before it seals again, asked the sealed one, too."""
+    """The check that logs accept appends, before a second seal, included the sealed one."""
     seal = ShardOwner.seal
 
     async def program(world: World) -> None:

@@ -1,6 +1,7 @@
-"""A shard whose log does not answer holds up nobody else: not its slot, not other tables, no start.
+"""A shard whose log does not answer delays nothing else: not its slot, other tables, or a start.
 
-One worker, or two of which the second takes the slot over. Times are virtual seconds.
+There is one worker, or two of which the second takes the slot over. Times are virtual
+seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LATER_S = 10.0
 
 
 def run(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1, slots: int = 1) -> None:
-    """Tell a story of workers of which the first has all slots; then check everything."""
+    """Run a story of workers of which the first has all slots; then check everything."""
 
     async def whole(world: World) -> None:
         world.shared.group.tell_s_max = 0.01
@@ -220,7 +221,7 @@ def write_all_the_time(owner: ShardOwner) -> None:
 
 
 def test_options_are_changed_again_where_a_busy_shard_left_some_without_an_answer() -> None:
-    """It was waited for until nobody waited at the shard for anything."""
+    """It was waited for until no change waited at the shard."""
 
     async def story(scene: Scene) -> None:
         worker = scene.worker(A)
@@ -238,7 +239,7 @@ def test_options_are_changed_again_where_a_busy_shard_left_some_without_an_answe
 
 
 def test_a_table_is_dropped_whose_log_does_not_answer() -> None:
-    """A batch of its is on its way, of which nobody will ever know what became."""
+    """A batch of it is in flight, whose outcome stays unknown."""
 
     async def story(scene: Scene) -> None:
         worker, [slot, other] = scene.worker(A), slots_of(scene, A)

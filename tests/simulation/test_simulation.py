@@ -1,4 +1,4 @@
-"""Runs that nobody wrote: each seed is a cluster, its weather, and what its clients ask for."""
+"""Random runs: each seed is a cluster, its weather, and its clients' requests."""
 
 from __future__ import annotations
 

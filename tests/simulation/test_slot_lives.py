@@ -1,4 +1,4 @@
-"""A slot that fails while it serves opens again, and ends when it is told to."""
+"""A slot that fails while it serves opens again, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def take_away(world: World) -> None:
 
 
 def claim_by_rival(world: World) -> None:
-    """Let somebody else claim the slot, and never serve it."""
+    """Let another worker claim the slot without serving it."""
     log = world.broker.log((TOPICS.lease, 0))
     claim = Lease(log.end, CLAIM, log.end, b"a rival.", "rival:1")
     world.broker.append((TOPICS.lease, 0), [(b"", encode_lease(claim))])
@@ -204,8 +204,9 @@ def test_what_is_read_as_soon_as_a_shard_is_served_is_read_under_its_tables_opti
 
 
 def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
-    """It tells whose the rows of the changelog are: one read before might take for nobody's what a
-    former owner still flushes of a shard that is on its way."""
+    """It shows the owners of the changelog's rows. A catalog that was read before may
+    show none for rows that a former owner still flushes of an arriving shard.
+    """
     steps: list[str] = []
 
     async def program(world: World) -> None:
@@ -274,7 +275,9 @@ def test_what_is_much_to_flush_does_not_wait_for_its_time(bound: str) -> None:
 def test_who_waits_for_a_new_shard_hears_at_once_that_its_slot_closes(
     end: Callable[[World], None],
 ) -> None:
-    """A CreateTable in a rolling restart waited 10 s for a shard that nobody opened any more."""
+    """A CreateTable in a rolling restart waited 10 s for a shard that no worker opened
+    any more.
+    """
     really_open = ShardOpener.open
 
     async def slow(self: ShardOpener, table: Table, *of: Any, **more: Any) -> ShardOwner:

@@ -1,7 +1,7 @@
-"""Clients that write rows in local transactions, and ask again until they know what became of it.
+"""Clients that write rows in local transactions, and ask again until they know the outcome.
 
-A transaction changes one row several times, each time with a mark of its own. So every mark but the
-last is shown to nobody, unless something takes a transaction apart.
+A transaction changes one row several times, each time with its own mark. So no client
+sees any mark but the last, unless something takes a transaction apart.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ REPEATED = 4
 
 @dataclass(slots=True)
 class Transaction:
-    """What a client wrote in one, as it knows: ``taken`` for certain, ``perhaps`` it can't tell."""
+    """A client's writes in one: ``taken`` for certain, ``perhaps`` if unknown."""
 
     id: str
     place: Place
     begun: int
-    """The stamp of the row's last change when it was heard that the transaction is open."""
+    """The stamp of the row's last change when the client learned that the transaction is open."""
     taken: list[Attempt] = field(default_factory=list)
     perhaps: list[Attempt] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class Transaction:
 
 
 class Transactions:
-    """All of them. ``tasks`` holds the clients, who may ask any of ``workers``."""
+    """All of them. ``tasks`` has the clients, which may call any of ``workers``."""
 
     def __init__(
         self, clients: Clients, tasks: asyncio.TaskGroup, chance: random.Random, workers: Workers
@@ -77,9 +77,10 @@ class Transactions:
             await asyncio.wait(self._running)
 
     def check(self) -> None:
-        """What was taken stands whole, in one place of one log, or not at all.
+        """Accepted changes are whole, in one place of one log, or absent.
 
-        Nothing stands in between, nor behind what there was when the client knew it was open.
+        No other change lies between them, nor after the changes that the client knew when
+        it was open.
         """
         for transaction in self._committed:
             model = self._clients.model(transaction.place.table)
@@ -142,7 +143,7 @@ class Transactions:
             assert isinstance(told, bytes), f"forgotten by {worker.address}: {transaction}"
 
     async def _commit(self, transaction: Transaction) -> Outcome | Rejected | OutcomeUnknown:
-        """Ask until it is told what became of it, or for long enough."""
+        """Ask until the outcome is known, or for long enough."""
         request = pb.CommitTransactionRequest(transaction_id=transaction.id)
         self._clients.hidden.update(variant.encode(mark) for mark in transaction.marks[:-1])
         self._committed.append(transaction)

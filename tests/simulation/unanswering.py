@@ -20,7 +20,7 @@ class Unanswering:
 
     shard: str
     bounds: bool = False
-    """Whether nobody leads it: it tells no end."""
+    """True if it has no leader: it reports no end."""
     refuses: bool = False
     """Whether its leader refuses appends: too few replicas are in sync."""
     unknown: bool = False

@@ -28,7 +28,7 @@ OUTSIDE = Context()
 
 
 def in_process() -> bool:
-    """Say whether a process is what runs now, and not who looks at it from outside."""
+    """True if a process runs now, and not an outside observer."""
     return _PROCESS.get() is not None
 
 
@@ -134,7 +134,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._ready.extend(held)
 
     def _write_to_self(self) -> None:
-        """Wake nobody: there is no other thread."""
+        """Wake nothing: there is no other thread."""
 
     # Handles of our own; what BaseEventLoop does besides is for debugging.
 

@@ -507,7 +507,7 @@ class World:
         self.ranges.begin()
 
     def read(self, number: int) -> None:
-        """Ask every worker for some row, whoever it takes for its owner."""
+        """Request some row at every worker, whichever it takes for the owner."""
         place = self.chance.choice(PLACES)
         for worker in self.live():
             self.clients.read(worker, place)
@@ -587,7 +587,7 @@ class World:
 
 
 def _unheard(_told: str) -> None:
-    """Nobody waits for it any more."""
+    """No one waits for it any more."""
 
 
 async def worker_context(worker: SimulatedWorker, tasks: asyncio.TaskGroup, work: object) -> None:
