@@ -29,7 +29,7 @@ from rowtide.client.wire_row import (
 )
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.operations import is_read_only
-from rowtide.core.protocol.signed_request import Access, signed_headers
+from rowtide.core.protocol.signed_request import Access, sign_headers
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.core.values.schema import KeyColumn
@@ -44,7 +44,7 @@ __all__ = [
     "StreamPage",
     "StreamRecord",
     "Write",
-    "signed_headers",
+    "sign_headers",
 ]
 
 Expect = Literal["IGNORE", "EXPECT_EXIST", "EXPECT_NOT_EXIST"]

@@ -352,7 +352,7 @@ class AsyncClient:
         Readers of one ``consumer``, in any number of processes, share the shards. Each continues
         where the last reader stopped. Without a consumer no position is kept.
         """
-        filter_bytes = b"" if filter is None else filter.encoded()
+        filter_bytes = b"" if filter is None else filter.encode()
         spec = FeedSpec(table, consumer, begin, tuple(columns), filter_bytes, settings)
         if self._tasks is None:
             raise RuntimeError("changes are read within `async with client:`")

@@ -261,7 +261,7 @@ def read_rows(
                 primary_key=[wanted[number] for number in now],
                 columns_to_get=columns_to_get(key, columns),
                 max_versions=1,
-                filter=None if filter is None else filter.encoded(),
+                filter=None if filter is None else filter.encode(),
             )
             answer, request_id = yield from call_named(
                 "BatchGetRow", request, pb.BatchGetRowResponse, after_s=after_s

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from rowtide.core.protocol.signed_request import Access, signed_headers
+from rowtide.core.protocol.signed_request import Access, sign_headers
 
 __all__ = [
     "IDLE_S_MAX",
@@ -64,7 +64,7 @@ def request_bytes(
     more: Mapping[bytes, bytes] | None = None,
 ) -> bytes:
     """Return a signed request; ``more`` are further ``x-ots-`` headers, names in lower case."""
-    headers = signed_headers(access, operation, body, now, more)
+    headers = sign_headers(access, operation, body, now, more)
     host = f"[{address.host}]" if ":" in address.host else address.host
     headers |= {"Host": f"{host}:{address.port}", "Content-Length": str(len(body))}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -89,7 +89,7 @@ def condition_message(expect: Expect, condition: Predicate | None) -> pb.Conditi
         raise ValueError(f"expect is one of {', '.join(_EXPECTED)}, not {expect!r}")
     message = pb.Condition(row_existence=_EXPECTED[expect])
     if condition is not None:
-        message.column_condition = condition.encoded()
+        message.column_condition = condition.encode()
     return message
 
 
@@ -281,7 +281,7 @@ class Operations:
             primary_key=encoded(key_pairs(key, key_values, self.limits)),
             columns_to_get=columns_to_get(key, columns),
             max_versions=1,
-            filter=None if filter is None else filter.encoded(),
+            filter=None if filter is None else filter.encode(),
         )
 
     def _parts(self, request: pb.GetRowRequest) -> Steps[list[plainbuffer.RowChange]]:

@@ -41,7 +41,7 @@ class Predicate:
         # Python would evaluate `a == 1 and b == 2` to the second test alone.
         raise TypeError("A predicate is tested by the server: combine with & | ~, not and, or, not")
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the filter's bytes."""
         return self._message.SerializeToString()
 
@@ -55,7 +55,7 @@ class ColumnPage:
         page = pb.ColumnPaginationFilter(offset=offset, limit=limit)
         self._message = _filter(pb.FT_COLUMN_PAGINATION, page)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the filter's bytes."""
         return self._message.SerializeToString()
 

@@ -114,7 +114,7 @@ class RangeReading:
             max_versions=1,
             inclusive_start_primary_key=encoded(start),
             exclusive_end_primary_key=encoded(end),
-            filter=None if spec.filter is None else spec.filter.encoded(),
+            filter=None if spec.filter is None else spec.filter.encode(),
         )
         if spec.transaction:
             request.transaction_id = spec.transaction

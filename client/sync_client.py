@@ -330,7 +330,7 @@ class Client:
         from rowtide.client.changes.feed import FeedSpec
         from rowtide.client.changes.thread_feed import ChangeFeed
 
-        filter_bytes = b"" if filter is None else filter.encoded()
+        filter_bytes = b"" if filter is None else filter.encode()
         spec = FeedSpec(table, consumer, begin, tuple(columns), filter_bytes, settings)
         return ChangeFeed(self._endpoint.for_a_loop, spec)
 

@@ -102,15 +102,15 @@ class LogicalType(NamedTuple):
 
     def _decimal(self, value: Scalar) -> Decimal:
         if isinstance(value, bool | bytes):
-            raise ValueError("it is no number")
+            raise ValueError("it is not a number")
         text = str(value)  # A double is written in its shortest form.
         if not _DECIMAL.fullmatch(text):
-            raise ValueError("it is no number")
+            raise ValueError("it is not a number")
         context = Context(prec=self.precision, traps=[Inexact, InvalidOperation])
         try:
             found = Decimal(text).quantize(Decimal((0, (1,), -self.scale)), context=context)
         except Inexact as error:
-            raise ValueError(f"it has more than {self.scale} digits behind the point") from error
+            raise ValueError(f"it has more than {self.scale} digits after the point") from error
         except InvalidOperation as error:
             digits = self.precision - self.scale
             raise ValueError(f"it has more than {digits} digits before the point") from error
@@ -237,27 +237,27 @@ def _example(word: str) -> str:
 
 def _date(text: str) -> date:
     if not _DATE.fullmatch(text):
-        raise ValueError("it is no date such as 2024-02-29")
+        raise ValueError("it is not a date such as 2024-02-29")
     return date.fromisoformat(text)
 
 
 def _time(text: str, scale: int) -> time:
     parts = _TIME.fullmatch(text)
     if parts is None:
-        raise ValueError("it is no time of a day such as 23:59:59.123456")
+        raise ValueError("it is not a time of day such as 23:59:59.123456")
     return time.fromisoformat(parts[1]).replace(microsecond=_microsecond(parts[2], scale))
 
 
 def _timestamp(text: str, scale: int) -> datetime:
     parts = _TIMESTAMP.fullmatch(text)
     if parts is None:
-        raise ValueError("it is no timestamp such as 2024-02-29 23:59:59.123456+00:00")
+        raise ValueError("it is not a timestamp such as 2024-02-29 23:59:59.123456+00:00")
     day, of_day, offset = parts[1], parts[2], parts[5]
     found = datetime.combine(_date(day), _time(of_day, scale), _zone(offset))
     try:
         return found.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError("its year is none in UTC") from error
+        raise ValueError("its year is out of range in UTC") from error
 
 
 def _zone(offset: str | None) -> timezone:
@@ -271,5 +271,5 @@ def _zone(offset: str | None) -> timezone:
 
 def _microsecond(digits: str | None, scale: int) -> int:
     if digits is not None and digits[scale:].strip("0"):
-        raise ValueError(f"it has more than {scale} digits behind the point")
+        raise ValueError(f"it has more than {scale} digits after the point")
     return int((digits or "")[:FRACTION_MAX].ljust(FRACTION_MAX, "0"))

@@ -14,7 +14,7 @@ from tablestore.auth import RequestContext, SignV2
 from tablestore.credentials import StaticCredentialsProvider
 from tablestore.protocol import OTSProtocol
 
-from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError, Write, signed_headers
+from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError, Write, sign_headers
 from rowtide.client.wire_row import Delete, Increment, Put, Special, change_of, encoded
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import SequenceInfo
@@ -109,7 +109,7 @@ def test_special_key_values_are_encoded_as_the_sdk_does() -> None:
 def test_a_request_is_signed_as_the_sdk_does() -> None:
     headers, body = sdk_request("DescribeTable", "t")
     then = datetime.fromisoformat(headers["x-ots-date"])
-    ours = signed_headers(Access("inst", "id", "secret"), "DescribeTable", body, then)
+    ours = sign_headers(Access("inst", "id", "secret"), "DescribeTable", body, then)
     assert ours == {name: headers[name] for name in ours}
 
 

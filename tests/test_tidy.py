@@ -75,15 +75,16 @@ PARTICIPLE = re.compile(
     r"_*(?!need|feed|seed|embed|exceed|proceed|shed)([a-z0-9]*ed|told|begun|kept|made|held|found|"
     r"sent|lost|built|known|seen|taken|given|written|chosen|gone|done|left|met|bound|drawn)(_|$)"
 )
-# How many functions of a folder are still named so. A number is only ever lowered.
+# How many functions of a folder still have such names. A number is only ever lowered. Those of
+# core are the names of compiled kernels.
 PARTICIPLES_MAX = {
-    "cli": 40,
-    "client": 29,
+    "cli": 1,
+    "client": 15,
     "connectors": 7,
-    "core": 117,
-    "deploy": 11,
+    "core": 4,
+    "deploy": 0,
     "stream": 80,
-    "testing": 1,
+    "testing": 0,
 }
 MODULE_LINES_MAX, FUNCTION_LINES_MAX, README_LINES_MAX = 600, 60, 120
 

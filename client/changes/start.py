@@ -16,7 +16,7 @@ from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.errors import Rejected, invalid
-from rowtide.core.values.key_ranges import Ranges, left_of, within
+from rowtide.core.values.key_ranges import Ranges, subtract_ranges, within
 
 __all__ = [
     "NOWHERE",
@@ -102,7 +102,7 @@ def unread_of(
         return ((shard.begin, shard.end),) if shard.shard_id in start.unread else ()
     parents = [s for s in shards if s.shard_id in shard.parents and s.shard_id in leases]
     whole = shard.begin, shard.end
-    unread = left_of(whole, [(parent.begin, parent.end) for parent in parents])
+    unread = subtract_ranges(whole, [(parent.begin, parent.end) for parent in parents])
     for parent in parents:
         unread += within(leases[parent.shard_id].pending, whole)
     return tuple(sorted(unread))

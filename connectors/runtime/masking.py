@@ -49,8 +49,8 @@ class Masking:
         """Warn once of tables that were not made so far: their names may be misspelt."""
         if self._absent:
             logger.warning(
-                "columns are to be left out or masked in %s, and the source follows no such table "
-                "now; check that the names are right",
+                "the settings name columns of %s, but the source follows no such table now; "
+                "check the names",
                 ", ".join(sorted(self._absent)),
             )
             self._absent.clear()
@@ -82,8 +82,8 @@ class Masking:
         self._rows[row.table] += 1
         if unseen and self._rows[row.table] >= ROWS_UNTIL_WARNING:
             logger.warning(
-                "table %s: no row of the first %d has a value to leave out or mask in %s; "
-                "check that the names are right",
+                "table %s: none of the first %d rows has a value in %s, which is left out or "
+                "masked; check the names",
                 row.table,
                 ROWS_UNTIL_WARNING,
                 ", ".join(sorted(unseen)),

@@ -90,7 +90,7 @@ class ParkedRows:
             kept = await self._rows.get(key)
             if kept is not None and int(kept["term"]) > term:
                 raise Rejected(
-                    "OTSConditionCheckFail", f"Another process is source '{self._connector}'."
+                    "OTSConditionCheckFail", f"Another process is the source '{self._connector}'."
                 )
             begun = await self._rows.put(key, {"term": term}, only_if=kept, new=kept is None)
         self._rows.guard = key, {"term": term}

@@ -38,7 +38,7 @@ async def begin_again(
         await rewind(source, TableLeases(place.endpoint, group_of(declaration.name)), to)
         return
     if to != "rows":
-        raise invalid("A source begins again with its rows or goes on, nothing else.")
+        raise invalid("A source can only start again with its rows.")
     await _copy_again(place, declaration, ())
 
 

@@ -99,7 +99,7 @@ class SourceLease:
 
     def _make_takeover_error(self) -> Rejected:
         return Rejected(
-            "OTSConditionCheckFail", f"Another process is source '{self.source}' by now."
+            "OTSConditionCheckFail", f"Another process is the source '{self.source}' by now."
         )
 
     async def _change(self, position: str | None) -> None:

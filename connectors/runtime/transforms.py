@@ -78,7 +78,7 @@ class Transforms:
                 f"The function {self.function} can't be imported: {error}."
             ) from error
         if not callable(found):
-            raise SettingsRefused(f"{self.function} is no function.")
+            raise SettingsRefused(f"{self.function} is not a function.")
         function: Function = found
         return function
 
@@ -129,7 +129,7 @@ class Transforms:
             if len(renamed) < len(columns):
                 names = [self.rename.get(name, name) for name in columns]
                 twice = next(name for name in names if names.count(name) > 1)
-                raise ValueError(f"columns.rename: two columns are called {twice!r} then")
+                raise ValueError(f"columns.rename gives two columns the name {twice!r}")
             return renamed
         return columns
 

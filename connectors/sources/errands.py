@@ -1,4 +1,4 @@
-"""Single rows that a running source is asked to copy again, each in its turn."""
+"""Single rows that a running source must copy again, each in its turn."""
 
 from __future__ import annotations
 

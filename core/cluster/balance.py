@@ -103,7 +103,7 @@ class Balance:
             wanted = self._merges(loads, now_s)
         return list({change.table_id: change for change in reversed(wanted)}.values())
 
-    def refused(self, wanted: WantedChange, now_s: float) -> None:
+    def record_rejection(self, wanted: WantedChange, now_s: float) -> None:
         """Record that a split was rejected: it is not proposed again for a while."""
         which = wanted.shards[0], wanted.hot
         before = self._refused.get(which)

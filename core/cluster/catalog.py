@@ -39,7 +39,7 @@ __all__ = [
     "document_body",
     "reclaimer_document",
     "reshape_document",
-    "revoked_document",
+    "revocation_document",
     "secret_document",
     "worker_document",
 ]
@@ -151,7 +151,7 @@ class Catalog:
         """Return everything as documents: a snapshot."""
         found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]
         found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
-        found += [revoked_document(key_id) for key_id in sorted(self.revoked)]
+        found += [revocation_document(key_id) for key_id in sorted(self.revoked)]
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found += [reshape_document(reshape) for reshape in self.reshapes.values()]
@@ -208,7 +208,7 @@ class Catalog:
 
     def _set(self, kind: str, name: str, content: dict[str, Any]) -> None:
         if kind == INSTANCE:
-            self.instances[name] = Instance(**_known(Instance, content))
+            self.instances[name] = Instance(**_select_fields(Instance, content))
         elif kind == ACCESS_KEY:
             key = self.keys[name] = _key_of(content)
             self.credentials[name] = Credential(
@@ -272,7 +272,7 @@ class Catalog:
             self.workers.pop(name, None)
 
 
-def revoked_document(access_key_id: str) -> Document:
+def revocation_document(access_key_id: str) -> Document:
     """Return the document that records that a key is revoked."""
     return Document(REVOKED, access_key_id, {})
 
@@ -348,7 +348,7 @@ def key_content(access_key: AccessKey) -> dict[str, Any]:
     return {**asdict(access_key), "instances": None if instances is None else sorted(instances)}
 
 
-def _known(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
+def _select_fields(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
     """Return the content for which ``kind`` has a field.
 
     A worker of a later version may have written more fields. That must not stop this worker, which
@@ -360,15 +360,15 @@ def _known(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
 def _key_of(content: dict[str, Any]) -> AccessKey:
     instances = content["instances"]
     allowed = None if instances is None else frozenset(instances)
-    return AccessKey(**{**_known(AccessKey, content), "instances": allowed})
+    return AccessKey(**{**_select_fields(AccessKey, content), "instances": allowed})
 
 
 def _table_of(content: dict[str, Any]) -> Table:
     return Table(
         **{
-            **_known(Table, content),
+            **_select_fields(Table, content),
             "key": tuple(KeyColumn(*column[: len(KeyColumn._fields)]) for column in content["key"]),
-            "options": TableOptions(**_known(TableOptions, content["options"])),
+            "options": TableOptions(**_select_fields(TableOptions, content["options"])),
             "stream": None if content["stream"] is None else _stream_of(content["stream"]),
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
             "ended": tuple(_shard_of(shard) for shard in content["ended"]),
@@ -380,14 +380,14 @@ def _table_of(content: dict[str, Any]) -> Table:
 
 
 def _stream_of(content: dict[str, Any]) -> StreamSettings:
-    known = _known(StreamSettings, content)
+    known = _select_fields(StreamSettings, content)
     return StreamSettings(**{**known, "columns": tuple(content["columns"])})
 
 
 def _index_of(content: dict[str, Any]) -> Index:
     return Index(
         **{
-            **_known(Index, content),
+            **_select_fields(Index, content),
             "key": tuple(content["key"]),
             "columns": tuple(content["columns"]),
             "shards": tuple(_shard_of(shard) for shard in content["shards"]),
@@ -398,7 +398,7 @@ def _index_of(content: dict[str, Any]) -> Index:
 def _shard_of(content: dict[str, Any]) -> ShardRange:
     return ShardRange(
         **{
-            **_known(ShardRange, content),
+            **_select_fields(ShardRange, content),
             "begin": bytes.fromhex(content["begin"]),
             "end": bytes.fromhex(content["end"]),
             "parents": tuple(content["parents"]),

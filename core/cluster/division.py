@@ -79,11 +79,11 @@ def _divide_standby(
         free = sorted(_free(then, slot), key=lambda n: (former.get(slot) != n, _load(then[n]), n))
         for name in free[: max(0, count - len(holders))]:
             then[name].standby.add(slot)
-    while _levelled(then):
+    while _level_standbys(then):
         pass
 
 
-def _levelled(then: dict[str, Holding]) -> bool:
+def _level_standbys(then: dict[str, Holding]) -> bool:
     """Move one standby to a worker that has two fewer. True if one was moved."""
     for name in sorted(then, key=lambda n: (-len(then[n].standby), n)):
         for slot in sorted(then[name].standby):

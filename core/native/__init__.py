@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from rowtide.core.values.cell import Cell
 
-__all__ = ["Kernels", "PlainRow", "choose", "compiled", "kernels", "kind"]
+__all__ = ["Kernels", "PlainRow", "choose", "kernels", "kind", "load_compiled"]
 
 INTERFACE = 4
 """The interface number of the compiled module. A module with another number is not used."""
@@ -175,7 +175,7 @@ class _Absent:
     row_fields = read_rows = stored_writes = write_record = key_row
 
 
-def compiled() -> Kernels | None:
+def load_compiled() -> Kernels | None:
     """Return the compiled module, or None if there is none with our interface."""
     try:
         found = importlib.import_module("rowtide.core.native._kernels")
@@ -187,7 +187,7 @@ def compiled() -> Kernels | None:
 def choose(*, pure: bool) -> None:
     """Use the compiled kernels if there are any; with ``pure`` use Python only."""
     global kernels
-    kernels = (None if pure else compiled()) or _Absent()
+    kernels = (None if pure else load_compiled()) or _Absent()
 
 
 def kind() -> str:
@@ -195,4 +195,4 @@ def kind() -> str:
     return "Python" if isinstance(kernels, _Absent) else "native"
 
 
-kernels: Kernels = compiled() or _Absent()
+kernels: Kernels = load_compiled() or _Absent()

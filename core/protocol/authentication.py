@@ -20,7 +20,7 @@ from functools import lru_cache
 from hmac import compare_digest
 from typing import Final, NoReturn
 
-from rowtide.core.protocol.body_compression import DEFLATE, inflated
+from rowtide.core.protocol.body_compression import DEFLATE, inflate
 from rowtide.core.protocol.operations import OPERATIONS
 from rowtide.core.protocol.signature import (
     content_md5,
@@ -125,7 +125,7 @@ class Authenticator:
         sent_s = parse_date(headers[b"x-ots-date"])
         if path not in STALE_KEY_PATHS:
             self._require_known_within(KNOWN_S_MAX)
-        credential = self._known_key(headers)
+        credential = self._find_key(headers)
         instance = headers[b"x-ots-instancename"].decode("utf-8", "replace").lower()
         if not self.instance_exists(instance):
             self._require_known_within(ABSENT_S_MAX)
@@ -151,7 +151,7 @@ class Authenticator:
         size = headers.get(b"x-ots-request-compress-size")
         if not size:
             raise invalid("Missing header: x-ots-request-compress-size.")
-        return inflated(body, declared_size=size, bytes_max=body_bytes_max)
+        return inflate(body, declared_size=size, bytes_max=body_bytes_max)
 
     def answer_key(self, headers: Headers) -> tuple[str, bytes] | None:
         """Return key id and key to sign an error with; None if the request has no known key."""
@@ -161,7 +161,7 @@ class Authenticator:
             return None
         return credential.access_key_id, _key_of(credential, headers)
 
-    def _known_key(self, headers: Headers) -> Credential:
+    def _find_key(self, headers: Headers) -> Credential:
         credential = self.credential(headers[b"x-ots-accesskeyid"].decode("utf-8", "replace"))
         if credential is None:
             self._require_known_within(ABSENT_S_MAX)

@@ -27,7 +27,7 @@ from rowtide.core.protocol.row_faults import (
     check_value,
     cut_off,
     fault,
-    malformed,
+    invalid_row,
     wrong_checksum,
 )
 from rowtide.core.protocol.row_form import FORMS, PackedCells, RowForm
@@ -56,8 +56,8 @@ __all__ = [
     "parse_cells",
     "put_cell",
     "row_checksum",
-    "stamped",
-    "stamped_cells",
+    "stamp_cell",
+    "stamp_cells",
     "version_tail",
 ]
 
@@ -159,7 +159,7 @@ class RowChange(NamedTuple):
 
 def decode_row(buffer: bytes, *, cells_max: int = sys.maxsize) -> RowChange:
     """Return the row of ``buffer``, of at most ``cells_max`` cells. Zeros may follow (Node.js)."""
-    padded = _opened(buffer)
+    padded = _pad_buffer(buffer)
     try:
         row, end = _read_row(padded, len(HEADER), cells_max)
     except (struct.error, IndexError) as error:
@@ -204,7 +204,7 @@ def decode_rows(buffer: bytes) -> list[RowChange]:
     """Return every row of ``buffer``; an empty buffer has no rows."""
     if not buffer:
         return []
-    padded = _opened(buffer)
+    padded = _pad_buffer(buffer)
     rows: list[RowChange] = []
     end = len(HEADER)
     try:
@@ -218,7 +218,7 @@ def decode_rows(buffer: bytes) -> list[RowChange]:
     return rows
 
 
-def _opened(buffer: bytes) -> bytes:
+def _pad_buffer(buffer: bytes) -> bytes:
     if buffer[:4] != HEADER:
         raise errors.invalid(f"Invalid row: it begins with '{buffer[:4].hex()}', not '75000000'.")
     return buffer + _PADDING
@@ -228,7 +228,7 @@ def _check_rest(buffer: bytes, end: int) -> None:
     if end > len(buffer):
         raise cut_off(buffer)
     if any(buffer[end:]):
-        raise malformed(end, "bytes follow the end of the row")
+        raise invalid_row(end, "bytes follow the end of the row")
 
 
 def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
@@ -262,10 +262,10 @@ def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
     if padded[at] == _EXTENSION:
         sequence, at = _read_extension(padded, at + 1)
     if padded[at] != _ROW_CHECKSUM:
-        raise malformed(at, f"tag {padded[at]:02X} instead of the row's checksum")
+        raise invalid_row(at, f"tag {padded[at]:02X} instead of the row's checksum")
     state = STEP[state ^ deleted]
     if padded[at + 1] != state:
-        raise malformed(at, f"the row's checksum is {padded[at + 1]:02X}, not {state:02X}")
+        raise invalid_row(at, f"the row's checksum is {padded[at + 1]:02X}, not {state:02X}")
     return RowChange(key, cells, deleted, sequence), at + 2
 
 
@@ -278,7 +278,7 @@ def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
     while tags == _CELL_NAME:
         name, tag, size, kind, inner = _name_reader(length)(padded, at + 6)
         if tag != _VALUE:
-            raise malformed(at, "a primary key column without a value")
+            raise invalid_row(at, "a primary key column without a value")
         at += 11 + length
         value, tag, checksum, tags, length = _value_reader(size)(padded, at)
         if not name.isascii():
@@ -291,12 +291,12 @@ def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
         at += size
         crc = crc8(value, crc8(name))
         if tag != _CELL_CHECKSUM:
-            raise malformed(at, f"tag {tag:02X} instead of a primary key column's checksum")
+            raise invalid_row(at, f"tag {tag:02X} instead of a primary key column's checksum")
         if checksum != crc:
             raise wrong_checksum(at, checksum, crc)
         state = STEP[state ^ crc]
         if len(key) == KEY_COLUMNS_MAX:
-            raise malformed(at, f"more than {KEY_COLUMNS_MAX} primary key columns")
+            raise invalid_row(at, f"more than {KEY_COLUMNS_MAX} primary key columns")
         key.append((name, value))
         at += 2
     key.piece, key.state = padded[begin:at], state
@@ -352,7 +352,7 @@ def _read_cells(padded: bytes, at: int, state: int, most: int) -> tuple[list[Cel
             raise wrong_checksum(at, checksum, crc)
         state = STEP[state ^ crc]
         if len(cells) == most:
-            raise malformed(at, f"more than {most} attribute columns")
+            raise invalid_row(at, f"more than {most} attribute columns")
         cells.append(_new(Cell, (name, op, value, version, crc)))
         at += 2
     return cells, at, state
@@ -376,10 +376,10 @@ def _read_change(
         # The op comes before the version, but the checksum has it after.
         crc = STEP[crc ^ op]
     if padded[at] != _CELL_CHECKSUM:
-        raise malformed(at, f"tag {padded[at]:02X} instead of a cell's checksum")
+        raise invalid_row(at, f"tag {padded[at]:02X} instead of a cell's checksum")
     wrong = fault(op, value, version, has_op=has_op)
     if wrong:
-        raise malformed(at, wrong)
+        raise invalid_row(at, wrong)
     return op, version, crc, at
 
 
@@ -388,12 +388,12 @@ def _read_extension(padded: bytes, at: int) -> tuple[SequenceInfo | None, int]:
     sequence = None
     end = at + 4 + _LENGTH.unpack_from(padded, at)[0]
     if end > len(padded) - len(_PADDING):
-        raise malformed(at, "an extension is longer than the buffer")
+        raise invalid_row(at, "an extension is longer than the buffer")
     at += 4
     while at < end:
         tag, size = _TAG_LENGTH.unpack_from(padded, at)
         if at + 5 + size > end:
-            raise malformed(at, "a part of an extension is longer than the extension")
+            raise invalid_row(at, "a part of an extension is longer than the extension")
         if tag == _SEQUENCE:
             sequence = _read_sequence(padded, at)
         # Other parts are skipped for future versions: each has its own length.
@@ -406,7 +406,7 @@ def _read_sequence(padded: bytes, at: int) -> SequenceInfo:
         padded, at
     )
     if (size, tag_epoch, tag_stamp, tag_index) != (19, _EPOCH, _STAMP, _INDEX):
-        raise malformed(at, "sequence information of an unknown form")
+        raise invalid_row(at, "sequence information of an unknown form")
     return SequenceInfo(epoch, stamp, index)
 
 
@@ -431,19 +431,19 @@ def increment_cell(name: bytes, by: bytes) -> Cell:
     return Cell(name, INCREMENT, by, None, STEP[crc8(by, crc8(name)) ^ INCREMENT])
 
 
-def stamped(cell: Cell, version_ms: int) -> Cell:
+def stamp_cell(cell: Cell, version_ms: int) -> Cell:
     """Return a put with a version instead of none, in time that does not depend on its size."""
     name, op, value, _, crc = cell
     return _new(Cell, (name, op, value, version_ms, SHIFT8[crc] ^ crc8(_INT64.pack(version_ms))))
 
 
-def stamped_cells(cells: Iterable[Cell], version_ms: int) -> Sequence[Cell]:
+def stamp_cells(cells: Iterable[Cell], version_ms: int) -> Sequence[Cell]:
     """Return the cells with one version for every put that has none; others stay as they are.
 
     Cells of one form are returned in the order of their names, others in the given order.
     """
     if type(cells) is PackedCells and cells.version_ms is None:
-        return cells.stamped(version_ms)
+        return cells.stamp(version_ms)
     crc_version = crc8(_INT64.pack(version_ms))
     return [
         _new(Cell, (cell[0], PUT, cell[2], version_ms, SHIFT8[cell[4]] ^ crc_version))
@@ -476,7 +476,7 @@ def cells_piece(cells: Iterable[Cell]) -> bytes:
     """Return the bytes of cells, one after another."""
     if type(cells) is PackedCells and cells.version_ms is not None:
         tail = version_tail(cells.version_ms)
-        return b"".join(cells.filled(cells.form.stored, cells.payloads, tail))
+        return b"".join(cells.fill_template(cells.form.stored, cells.payloads, tail))
     piece = native.kernels.cells_piece(cells)
     if piece is not None:
         return piece

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rowtide.core.values import errors, variant
 from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT
 
-__all__ = ["check_name", "check_value", "cut_off", "fault", "malformed", "wrong_checksum"]
+__all__ = ["check_name", "check_value", "cut_off", "fault", "invalid_row", "wrong_checksum"]
 
 
 def cut_off(buffer: bytes) -> errors.Rejected:
@@ -16,14 +16,14 @@ def cut_off(buffer: bytes) -> errors.Rejected:
     return errors.invalid(f"Invalid row: it breaks off at its end, byte {len(buffer)}.")
 
 
-def malformed(at: int, what: str) -> errors.Rejected:
+def invalid_row(at: int, what: str) -> errors.Rejected:
     """Return the failure of a row for a bad byte."""
     return errors.invalid(f"Invalid row: byte {at}: {what}.")
 
 
 def wrong_checksum(at: int, checksum: int, crc: int) -> errors.Rejected:
     """Return the failure of a cell for its checksum."""
-    return malformed(at, f"a cell's checksum is {checksum:02X}, not {crc:02X}")
+    return invalid_row(at, f"a cell's checksum is {checksum:02X}, not {crc:02X}")
 
 
 def fault(op: int, value: bytes, version: int | None, *, has_op: bool) -> str | None:
@@ -48,7 +48,7 @@ def check_name(name: bytes, at: int) -> None:
     try:
         name.decode()
     except UnicodeDecodeError as error:
-        raise malformed(at, f"a column name is not UTF-8: {error.reason}") from error
+        raise invalid_row(at, f"a column name is not UTF-8: {error.reason}") from error
 
 
 def check_value(value: bytes, at: int, allowed: frozenset[int]) -> None:
@@ -56,6 +56,6 @@ def check_value(value: bytes, at: int, allowed: frozenset[int]) -> None:
     try:
         variant.check(value)
     except errors.Rejected as refusal:
-        raise malformed(at, refusal.message.removesuffix(".")) from refusal
+        raise invalid_row(at, refusal.message.removesuffix(".")) from refusal
     if value[0] not in allowed:
-        raise malformed(at, f"a value of type {variant.type_name(value)}")
+        raise invalid_row(at, f"a value of type {variant.type_name(value)}")

@@ -189,7 +189,7 @@ class RowForm:
             self.pick = pick = itemgetter(*order)
             self.ordered = RowForm(pick(names), pick(kinds), pick(sizes))
 
-    def resized(self, places: Sequence[int], sizes: Sequence[int]) -> RowForm:
+    def resize(self, places: Sequence[int], sizes: Sequence[int]) -> RowForm:
         """Return the form of rows that differ in the sizes of their texts at ``places``.
 
         Both have the columns in the order of their names. This costs a fourth of a new form.
@@ -298,7 +298,7 @@ class PackedCells(LazyCells):
         self.version_ms = version_ms
         self._cells = None
 
-    def stamped(self, version_ms: int) -> PackedCells:
+    def stamp(self, version_ms: int) -> PackedCells:
         """Return the cells in the order of their names, each with a version."""
         assert self.version_ms is None, "a version is assigned once"
         form = self.form
@@ -308,7 +308,9 @@ class PackedCells(LazyCells):
         pick = form.pick
         return PackedCells(form.ordered, pick(self.payloads), bytes(pick(checksums)), version_ms)
 
-    def filled(self, template: list[bytes], payloads: Sequence[bytes], tail: bytes) -> list[bytes]:
+    def fill_template(
+        self, template: list[bytes], payloads: Sequence[bytes], tail: bytes
+    ) -> list[bytes]:
         """Return a copy of a form's template with its gaps filled."""
         parts = template.copy()
         end = 4 * len(payloads)
@@ -317,7 +319,7 @@ class PackedCells(LazyCells):
         parts[3:end:4] = singles(self.checksums)
         return parts
 
-    def _made(self) -> list[Cell]:
+    def _make_cells(self) -> list[Cell]:
         form, version = self.form, self.version_ms
         return [
             _new(Cell, (name, PUT, _value_head(kind, len(payload)) + payload, version, check))

@@ -60,13 +60,13 @@ _BLOCK_BYTES = 64  # The block of both SHA-1 and SHA-256.
 
 def string_to_sign(path: bytes, headers: Mapping[bytes, bytes], query: bytes = b"") -> bytes:
     """Return the text that a request's signature covers; it ends with one newline."""
-    values, template = _signed_headers(tuple(headers))
+    values, template = _select_headers(tuple(headers))
     lines = template % values(headers)
     return path + b"\nPOST\n" + (canonical_query(query) if query else b"") + b"\n" + lines
 
 
 @lru_cache(HEADER_SETS_REMEMBERED)
-def _signed_headers(names: tuple[bytes, ...]) -> tuple[_Values, bytes]:
+def _select_headers(names: tuple[bytes, ...]) -> tuple[_Values, bytes]:
     """Return a function for the values of the signed ``names``, sorted, and their lines.
 
     The lines have a gap for each value. A client sends the same names in the same order every time.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rowtide.core.protocol import signature
 
-__all__ = ["Access", "signed_headers"]
+__all__ = ["Access", "sign_headers"]
 
 
 class Access(NamedTuple):
@@ -22,7 +22,7 @@ class Access(NamedTuple):
     key_secret: str
 
 
-def signed_headers(
+def sign_headers(
     access: Access,
     operation: str,
     body: bytes,

@@ -26,8 +26,8 @@ from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cel
 
 __all__ = [
     "cell_head",
+    "count_log_bytes",
     "key_head",
-    "logged_bytes",
     "read_bytes",
     "read_cells",
     "read_count",
@@ -197,30 +197,30 @@ def write_cells(cells: Sequence[Cell]) -> bytes:
 def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
     form = cells.form
     if form.logged is None:
-        form.logged = _packed_template(form)
+        form.logged = _make_template(form)
     payloads: Sequence[bytes] = cells.payloads
     if form.integers:
         payloads = list(payloads)
         for index in form.integers:
             data = payloads[index]
             payloads[index] = _SHORT_NUMBERS.get(data) or write_long(_INT64.unpack(data)[0])
-    return b"".join(cells.filled(form.logged, payloads, _logged_version(version_ms)))
+    return b"".join(cells.fill_template(form.logged, payloads, _encode_version(version_ms)))
 
 
 @lru_cache(256)
-def _logged_version(version_ms: int) -> bytes:
+def _encode_version(version_ms: int) -> bytes:
     """Return a version in the log's encoding. Cached: rows of one millisecond share it."""
     return b"\x02" + write_long(version_ms)
 
 
-def _packed_template(form: RowForm) -> list[bytes]:
+def _make_template(form: RowForm) -> list[bytes]:
     """Return the array of a form's cells with gaps for data, version and checksum."""
     changed: Sequence[int] = range(len(form.names))
     parts = [b""] * (4 * len(form.names)) + [b"\x00"]
     if form.like is not None:
         like, changed = form.like
         if like.logged is None:
-            like.logged = _packed_template(like)
+            like.logged = _make_template(like)
         parts = like.logged.copy()
     for place in changed:
         parts[4 * place] = cell_head(form.names[place], form.kinds[place], form.sizes[place])
@@ -244,7 +244,7 @@ def _length(kind: int, size: int) -> bytes:
     return write_long(size) if kind in (variant.STRING, variant.BLOB) else b""
 
 
-def logged_bytes(value: bytes) -> int:
+def count_log_bytes(value: bytes) -> int:
     """Return the bytes that a value's data takes in the log."""
     if value[0] == variant.INTEGER:
         return len(write_long(_INTEGER.unpack(value)[1]))
@@ -285,11 +285,11 @@ def read_long(record: bytes, at: int) -> tuple[int, int]:
         (bits,) = _EIGHT_BYTES.unpack_from(record, at)
         ends = ~bits & _TOP_BITS
         if ends:
-            return _folded(bits, ends & -ends, at)
+            return _fold_bits(bits, ends & -ends, at)
     return _read_long_slowly(record, at)
 
 
-def _folded(bits: int, end: int, at: int) -> tuple[int, int]:
+def _fold_bits(bits: int, end: int, at: int) -> tuple[int, int]:
     """Return the number in the eight bytes ``bits`` whose last byte's top bit is ``end``.
 
     Neighbours are joined, twice as wide each time: three steps for eight bytes.
@@ -372,14 +372,14 @@ def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:
             if branch == _KEY_STRING and size >= 0:
                 at += 2 + size
                 text = record[at - size : at]
-                key.append(_STRING_HEADS[size] + _checked(text))
+                key.append(_STRING_HEADS[size] + _check_text(text))
             elif branch == _KEY_LONG:
                 number, at = read_long(record, at + 1)
                 key.append(_INTEGER.pack(variant.INTEGER, number))
             elif branch == _KEY_STRING or branch == _KEY_BYTES:  # noqa: SIM109 - faster.
                 text, at = read_bytes(record, at + 1)
                 if branch == _KEY_STRING:
-                    key.append(_LENGTH.pack(variant.STRING, len(text)) + _checked(text))
+                    key.append(_LENGTH.pack(variant.STRING, len(text)) + _check_text(text))
                 else:
                     key.append(_LENGTH.pack(variant.BLOB, len(text)) + text)
             else:
@@ -388,7 +388,7 @@ def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:
     return key, at
 
 
-def _checked(text: bytes) -> bytes:
+def _check_text(text: bytes) -> bytes:
     if not text.isascii():
         text.decode()
     return text
@@ -474,7 +474,7 @@ def _read_value(record: bytes, at: int) -> tuple[bytes, int]:
         return b"\x02" + record[at : at + 1], at + 1
     if branch == _STRING:
         text, at = read_bytes(record, at)
-        return _LENGTH.pack(variant.STRING, len(text)) + _checked(text), at
+        return _LENGTH.pack(variant.STRING, len(text)) + _check_text(text), at
     if branch == _BYTES:
         text, at = read_bytes(record, at)
         return _LENGTH.pack(variant.BLOB, len(text)) + text, at

@@ -87,7 +87,7 @@ class Change:
     def parts(self) -> ChangeParts:
         """Return key and cells as they are stored."""
         if self._parts is None:
-            self._parts = self._taken_apart()
+            self._parts = self._decode_parts()
         return self._parts
 
     @property
@@ -135,11 +135,11 @@ class Change:
             return None
         return {cell.name.decode(): variant.decode(cell.variant) for cell in before}
 
-    def narrowed(self, cells: Sequence[Cell]) -> None:
+    def narrow(self, cells: Sequence[Cell]) -> None:
         """Keep only these cells."""
         self._parts = self.parts._replace(cells=cells)
 
-    def _taken_apart(self) -> ChangeParts:
+    def _decode_parts(self) -> ChangeParts:
         raise NotImplementedError
 
 
@@ -169,7 +169,7 @@ class LoggedChange(Change):
         self._value = value
         self._at = at
 
-    def _taken_apart(self) -> ChangeParts:
+    def _decode_parts(self) -> ChangeParts:
         body = record.decode_body(self._value, self._at)
         assert isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody), (
             "only changes of rows are made from records"
@@ -198,7 +198,7 @@ class WireChange(Change):
         self._row = row
         self._before = before
 
-    def _taken_apart(self) -> ChangeParts:
+    def _decode_parts(self) -> ChangeParts:
         row = plainbuffer.decode_row(self._row)
         before = plainbuffer.decode_row(self._before).cells if self._before else None
         return ChangeParts([value for _, value in row.key], row.cells, before)

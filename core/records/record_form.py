@@ -19,7 +19,7 @@ from typing import NamedTuple
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, SequenceInfo
 from rowtide.core.protocol.row_form import CELLS_MAX, SIZES, Forms, is_text, picker, seed, wire_head
-from rowtide.core.records.avro import cell_head, key_head, logged_bytes, read_long, write_long
+from rowtide.core.records.avro import cell_head, count_log_bytes, key_head, read_long, write_long
 from rowtide.core.records.record import PutBody, UpdateBody
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
@@ -170,7 +170,7 @@ def _column(name: bytes, value: bytes) -> FormColumn:
     kind, size = value[0], variant.payload_size(value)
     head = key_head(kind, size)
     return FormColumn(
-        head, logged_bytes(value), wire_head(name, kind, size), seed(name, kind, size), kind
+        head, count_log_bytes(value), wire_head(name, kind, size), seed(name, kind, size), kind
     )
 
 
@@ -178,7 +178,7 @@ def _cell(cell: Cell) -> FormColumn:
     name, _, value, _, _ = cell
     kind, size = value[0], variant.payload_size(value)
     return FormColumn(
-        cell_head(name, kind, size), logged_bytes(value), wire_head(name, kind, size), 0, kind
+        cell_head(name, kind, size), count_log_bytes(value), wire_head(name, kind, size), 0, kind
     )
 
 

@@ -17,7 +17,7 @@ from rowtide.core.records.change_selection import ChangeSelection
 from rowtide.core.records.record_form import FORMS, RecordForm
 from rowtide.core.values.cell import Cell
 
-__all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "selected_row", "stream_row"]
+__all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "select_row", "stream_row"]
 
 PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
 """Numbers of the protocol's ActionType."""
@@ -40,7 +40,7 @@ class StreamRow(NamedTuple):
     before: bytes | None
 
 
-def selected_row(
+def select_row(
     value: bytes, offset: int, names: tuple[bytes, ...], selection: ChangeSelection
 ) -> StreamRow | None:
     """Return the part of a log entry's stream record that a reader wants; None for nothing."""
@@ -57,7 +57,7 @@ def selected_row(
         return None
     if not isinstance(body, record.DeleteBody):
         body.cells = kept
-    return _encoded(envelope.stamp, body, names)
+    return _encode_row(envelope.stamp, body, names)
 
 
 def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow | None:
@@ -89,10 +89,10 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
         place.left -= 1
         if place.left <= 0 and place.judge():
             place.learn(RecordForm.of(names, body, value[at:]))
-    return _encoded(envelope.stamp, body, names)
+    return _encode_row(envelope.stamp, body, names)
 
 
-def _encoded(
+def _encode_row(
     stamp: int, body: record.PutBody | record.UpdateBody | record.DeleteBody, names: Sequence[bytes]
 ) -> StreamRow:
     cells: Sequence[Cell] = ()

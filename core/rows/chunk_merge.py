@@ -21,7 +21,7 @@ from rowtide.core.rows.chunk import DELETED, HEADER_BYTES, Chunk, header
 from rowtide.core.rows.fold import ChunkReader, Writes
 from rowtide.core.values.cell import Cell
 
-__all__ = ["bury", "deleted_row", "merge"]
+__all__ = ["bury", "encode_deletion", "merge"]
 
 _STAND_IN = 0
 """The stand-in's stamp. Real stamps are times, and never 0."""
@@ -68,7 +68,7 @@ def bury(rows: ChunkReader, chunk_key: bytes) -> Writes:
     return [(chunk_key, None), *((key, None) for key, _ in later)]
 
 
-def deleted_row(stamp: int) -> bytes:
+def encode_deletion(stamp: int) -> bytes:
     """Return a chunk that records that a row was deleted at ``stamp``.
 
     Merged before its tombstone is buried, it removes older chunks here. After compaction nothing

@@ -35,16 +35,16 @@ _Message = TypeVar("_Message", bound=Message)
 
 def compile_filter(filter_bytes: bytes, limits: Limits) -> RowFilter:
     """Return a read's filter. Raises OTSParameterInvalid."""
-    root = _counted(filter_bytes, limits)
+    root = _count_nodes(filter_bytes, limits)
     if root.message.type == wire.FT_COLUMN_PAGINATION:
         return _page(root.message.filter)
-    test = _compiled(root, limits)
+    test = _compile_node(root, limits)
     return _Rows(test, _columns(test))
 
 
 def compile_condition(condition_bytes: bytes, limits: Limits) -> ColumnCondition:
     """Return a write's column condition. Raises OTSParameterInvalid."""
-    test = _compiled(_counted(condition_bytes, limits), limits)
+    test = _compile_node(_count_nodes(condition_bytes, limits), limits)
     return _Condition(test, tuple(_leaves(test)))
 
 
@@ -156,12 +156,12 @@ class _Node:
     fault: Rejected | None = None
 
 
-def _counted(filter_bytes: bytes, limits: Limits) -> _Node:
+def _count_nodes(filter_bytes: bytes, limits: Limits) -> _Node:
     """Return the tree of nodes. Rejects too many nodes, and bytes that are not a filter.
 
     An error within a node is raised only after all nodes are counted.
     """
-    root = _Node(_parsed(wire.Filter, filter_bytes))
+    root = _Node(_parse(wire.Filter, filter_bytes))
     waiting = [root]
     count = 1
     while waiting:
@@ -169,7 +169,7 @@ def _counted(filter_bytes: bytes, limits: Limits) -> _Node:
         if node.message.type != wire.FT_COMPOSITE_COLUMN_VALUE:
             continue
         try:
-            node.composite = _parsed(wire.CompositeColumnValueFilter, node.message.filter)
+            node.composite = _parse(wire.CompositeColumnValueFilter, node.message.filter)
         except Rejected as fault:
             node.fault = fault
             continue
@@ -181,7 +181,7 @@ def _counted(filter_bytes: bytes, limits: Limits) -> _Node:
     return root
 
 
-def _compiled(node: _Node, limits: Limits) -> _Test:
+def _compile_node(node: _Node, limits: Limits) -> _Test:
     """Return the test of a node. Recursion is safe, because the nodes were counted."""
     if node.fault is not None:
         raise node.fault
@@ -191,9 +191,9 @@ def _compiled(node: _Node, limits: Limits) -> _Test:
     if message.type == wire.FT_COLUMN_PAGINATION:
         raise invalid("Invalid filter: column pagination must be a read's only filter.")
     if node.composite is None:
-        return compile_comparison(_parsed(wire.SingleColumnValueFilter, message.filter), limits)
+        return compile_comparison(_parse(wire.SingleColumnValueFilter, message.filter), limits)
     _check_arity(node.composite)
-    tests = [_compiled(child, limits) for child in node.children]
+    tests = [_compile_node(child, limits) for child in node.children]
     combine = _COMBINE[node.composite.combinator]
     return combine(tests)
 
@@ -217,7 +217,7 @@ def _check_arity(composite: wire.CompositeColumnValueFilter) -> None:
 
 
 def _page(page_bytes: bytes) -> _Page:
-    page = _parsed(wire.ColumnPaginationFilter, page_bytes)
+    page = _parse(wire.ColumnPaginationFilter, page_bytes)
     if not page.HasField("offset") or not page.HasField("limit"):
         raise invalid("Invalid filter: column pagination needs an offset and a limit.")
     if page.offset < 0:
@@ -242,7 +242,7 @@ def _leaves(test: _Test) -> Iterator[Comparison]:
             yield from _leaves(part)
 
 
-def _parsed(kind: type[_Message], message_bytes: bytes) -> _Message:
+def _parse(kind: type[_Message], message_bytes: bytes) -> _Message:
     try:
         return kind.FromString(message_bytes)
     except DecodeError as error:

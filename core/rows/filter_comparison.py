@@ -134,7 +134,7 @@ def compile_comparison(message: wire.SingleColumnValueFilter, limits: Limits) ->
     for required in _REQUIRED:
         if not message.HasField(required):
             raise invalid(f"Invalid filter: its {required} is missing or unknown.")
-    name = _checked_name(message.column_name, limits)
+    name = _check_name(message.column_name, limits)
     comparator = message.comparator
     compare = _COMPARE.get(comparator)
     without_column = comparator == wire.CT_NOT_EXIST
@@ -150,7 +150,7 @@ def compile_comparison(message: wire.SingleColumnValueFilter, limits: Limits) ->
     )
 
 
-def _checked_name(name: str | bytes, limits: Limits) -> bytes:
+def _check_name(name: str | bytes, limits: Limits) -> bytes:
     # The protobuf runtime returns bytes for a string that is not UTF-8.
     if isinstance(name, bytes):
         raise invalid(f"Invalid column name: '{name.decode('utf-8', 'replace')}'.")

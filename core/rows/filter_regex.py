@@ -72,11 +72,11 @@ def compile_regex(regex: str) -> Extractor:
     try:
         pattern = re.compile(encoded, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
-        raise _refused(regex, str(error)) from error
+        raise _invalid_regex(regex, str(error)) from error
     return Extractor(regex, pattern, cost.text_bytes_max())
 
 
-def _refused(regex: str, why: str) -> Rejected:
+def _invalid_regex(regex: str, why: str) -> Rejected:
     return invalid(f"Invalid regex '{regex}': {why}.")
 
 
@@ -131,12 +131,12 @@ class _Scan:
         undecided = 0
         for repeat in self.repeats:
             if repeat.high != UNBOUNDED:
-                factor *= repeat.high if self._decided(repeat) else repeat.high + 1
-            elif not self._decided(repeat):
+                factor *= repeat.high if self._is_decided(repeat) else repeat.high + 1
+            elif not self._is_decided(repeat):
                 undecided += 1
         degree = 1
         if any(repeat.high == UNBOUNDED for repeat in self.repeats):
-            degree = max(1, undecided) + (not self._guarded())
+            degree = max(1, undecided) + (not self._is_guarded())
         return _Cost(factor, degree)
 
     def _scan(self) -> None:
@@ -145,7 +145,7 @@ class _Scan:
         while at < len(self.text):
             mark = self.text[at]
             if mark == "(":
-                at = self._opened(at)
+                at = self._open_group(at)
                 groups.append(_Group())
                 continue
             if mark == "|":
@@ -156,20 +156,20 @@ class _Scan:
             closed = None
             if mark == ")":
                 if len(groups) == 1:
-                    raise self._refused("unbalanced parenthesis")
+                    raise self._rejection("unbalanced parenthesis")
                 closed = groups.pop()
                 groups[-1].repeats |= closed.repeats or closed.branches > 1
                 atom, at = "", at + 1
             else:
                 atom = self._atom(at)
                 at += len(atom)
-            at = self._quantified(at, atom, closed, groups[-1])
+            at = self._scan_quantifier(at, atom, closed, groups[-1])
 
-    def _opened(self, at: int) -> int:
+    def _open_group(self, at: int) -> int:
         if self.text.startswith("(?:", at):
             return at + 3
         if self.text.startswith("(?", at):
-            raise self._refused("of the groups that begin with (? only (?: is supported")
+            raise self._rejection("of the groups that begin with (? only (?: is supported")
         return at + 1
 
     def _atom(self, at: int) -> str:
@@ -179,34 +179,34 @@ class _Scan:
         if mark == "\\":
             found = _ESCAPE.match(self.text, at)
             if found is None:
-                raise self._refused(f"unsupported escape at byte {at}")
+                raise self._rejection(f"unsupported escape at byte {at}")
             return found[0]
         if mark == "[":
             found = _CLASS.match(self.text, at)
             if found is None or _DOUBLED.search(found[0]):
-                raise self._refused(f"unsupported character class at byte {at}")
+                raise self._rejection(f"unsupported character class at byte {at}")
             return found[0]
         if mark in "*+?":
-            raise self._refused("nothing to repeat")
+            raise self._rejection("nothing to repeat")
         return mark
 
-    def _quantified(self, at: int, atom: str, closed: _Group | None, around: _Group) -> int:
+    def _scan_quantifier(self, at: int, atom: str, closed: _Group | None, around: _Group) -> int:
         """Add the quantifier at ``at``, if there is one; return the position after it."""
         found = _QUANTIFIER.match(self.text, at)
         if found is None or found[0] == "{}":
             return at
         low, high = _bounds(found)
         if _QUANTIFIER.match(self.text, found.end()) or self.text.startswith("+", found.end()):
-            raise self._refused(f"a repeat of a repeat at byte {found.end()}")
+            raise self._rejection(f"a repeat of a repeat at byte {found.end()}")
         if closed is not None and (closed.repeats or closed.branches > 1) and high != 1:
-            raise self._refused("a repeated group may hold neither a repeat nor a |")
+            raise self._rejection("a repeated group may hold neither a repeat nor a |")
         if atom in _ZERO_WIDTH or high == 0:
-            raise self._refused("nothing to repeat")
+            raise self._rejection("nothing to repeat")
         around.repeats |= low != high
         self.repeats.append(_Repeat(atom, low, high, found.end()))
         return found.end()
 
-    def _decided(self, repeat: _Repeat) -> bool:
+    def _is_decided(self, repeat: _Repeat) -> bool:
         """True if at most one count of ``repeat`` can be followed by what comes next."""
         if repeat.low == repeat.high:
             return True
@@ -219,7 +219,7 @@ class _Scan:
         follows = _first_bytes(rest)
         return follows is not None and follows.isdisjoint(_bytes_of(repeat.atom))
 
-    def _guarded(self) -> bool:
+    def _is_guarded(self) -> bool:
         """True if no repeat can run across a byte at which a match may begin."""
         if self.branches > 1 or not all(repeat.atom for repeat in self.repeats):
             return False
@@ -232,8 +232,8 @@ class _Scan:
             if repeat.high == UNBOUNDED
         )
 
-    def _refused(self, why: str) -> Rejected:
-        return _refused(self.regex, why)
+    def _rejection(self, why: str) -> Rejected:
+        return _invalid_regex(self.regex, why)
 
 
 def _bounds(quantifier: re.Match[str]) -> tuple[int, int]:

@@ -27,13 +27,13 @@ __all__ = [
     "ChunkReader",
     "RowAddress",
     "Writes",
+    "count_written_bytes",
     "delete_row",
     "put_row",
+    "read_cells",
     "row_exists",
-    "stored_cells",
     "update_row",
     "version_after",
-    "written_bytes",
 ]
 
 Writes = list[tuple[bytes, bytes | None]]
@@ -108,13 +108,13 @@ def update_row(
 
 def _update_packed(first: bytes, at: RowAddress, changes: PackedCells, stamp: int) -> Writes:
     """Update a narrow row whose columns keep one version; without decoding it if possible."""
-    made = row_patch.patched(first, at.key_state, changes, stamp)
+    made = row_patch.patch_row(first, at.key_state, changes, stamp)
     if made is not None:
         return [(at.row_key, made)]
     return _cut(at, b"", Chunk(stamp, _merge(_cells_of(first), changes, 1)))
 
 
-def written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -> int:
+def count_written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -> int:
     """Return the bytes of names and values written. A whole row's single chunk has that number.
 
     It is not used if a column came twice, because then not all that was written is kept.
@@ -150,7 +150,7 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
             return max(time_ms, newest + 1)
     names = {cell.name for cell in cells}
     narrow = _is_narrow(first)
-    stored = _cells_of(first) if narrow else stored_cells(rows, at.row_key, names) or ()
+    stored = _cells_of(first) if narrow else read_cells(rows, at.row_key, names) or ()
     versions = (c.version_ms for c in stored if c.version_ms is not None and c.name in names)
     return max(time_ms, 1 + max(versions, default=-1))
 
@@ -167,7 +167,7 @@ def _is_narrow(first: bytes) -> bool:
     return not flags & DELETED and not end_bytes
 
 
-def stored_cells(
+def read_cells(
     rows: ChunkReader, row_key: bytes, names: Collection[bytes] | None = None
 ) -> list[Cell] | None:
     """Return the cells of a row in order, visible or not; None if the row is absent.

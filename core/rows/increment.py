@@ -8,10 +8,10 @@ from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import invalid
 from rowtide.core.values.limits import INT64_MAX
 
-__all__ = ["incremented"]
+__all__ = ["apply_increment"]
 
 
-def incremented(change: Cell, current: Cell | None, version_ms: int) -> Cell:
+def apply_increment(change: Cell, current: Cell | None, version_ms: int) -> Cell:
     """Return the put with the result of an increment; a missing column counts as 0."""
     base = 0
     name = change.name.decode()

@@ -65,18 +65,18 @@ class Overlay:
     def scan(self, start: bytes, end: bytes) -> Iterator[Pair]:
         """Yield chunks with start <= key < end as of the last write."""
         pending = self._pending
-        keys = self._sorted()
+        keys = self._sort_keys()
         fresh = keys[bisect_left(keys, start) : bisect_left(keys, end)]
         below = self._below.scan(start, end)
-        return _merged(below, [(k, pending[k]) for k in fresh]) if fresh else below
+        return _merge(below, [(k, pending[k]) for k in fresh]) if fresh else below
 
     def scan_backward(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Yield chunks with low <= key <= high as of the last write, in descending order."""
         pending = self._pending
-        keys = self._sorted()
+        keys = self._sort_keys()
         fresh = keys[bisect_left(keys, low) : bisect_right(keys, high)][::-1]
         below = self._below.scan_backward(high, low)
-        return _merged(below, [(k, pending[k]) for k in fresh], down=True) if fresh else below
+        return _merge(below, [(k, pending[k]) for k in fresh], down=True) if fresh else below
 
     def floor(self, chunk_key: bytes, low: bytes) -> Pair | None:
         """Return the last chunk with low <= its key <= chunk_key."""
@@ -125,13 +125,13 @@ class Overlay:
         self._removals.clear()
         self._order = None
 
-    def _sorted(self) -> list[bytes]:
+    def _sort_keys(self) -> list[bytes]:
         if self._order is None:
             self._order = sorted(self._pending)
         return self._order
 
 
-def _merged(
+def _merge(
     below: Iterator[Pair], above: Sequence[tuple[bytes, bytes | None]], *, down: bool = False
 ) -> Iterator[Pair]:
     """Yield both in key order; ``above`` wins if both have a key."""

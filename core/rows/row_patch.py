@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.row_form import FormLearner, Forms, PackedCells, RowForm, picker, singles
 from rowtide.core.rows.chunk import CHUNK_BYTES, HEADER_BYTES, cells_of, header
-from rowtide.core.rows.row_walk import ROW_END, STORED_END, Walked, rejoined, walk
+from rowtide.core.rows.row_walk import ROW_END, STORED_END, Walked, join_row, walk
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.crc8 import crc8
 
-__all__ = ["Patch", "newest_version", "patched", "updated"]
+__all__ = ["Patch", "newest_version", "patch_row", "update_row"]
 
 
 class Patch:
@@ -70,37 +70,37 @@ class Patch:
 
     def newest(self, first: bytes, start: int) -> int | None:
         """Return the newest version of the columns, or None if the row has another form."""
-        versions = self._stored_versions(first, start)
+        versions = self._read_versions(first, start)
         return None if versions is None else max([versions[index] for index in self._indexes])
 
-    def patched(
+    def replace_cells(
         self, first: bytes, start: int, state: int, cells: PackedCells, stamp: int
     ) -> bytes | None:
         """Return the row with ``cells`` replaced, or None if the fold has to do it.
 
         The row's cells begin at ``start``; ``state`` is its checksum after the key.
         """
-        versions = self._stored_versions(first, start)
+        versions = self._read_versions(first, start)
         if versions is None or len(first) + self._added > CHUNK_BYTES:
             return None
         version = cells.version_ms
         assert version is not None, "cells have their version when they are folded"
         if max([versions[index] for index in self._indexes]) > version:
             return None  # The newest version wins, not the last write.
-        return self._exchanged(first, start, state, versions, cells, version, stamp)
+        return self._exchange(first, start, state, versions, cells, version, stamp)
 
-    def updated(
+    def update_cells(
         self, first: bytes, start: int, state: int, cells: PackedCells, time_ms: int, stamp: int
     ) -> tuple[bytes, PackedCells] | None:
-        """Return the row with ``cells`` of a version above theirs, and these; see ``patched``."""
-        versions = self._stored_versions(first, start)
+        """Return the row with ``cells`` at a version above theirs, and these cells."""
+        versions = self._read_versions(first, start)
         if versions is None or len(first) + self._added > CHUNK_BYTES:
             return None
         version = max(max([versions[index] for index in self._indexes]) + 1, time_ms)
-        stamped = cells.stamped(version)
-        return self._exchanged(first, start, state, versions, stamped, version, stamp), stamped
+        stamped = cells.stamp(version)
+        return self._exchange(first, start, state, versions, stamped, version, stamp), stamped
 
-    def _exchanged(
+    def _exchange(
         self,
         first: bytes,
         start: int,
@@ -123,9 +123,9 @@ class Patch:
         parts[4::5] = singles(cells.checksums)
         parts.append(first[start + self._last : -ROW_END])
         state = crc8(bytes(checksums), state)
-        return rejoined(first, start, parts, state, min(kept), stamp, self._data_added)
+        return join_row(first, start, parts, state, min(kept), stamp, self._data_added)
 
-    def _stored_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
+    def _read_versions(self, first: bytes, start: int) -> tuple[int, ...] | None:
         """Return each cell's version, or None if the row has another form."""
         parts = self._versions(first, start)
         return parts[1::2] if parts[0::2] == self._heads else None
@@ -149,44 +149,46 @@ def newest_version(first: bytes, cells: PackedCells) -> int | None:
     return None if walked is None else walked.newest(cells.form.names)
 
 
-def patched(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
+def patch_row(first: bytes, state: int, cells: PackedCells, stamp: int) -> bytes | None:
     """Return the changed narrow row, or None if the fold has to do it.
 
     The columns keep one version each.
     """
     start, place = _place(first, cells.form)
     if place is not None and place.form is not None:
-        made = place.form.patched(first, start, state, cells, stamp)
+        made = place.form.replace_cells(first, start, state, cells, stamp)
         if made is not None:
             place.hits += 1
             return made
-    walked = _walked(first, cells.form, place)
-    return None if walked is None else walked.exchanged(state, cells, stamp)
+    walked = _walk_unpatched(first, cells.form, place)
+    return None if walked is None else walked.replace_cells(state, cells, stamp)
 
 
-def updated(
+def update_row(
     first: bytes, state: int, cells: PackedCells, time_ms: int, stamp: int
 ) -> tuple[bytes, PackedCells] | None:
     """Return the narrow row changed by cells without a version, and these cells with theirs.
 
-    This is ``newest_version`` and ``patched`` in one; None if the fold has to do it. The cells are
-    in the order of their names.
+    This is ``newest_version`` and ``patch_row`` in one; None if the fold has to do it. The cells
+    are in the order of their names.
     """
     start, place = _place(first, cells.form)
     if place is not None and place.form is not None:
-        found = place.form.updated(first, start, state, cells, time_ms, stamp)
+        found = place.form.update_cells(first, start, state, cells, time_ms, stamp)
         if found is not None:
             place.hits += 1
             return found
-    walked = _walked(first, cells.form, place)
+    walked = _walk_unpatched(first, cells.form, place)
     if walked is None:
         return None
-    stamped = cells.stamped(max(walked.newest(cells.form.names) + 1, time_ms))
-    made = walked.exchanged(state, stamped, stamp)
+    stamped = cells.stamp(max(walked.newest(cells.form.names) + 1, time_ms))
+    made = walked.replace_cells(state, stamped, stamp)
     return None if made is None else (made, stamped)
 
 
-def _walked(first: bytes, changes: RowForm, place: FormLearner[Patch] | None) -> Walked | None:
+def _walk_unpatched(
+    first: bytes, changes: RowForm, place: FormLearner[Patch] | None
+) -> Walked | None:
     """Walk a narrow row that no patch changed. Sometimes learn a patch from it."""
     if place is None:
         place = PATCHES.place((changes, _cells_bytes(first)[1]))

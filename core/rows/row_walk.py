@@ -27,7 +27,7 @@ from rowtide.core.rows.chunk import (
 )
 from rowtide.core.values.crc8 import ROW_ENDS, STEP, crc8
 
-__all__ = ["ROW_END", "STORED_END", "Walked", "rejoined", "walk"]
+__all__ = ["ROW_END", "STORED_END", "Walked", "join_row", "walk"]
 
 _length = Struct("<I").unpack_from
 _between = Struct("<xq4xI").unpack_from
@@ -69,7 +69,7 @@ class Walked(NamedTuple):
                 newest = max(newest, self.versions[at])
         return newest
 
-    def exchanged(self, state: int, cells: PackedCells, stamp: int) -> bytes | None:
+    def replace_cells(self, state: int, cells: PackedCells, stamp: int) -> bytes | None:
         """Return the row with ``cells`` replaced, or None if the fold has to do it.
 
         ``state`` is the row's checksum after its key. The cells are in the order of their names.
@@ -78,7 +78,7 @@ class Walked(NamedTuple):
         version = cells.version_ms
         assert version is not None, "cells have their version when they are folded"
         tail = plainbuffer.version_tail(version)
-        fresh = cells.filled(cells.form.stored, cells.payloads, tail)
+        fresh = cells.fill_template(cells.form.stored, cells.payloads, tail)
         kept, added = versions.copy(), cells.form.data_bytes
         checksums = bytearray()
         parts: list[bytes] = []
@@ -101,7 +101,7 @@ class Walked(NamedTuple):
         parts.append(first[begins[copied] : -ROW_END])
         lowest = min(min(kept), version)
         state = crc8(bytes(checksums), state)
-        made = rejoined(first, begins[0], parts, state, lowest, stamp, added)
+        made = join_row(first, begins[0], parts, state, lowest, stamp, added)
         return made if len(made) <= CHUNK_BYTES else None
 
 
@@ -134,7 +134,7 @@ def walk(first: bytes) -> Walked | None:
     return Walked(first, names, begins, versions)
 
 
-def rejoined(
+def join_row(
     first: bytes,
     start: int,
     cells: list[bytes],

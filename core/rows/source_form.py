@@ -29,7 +29,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.crc8 import CELL_ENDS, STEP, crc8
 from rowtide.core.values.errors import Rejected, invalid
 
-__all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "first_key_value", "layout", "numbered"]
+__all__ = ["KEY_KINDS", "TEXT_BYTES_MAX", "SourceForm", "find_form", "first_key_value", "layout"]
 
 KEY_KINDS = (variant.INTEGER, variant.STRING, variant.BLOB)
 TEXT_BYTES_MAX = 512
@@ -68,7 +68,7 @@ class SourceForm:
         self.key, self.cells = row.key, row.cells
         """Columns of the key and cells; only the types of their values matter."""
         texts = [place for place, kind in enumerate(kinds) if SIZES[kind] < 0]
-        self._of_no_texts, self._text_places = whole.resized(texts, [0] * len(texts)), texts
+        self._of_no_texts, self._text_places = whole.resize(texts, [0] * len(texts)), texts
         self._forms: dict[tuple[int, ...], RowForm] = {}
         key_kinds = [value[0] for _, value in row.key]
         head = Struct(layout([*key_kinds, *kinds]))
@@ -89,7 +89,7 @@ class SourceForm:
         form = self._forms.get(lengths) or self._form(lengths)
         payloads = self._cells_of(parts)
         if self._texts and not is_text(form.texts(payloads)):
-            raise _malformed("a text is not UTF-8")
+            raise _bad_row("a text is not UTF-8")
         if form.doubles is not None and not are_finite(doubles := form.doubles(payloads)):
             for double in doubles:
                 variant.check_finite(bytes((variant.DOUBLE,)) + double)
@@ -106,7 +106,7 @@ class SourceForm:
         try:
             parts = self._head(row)
         except StructError as error:
-            raise _malformed("it breaks off") from error
+            raise _bad_row("it breaks off") from error
         at = self._head_bytes
         if self._texts:
             texts = []
@@ -115,7 +115,7 @@ class SourceForm:
                 at += length
             parts += tuple(texts)
         if at != len(row):
-            raise _malformed(f"it has {len(row)} bytes, not {at}")
+            raise _bad_row(f"it has {len(row)} bytes, not {at}")
         return parts
 
     def _read_key(self, parts: tuple[Any, ...]) -> KeyColumns:
@@ -134,11 +134,11 @@ class SourceForm:
     def _form(self, lengths: tuple[int, ...]) -> RowForm:
         """Return the form of cells whose texts have these lengths."""
         if max(lengths, default=0) > TEXT_BYTES_MAX:
-            raise _malformed(f"a text has more than {TEXT_BYTES_MAX} bytes")
+            raise _bad_row(f"a text has more than {TEXT_BYTES_MAX} bytes")
         if len(self._forms) >= LENGTHS_KNOWN:
             self._forms.clear()
         _KNOWN.learns_lengths()
-        form = self._forms[lengths] = self._of_no_texts.resized(self._text_places, lengths)
+        form = self._forms[lengths] = self._of_no_texts.resize(self._text_places, lengths)
         return form
 
 
@@ -200,7 +200,7 @@ class Known:
 _KNOWN = Known()
 
 
-def numbered(forms: Sequence[bytes], number: int) -> SourceForm:
+def find_form(forms: Sequence[bytes], number: int) -> SourceForm:
     """Return the form with a row's number in its request. Raises ``Rejected``."""
     if not 0 < number <= len(forms):
         raise invalid(f"Invalid row form: there is no form {number}.")
@@ -215,12 +215,12 @@ def first_key_value(row: bytes, number: int, forms: Sequence[bytes]) -> bytes | 
     if not number:
         return plainbuffer.first_key_value(row)
     try:
-        return numbered(forms, number).first_key_value(row)
+        return find_form(forms, number).first_key_value(row)
     except Rejected:
         return None
 
 
-def _malformed(what: str) -> Rejected:
+def _bad_row(what: str) -> Rejected:
     return invalid(f"Invalid row of a form: {what}.")
 
 

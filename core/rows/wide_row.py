@@ -118,7 +118,7 @@ def read_part(
         seen = visible_cells(cells, options, wanted.window, now_ms)
         if wanted.filter.choose(_key_piece(reader), seen) is None:
             return None
-    part = _gathered(reader, wanted, options, now_ms, at, bytes_max)
+    part = _gather(reader, wanted, options, now_ms, at, bytes_max)
     if (
         wanted.columns is not None
         and not wanted.key_named
@@ -140,10 +140,10 @@ def _key_piece(reader: _Chunks) -> bytes:
 def _has_any(reader: _Chunks, wanted: Selection, options: TableOptions, now_ms: int) -> bool:
     """True if a named column exists, even outside the bounds of columns."""
     everywhere = replace(wanted, start_column=None, end_column=None, filter=None)
-    return bool(_gathered(reader, everywhere, options, now_ms, START, 1).cells)
+    return bool(_gather(reader, everywhere, options, now_ms, START, 1).cells)
 
 
-def _gathered(
+def _gather(
     reader: _Chunks,
     wanted: Selection,
     options: TableOptions,
@@ -178,14 +178,14 @@ class _Chunks:
         if last is None or not last[0] <= low or (last[1] and last[1] <= low):
             found = self._rows.floor(self._row_key + low, self._row_key)
             assert found is not None, "a row has a first chunk"
-            last = self._decoded(*found)
+            last = self._decode(*found)
         yield last[1:]
         if not last[1] or high <= last[1]:
             return
         for key, value in self._rows.scan(self._row_key + last[1], self._row_key + high):
-            yield self._decoded(key, value)[1:]
+            yield self._decode(key, value)[1:]
 
-    def _decoded(self, key: bytes, value: bytes) -> tuple[bytes, bytes, list[Cell]]:
+    def _decode(self, key: bytes, value: bytes) -> tuple[bytes, bytes, list[Cell]]:
         self.scanned += len(value)
         end = value[HEADER_BYTES : HEADER_BYTES + header(value)[2]]
         self._last = key[len(self._row_key) :], end, chunks.cells_of(value)

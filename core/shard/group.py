@@ -24,7 +24,7 @@ from rowtide.core.shard.transaction_id import TransactionId, commit_write
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
 
-__all__ = ["AtomicBatch", "Group", "Transaction", "conflict", "grouped", "partition_text"]
+__all__ = ["AtomicBatch", "Group", "Transaction", "conflict", "form_group", "partition_text"]
 
 ENVELOPE_BYTES = 80
 """Upper bound for what a record adds to its body and key in a batch: envelope, offsets, lengths."""
@@ -78,7 +78,7 @@ class Transaction:
         # The stamp is used up: a later commit has a higher one, and a higher AUTO_INCREMENT value.
         stamp = shard.take_stamp(now_us)
         resolved = shard.resolve(change, self.view, stamp, now_us)
-        writes = shard.folded(resolved, self.view, stamp)
+        writes = shard.fold_resolved(resolved, self.view, stamp)
         if writes:
             self.held_bytes += self.view.growth(writes)
             self.view.add(writes)
@@ -91,13 +91,13 @@ class Transaction:
         view = Overlay(shard.view)
         group: list[Evaluated] = []
         for resolved in self._changes:
-            evaluated = shard.logged(resolved, view, shard.take_stamp(now_us), now_us)
+            evaluated = shard.evaluate_resolved(resolved, view, shard.take_stamp(now_us), now_us)
             if evaluated.body is None:
                 continue  # It deletes from an absent row.
             view.add(evaluated.writes)
             group.append(evaluated)
         group.append(commit_record(self.id, shard.take_stamp(now_us)))
-        return grouped(group, shard)
+        return form_group(group, shard)
 
 
 class AtomicBatch:
@@ -132,7 +132,7 @@ class AtomicBatch:
             stamp = shard.take_stamp(now_us)
             try:
                 resolved = shard.resolve(change, view, stamp, now_us)
-                evaluated = shard.logged(resolved, view, stamp, now_us)
+                evaluated = shard.evaluate_resolved(resolved, view, stamp, now_us)
             except Rejected:
                 self.refused = index
                 raise
@@ -140,7 +140,7 @@ class AtomicBatch:
             if evaluated.body is not None:
                 view.add(evaluated.writes)
                 group.append(evaluated)
-        return grouped(group, shard)
+        return form_group(group, shard)
 
     def failure(self, index: int, error: StoreError) -> StoreError:
         """Return the failure of one row when the batch is not applied.
@@ -183,7 +183,7 @@ def partition_text(value: bytes) -> str:
     return shown.hex() if isinstance(shown, bytes) else str(shown)
 
 
-def grouped(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
+def form_group(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
     """Mark the first and the last record, and let the shard take the group."""
     size = sum(
         len(evaluated.body or b"") + len(evaluated.log_key) + ENVELOPE_BYTES for evaluated in group

@@ -50,11 +50,11 @@ __all__ = [
     "count_named",
     "decode_fed",
     "feed_key",
+    "find_named_key",
     "index_table",
     "index_writes",
     "key_names",
     "latest",
-    "named_key",
     "progress_of",
 ]
 
@@ -134,16 +134,16 @@ def key_names(table: Table, asked: Sequence[str]) -> tuple[str, ...]:
 
 def count_named(table: Table, asked: Sequence[str]) -> int:
     """Return ``Index.key_named`` of an index that was requested with the columns ``asked``."""
-    fewest = _fewest_named(table, key_names(table, asked))
+    fewest = _count_fewest_named(table, key_names(table, asked))
     return 0 if len(asked) == fewest else len(asked)
 
 
-def named_key(table: Table, index: Index) -> tuple[str, ...]:
+def find_named_key(table: Table, index: Index) -> tuple[str, ...]:
     """Return the key columns that were requested for an index."""
-    return index.key[: index.key_named or _fewest_named(table, index.key)]
+    return index.key[: index.key_named or _count_fewest_named(table, index.key)]
 
 
-def _fewest_named(table: Table, whole: tuple[str, ...]) -> int:
+def _count_fewest_named(table: Table, whole: tuple[str, ...]) -> int:
     """Return the smallest number of requested columns that give the key ``whole``."""
     sizes = range(1, len(whole))
     return next((n for n in sizes if key_names(table, whole[:n]) == whole), len(whole))
@@ -339,7 +339,7 @@ class Fed(NamedTuple):
     following: int
     stamp: int
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the stored value."""
         return _FED.pack(*self)
 
@@ -348,5 +348,5 @@ _FED = Struct(">QQ")
 
 
 def decode_fed(value: bytes) -> Fed:
-    """Return the progress from a value of ``Fed.encoded``."""
+    """Return the progress from a value of ``Fed.encode``."""
     return Fed(*_FED.unpack(value))

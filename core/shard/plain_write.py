@@ -1,9 +1,9 @@
 """A plain write, from its bytes to the chunk and the log's record, by kernels.
 
 A put or an update is plain if every cell is a put, and all names differ from each other and from
-those of the key's columns. Such a row is checked once, when it arrives (``decoded``), and its cells
-stay encoded. Evaluation turns them into the stored chunk and the body of the log's record
-(``stored``), if that depends on nothing but the row itself.
+those of the key's columns. Such a row is checked once, when it arrives (``decode_plain``), and its
+cells stay encoded. Evaluation turns them into the stored chunk and the body of the log's record
+(``fold_plain``), if that depends on nothing but the row itself.
 
 For any other row these functions return None, and it takes the general path: ``WireCells`` are
 cells like any others. Without kernels no write is plain.
@@ -26,7 +26,7 @@ from rowtide.core.values.lazy_cells import LazyCells
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
 
-__all__ = ["Stored", "WireCells", "decoded", "stored"]
+__all__ = ["Stored", "WireCells", "decode_plain", "fold_plain"]
 
 _KINDS = (PUT, UPDATE)
 
@@ -46,7 +46,7 @@ class WireCells(LazyCells):
         self.wire, self.size, self.data_bytes = wire, size, data_bytes
         self._cells = None
 
-    def _made(self) -> list[Cell]:
+    def _make_cells(self) -> list[Cell]:
         return parse_cells(self.wire)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class Stored(NamedTuple):
     outcome: Outcome
 
 
-def decoded(buffer: bytes, limits: Limits) -> RowChange | None:
+def decode_plain(buffer: bytes, limits: Limits) -> RowChange | None:
     """Return the row of ``buffer`` if it is a plain write. Its cells need no other check."""
     found = native.kernels.read_plain(buffer, CHUNK_BYTES, limits.attribute_bytes_max)
     if found is None:
@@ -73,7 +73,7 @@ def decoded(buffer: bytes, limits: Limits) -> RowChange | None:
     return _new(RowChange, (key, WireCells(wire, size, data_bytes), False, None))
 
 
-def stored(
+def fold_plain(
     change: ChangeRequest,
     table: Table,
     held: Range,

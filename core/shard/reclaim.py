@@ -24,7 +24,7 @@ from rowtide.core.values.cell import Cell
 from rowtide.core.values.limits import INT64_MAX
 from rowtide.core.values.schema import ShardRange
 
-__all__ = ["first_place", "last_place", "needs_reclaim", "reclaim", "reclaimed_range"]
+__all__ = ["find_reclaim_range", "first_place", "last_place", "needs_reclaim", "reclaim"]
 
 Pair = tuple[bytes, bytes]
 
@@ -62,7 +62,7 @@ def last_place(chunk_key: bytes, value: bytes) -> bytes:
     return (row + end)[:-1]
 
 
-def reclaimed_range(
+def find_reclaim_range(
     rows: ChunkReader, table_id: int, body: Reclaim, place: ShardRange
 ) -> tuple[bytes, bytes]:
     """Return the chunk keys (low <= key < high) of every row that a record may have changed.
@@ -89,7 +89,7 @@ def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writ
     low, high = prefix + body.first, prefix + body.last
     writes: Writes = []
     row: _Row | None = None
-    for key, value in _covered(rows, prefix, low, high):
+    for key, value in _scan_chunks(rows, prefix, low, high):
         row_key = _row_key(key, value)
         if row is None or row.row_key != row_key:
             writes += row.writes(rows) if row is not None else []
@@ -97,7 +97,7 @@ def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writ
         row.take(key, value)
     if row is None:
         return writes
-    while (following := row.continued(rows)) is not None:
+    while (following := row.next_chunk(rows)) is not None:
         row.take(*following)
     return writes + row.writes(rows)
 
@@ -105,7 +105,7 @@ def reclaim(rows: ChunkReader, table_id: int, body: Reclaim, stamp: int) -> Writ
 _PREFIX_BYTES = len(chunks.table_prefix(0))
 
 
-def _covered(rows: ChunkReader, prefix: bytes, low: bytes, high: bytes) -> Iterator[Pair]:
+def _scan_chunks(rows: ChunkReader, prefix: bytes, low: bytes, high: bytes) -> Iterator[Pair]:
     """Yield the chunks with a place between ``low`` and ``high``, in order."""
     before = rows.floor(low, prefix)
     if before is not None and low.startswith(_row_key(*before)):
@@ -220,7 +220,7 @@ class _Row:
         whole.cells = last.cells or []
         self._writes.append((last.key, chunks.encode(whole)))
 
-    def continued(self, rows: ChunkReader) -> Pair | None:
+    def next_chunk(self, rows: ChunkReader) -> Pair | None:
         """Return the next chunk if it continues a column that the record covers."""
         last = self._last
         if last is None or not self._inside or not _within_column(last.end):

@@ -2,7 +2,7 @@
 
 A change is planned first (``Reshape``). The plan stays in the catalog until the change is done, so
 that any owner of the parents can continue it after a crash. Then the parents' logs are sealed, one
-after another. Last, the children replace the parents in the catalog's table (``reshaped``).
+after another. Last, the children replace the parents in the catalog's table (``apply_reshape``).
 
 Commit stamps order parents and children: a child's stamps are above its parents' seals. Nothing
 here touches a log or a row.
@@ -26,16 +26,16 @@ __all__ = [
     "SPLIT",
     "Reshape",
     "Sealed",
-    "begun",
-    "ended_in_order",
-    "forgotten",
+    "apply_reshape",
+    "begin_copy",
+    "forget_shard",
     "heirs_of",
     "merge",
     "move",
     "plan_of",
     "reshape_content",
     "reshape_of",
-    "reshaped",
+    "sort_ended",
     "split",
 ]
 
@@ -121,7 +121,7 @@ def move(table: Table, shard: ShardRange, slot: int, ids: Sequence[str], now_us:
     return Reshape(MOVE, table.table_id, parents, (child,), now_us)
 
 
-def begun(change: Reshape, claim: int, shard_id: str) -> Reshape:
+def begin_copy(change: Reshape, claim: int, shard_id: str) -> Reshape:
     """Return a move whose rows are copied under ``claim`` into the shard ``shard_id``."""
     [child] = change.children
     return replace(change, copier=claim, children=(replace(child, shard_id=shard_id),))
@@ -143,7 +143,7 @@ def _require_own(table: Table) -> None:
 # Doing.
 
 
-def reshaped(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Table:
+def apply_reshape(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Table:
     """Return the table with the children in place of the parents, which have ``seals``."""
     ended = [
         replace(
@@ -156,22 +156,24 @@ def reshaped(table: Table, reshape: Reshape, seals: Mapping[str, Sealed]) -> Tab
     floor = max(seal.stamp for seal in seals.values())
     children = [replace(child, floor_us=floor) for child in reshape.children]
     left = [shard for shard in table.shards if shard.shard_id not in reshape.parents]
-    return _resharded(table, [*left, *children], (*table.ended, *ended))
+    return _replace_shards(table, [*left, *children], (*table.ended, *ended))
 
 
-def forgotten(table: Table, shard_id: str) -> Table:
+def forget_shard(table: Table, shard_id: str) -> Table:
     """Return the table without an ended shard."""
     kept = tuple(shard for shard in table.ended if shard.shard_id != shard_id)
     return replace(table, ended=kept)
 
 
-def _resharded(table: Table, shards: Sequence[ShardRange], ended: Sequence[ShardRange]) -> Table:
+def _replace_shards(
+    table: Table, shards: Sequence[ShardRange], ended: Sequence[ShardRange]
+) -> Table:
     ordered = tuple(sorted(shards, key=lambda shard: shard.begin))
     points = tuple(key.decode(shard.begin)[0] for shard in ordered[1:])
     return replace(table, shards=ordered, ended=tuple(ended), split_points=points)
 
 
-def ended_in_order(ended: Sequence[ShardRange]) -> list[ShardRange]:
+def sort_ended(ended: Sequence[ShardRange]) -> list[ShardRange]:
     """Return ended shards, parents before children."""
     return sorted(ended, key=lambda shard: (shard.sealed_us, shard.shard_id))
 
@@ -179,7 +181,7 @@ def ended_in_order(ended: Sequence[ShardRange]) -> list[ShardRange]:
 def heirs_of(table: Table, shard_id: str) -> list[ShardRange]:
     """Return the open shards that have a part of an ended shard's keys."""
     line = {shard_id}
-    for shard in ended_in_order(table.ended):
+    for shard in sort_ended(table.ended):
         if line.intersection(shard.parents):
             line.add(shard.shard_id)
     return [shard for shard in table.shards if line.intersection(shard.parents)]

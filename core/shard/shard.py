@@ -22,8 +22,8 @@ from rowtide.core.records.record import IndexWrite
 from rowtide.core.rows import capacity, fold
 from rowtide.core.rows.chunk import header, row_end, row_key
 from rowtide.core.rows.chunk_merge import merge
-from rowtide.core.rows.fold import RowAddress, Writes, written_bytes
-from rowtide.core.rows.increment import incremented
+from rowtide.core.rows.fold import RowAddress, Writes, count_written_bytes
+from rowtide.core.rows.increment import apply_increment
 from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_ABSENT,
@@ -39,7 +39,7 @@ from rowtide.core.rows.mutation import (
 from rowtide.core.rows.overlay import Overlay, RangeReader
 from rowtide.core.shard import plain_write
 from rowtide.core.shard.evaluated import Evaluated, Replayed, Resolved
-from rowtide.core.shard.reclaim import reclaim, reclaimed_range
+from rowtide.core.shard.reclaim import find_reclaim_range, reclaim
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.shard.shard_index import ShardIndexes
 from rowtide.core.shard.shard_state import ShardState, stream_settings
@@ -47,7 +47,7 @@ from rowtide.core.shard.source_position import SOURCES, SourcePositions, further
 from rowtide.core.shard.transaction_id import commit_key, commit_write, parse_id
 from rowtide.core.values import key, key_ranges, variant
 from rowtide.core.values.cell import DELETE_ONE, INCREMENT, Cell
-from rowtide.core.values.errors import condition_failed, invalid
+from rowtide.core.values.errors import condition_failure, invalid
 from rowtide.core.values.limits import INT64_MAX, Limits
 from rowtide.core.values.schema import Table
 from rowtide.core.values.version import Window, check_version, expiry_floor_ms, visible_cells
@@ -108,7 +108,7 @@ class Shard:
             allow_update=table.options.allow_update,
         )
 
-    def claimed(self, claim: int, owner: bytes) -> None:
+    def adopt_claim(self, claim: int, owner: bytes) -> None:
         """Write under this claim from now on."""
         self.claim, self.owner = claim, owner
 
@@ -137,12 +137,12 @@ class Shard:
         evaluated = None if self.indexes else self._plain(change, view, stamp)
         if evaluated is None:
             resolved = self.resolve(change, view, stamp, now_us)
-            evaluated = self.logged(resolved, view, stamp, now_us)
+            evaluated = self.evaluate_resolved(resolved, view, stamp, now_us)
         return evaluated
 
     def _plain(self, change: ChangeRequest, view: RangeReader, stamp: int) -> Evaluated | None:
         """Return the evaluated plain write, or None for any other change."""
-        stored = plain_write.stored(change, self.table, self.keys, self.state, view, stamp)
+        stored = plain_write.fold_plain(change, self.table, self.keys, self.state, view, stamp)
         if stored is None or len(stored.body) > self.limits.record_bytes_max:
             return None
         log_key, body, writes, outcome = stored
@@ -168,7 +168,7 @@ class Shard:
         """
         now_ms = now_us // 1000
         auto = self.table.auto_increment_index is not None
-        change_key = self._assigned_key(change, stamp) if auto else change.key
+        change_key = self._assign_key(change, stamp) if auto else change.key
         key_values = [value for _, value in change_key]
         if encoded is None:
             encoded = key.encode(key_values)
@@ -183,19 +183,21 @@ class Shard:
             version_ms = stamp // 1000
             if change.time_ms is not None:
                 version_ms = fold.version_after(view, at, change.cells, change.time_ms)
-            cells = self._resolved_cells(change, view, at, version_ms, now_ms)
+            cells = self._resolve_cells(change, view, at, version_ms, now_ms)
             if self.indexes:
                 self.indexes.check(cells)
-        returned = self._returned(change, at, cells) if change.return_type else b""
+        returned = self._encode_returned(change, at, cells) if change.return_type else b""
         return Resolved(change.kind, key_values, encoded, at, cells, read_units, returned)
 
-    def logged(self, resolved: Resolved, view: RangeReader, stamp: int, now_us: int) -> Evaluated:
+    def evaluate_resolved(
+        self, resolved: Resolved, view: RangeReader, stamp: int, now_us: int
+    ) -> Evaluated:
         """Return a resolved change with its record over ``view``; changes nothing.
 
         Raises ``Rejected`` if the record would be too large, including its pre-image.
         """
         before = self._before(view, resolved.at, now_us // 1000)
-        writes = self.folded(resolved, view, stamp)
+        writes = self.fold_resolved(resolved, view, stamp)
         outcome = self.outcome(resolved, writes)
         if not writes:
             return Evaluated(outcome, stamp)
@@ -212,14 +214,14 @@ class Shard:
             )
         return Evaluated(outcome, stamp, resolved.encoded_key, body, writes)
 
-    def folded(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
+    def fold_resolved(self, resolved: Resolved, view: RangeReader, stamp: int) -> Writes:
         """Return the writes of a resolved change over ``view``."""
-        return self._folded(resolved.kind, resolved.at, resolved.cells, view, stamp)
+        return self._fold(resolved.kind, resolved.at, resolved.cells, view, stamp)
 
     def outcome(self, resolved: Resolved, writes: Writes) -> Outcome:
         """Return the outcome that the client receives."""
         size = len(resolved.at.key_piece) - self.table.key_overhead
-        size += written_bytes(resolved.cells, writes, whole=resolved.kind == PUT)
+        size += count_written_bytes(resolved.cells, writes, whole=resolved.kind == PUT)
         return Outcome(resolved.returned, resolved.read_units, capacity.units(size))
 
     def take_group(self, group: Sequence[Evaluated]) -> None:
@@ -244,11 +246,11 @@ class Shard:
                 return Evaluated(outcome, self._stamp)
             self.view.add(writes)
         elif isinstance(body, record.IndexBuild):
-            body = self.indexes.built(self.view, body, self.state.options, now_us)
+            body = self.indexes.build_slice(self.view, body, self.state.options, now_us)
         elif isinstance(body, record.IndexFeed):
-            body = self.indexes.fed(self.view, body)
+            body = self.indexes.drop_known_feed(self.view, body)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
-            writes = self.indexes.learned(self.view, body, stamp)
+            writes = self.indexes.fold_record(self.view, body, stamp)
             self.view.add(writes)
         self._stamp = stamp
         encoded = record.encode_body(body)
@@ -260,7 +262,7 @@ class Shard:
         cutoff_ms = expiry_floor_ms(options, now_us // 1000)
         return record.Reclaim(first, last, cutoff_ms, options.max_versions)
 
-    def encoded(self, evaluated: Evaluated, offset: int) -> bytes:
+    def encode_record(self, evaluated: Evaluated, offset: int) -> bytes:
         """Return the record of ``evaluated`` for ``offset``."""
         assert evaluated.body is not None, "nothing to log"
         place = offset, self.claim, self.owner, evaluated.stamp, evaluated.group
@@ -278,7 +280,7 @@ class Shard:
         state.applied, state.entry = base + len(batch) - 1, None
         return writes
 
-    def applied(self, writes: Writes) -> None:
+    def settle_writes(self, writes: Writes) -> None:
         """Drop the overlay's copy of ``writes``, which the store has now."""
         self.view.settle(writes)
 
@@ -294,8 +296,8 @@ class Shard:
     def replay(self, offset: int, value: bytes) -> Replayed:
         """Fold one entry of the log that this shard did not append itself.
 
-        The caller writes the result to the store and then calls ``applied``. Until then the overlay
-        shows it to the next entry. No evaluated change may be pending. Raises
+        The caller writes the result to the store and then calls ``settle_writes``. Until then the
+        overlay shows it to the next entry. No evaluated change may be pending. Raises
         ``record.CorruptRecord`` if the bytes are not a record.
         """
         envelope, body = record.decode_record(value)
@@ -309,7 +311,7 @@ class Shard:
             return Replayed(False, [], b"")
         state.stamp = max(state.stamp, envelope.stamp)
         self._stamp = max(self._stamp, state.stamp)  # Open transactions may have used higher ones.
-        log_key, writes = self._refolded(body, offset, envelope.stamp)
+        log_key, writes = self._refold(body, offset, envelope.stamp)
         self._group += writes
         if not envelope.group & record.LAST:
             return Replayed(True, [], log_key)
@@ -327,37 +329,37 @@ class Shard:
             raise record.CorruptRecord(f"the group before offset {offset} has no end, or no begin")
         self._in_group = not group & record.LAST
 
-    def _refolded(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
+    def _refold(self, body: record.Body, offset: int, stamp: int) -> tuple[bytes, Writes]:
         """Fold a replayed record; return its log key and its writes, which evaluation sees."""
         after = self._after(body, offset, stamp)
         if after is not None:
             self._adopt(after, offset)
         if isinstance(body, record.Commit):
-            return b"", self._seen([commit_write(body.id, stamp)])
+            return b"", self._show_writes([commit_write(body.id, stamp)])
         if isinstance(body, record.Reclaim):
             writes = reclaim(self.view, self.table.table_id, body, stamp)
-            return b"", self._merged(writes)
+            return b"", self._merge_newer(writes)
         if isinstance(body, record.IndexBuild | record.IndexFeed):
-            return b"", self._merged(self.indexes.learned(self.view, body, stamp))
+            return b"", self._merge_newer(self.indexes.fold_record(self.view, body, stamp))
         if isinstance(body, record.SourcePosition):
-            return b"", self._seen(further(self.view, *self.sources.write_of(body)))
+            return b"", self._show_writes(further(self.view, *self.sources.write_of(body)))
         if isinstance(body, record.CopyBody):
             if body.complete:
                 self.state.stream_start = offset + 1
             self.sources.forget()
-            return b"", self._seen(self.copied(body.entries))
+            return b"", self._show_writes(self.fold_copy(body.entries))
         if not isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
             return b"", []
         log_key = key.encode(body.key)
         piece, key_state = plainbuffer.key_piece(list(zip(self.names, body.key, strict=True)))
         at = RowAddress(row_key(self.table.table_id, log_key), piece, key_state)
         cells = [] if isinstance(body, record.DeleteBody) else body.cells
-        folded = self._folded(_KIND_OF[type(body)], at, cells, self.view, stamp)
-        writes = self._merged(folded)
+        folded = self._fold(_KIND_OF[type(body)], at, cells, self.view, stamp)
+        writes = self._merge_newer(folded)
         local = self.indexes.local_writes(self.view, body.indexes, stamp)
-        return log_key, writes + self._merged(local)
+        return log_key, writes + self._merge_newer(local)
 
-    def _folded(
+    def _fold(
         self, kind: int, at: RowAddress, cells: Sequence[Cell], view: RangeReader, stamp: int
     ) -> Writes:
         if kind == PUT:
@@ -366,12 +368,12 @@ class Shard:
             return fold.delete_row(view, at, stamp)
         return fold.update_row(view, at, cells, stamp, self.state.options.max_versions)
 
-    def _seen(self, writes: Writes) -> Writes:
+    def _show_writes(self, writes: Writes) -> Writes:
         """Show ``writes`` to evaluation, and return them. A removal must not be shown twice."""
         self.view.add(writes)
         return writes
 
-    def _merged(self, folded: Writes) -> Writes:
+    def _merge_newer(self, folded: Writes) -> Writes:
         """Show the part of ``folded`` that is newer than the rows to evaluation; return it.
 
         The rows may be ahead of the log's mark. A removal is not checked: it makes room for a chunk
@@ -380,12 +382,12 @@ class Shard:
         writes: Writes = []
         for chunk_key, value in folded:
             if value is not None and chunk_key[:1] != ROWS:
-                writes += self._seen([(chunk_key, value)])
+                writes += self._show_writes([(chunk_key, value)])
             elif value is not None:
-                writes += self._seen(merge(self.view, chunk_key, value))
+                writes += self._show_writes(merge(self.view, chunk_key, value))
         return writes
 
-    def copied(self, entries: Iterable[record.CopyEntry]) -> Writes:
+    def fold_copy(self, entries: Iterable[record.CopyEntry]) -> Writes:
         """Return the writes for rows that were copied from the shard that this one replaces."""
         view = Overlay(self.view)
         writes: Writes = []
@@ -399,19 +401,19 @@ class Shard:
             writes += taken
         return writes
 
-    def written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
+    def find_written_ranges(self, log_key: bytes, body: record.Body) -> list[tuple[bytes, bytes]]:
         """Return the key ranges (low <= key < high) in which a record wrote."""
         if isinstance(body, record.Reclaim):
-            return [reclaimed_range(self.view, self.table.table_id, body, self.indexes.place())]
+            return [find_reclaim_range(self.view, self.table.table_id, body, self.indexes.place())]
         if isinstance(body, record.CopyBody):
             return [_place_of(entry) for entry in body.entries]
-        found = self.indexes.written_ranges(body)
+        found = self.indexes.find_written_ranges(body)
         if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
             first = row_key(self.table.table_id, log_key)
             found.append((first, row_end(first)))
         return found
 
-    def noted_key(self, body: record.Body) -> bytes | None:
+    def find_note_key(self, body: record.Body) -> bytes | None:
         """Return the key of what a record stores beside the rows, or None."""
         if isinstance(body, record.Commit):
             return commit_key(parse_id(body.id))
@@ -423,7 +425,7 @@ class Shard:
 
     # The parts of an evaluation.
 
-    def _assigned_key(self, change: ChangeRequest, stamp: int) -> list[tuple[bytes, bytes]]:
+    def _assign_key(self, change: ChangeRequest, stamp: int) -> list[tuple[bytes, bytes]]:
         """Return the key with AUTO_INCREMENT replaced by the stamp, which always increases."""
         auto = self.table.auto_increment_index
         if auto is None or change.key[auto][1] != variant.V_AUTO_INCREMENT:
@@ -446,12 +448,12 @@ class Shard:
             or (expectation == EXPECT_ABSENT and present)
             or (named and change.kind != DELETE and not present)
         ):
-            raise condition_failed()
+            raise condition_failure()
         if change.condition is not None:
             names = change.condition.columns
             cells = self._visible(view, at, names, now_ms, _EVERY) if present else None
             if not change.condition.holds(at.key_piece, cells):
-                raise condition_failed()
+                raise condition_failure()
         return 1 if expectation != IGNORE or change.condition is not None else 0
 
     def _names_auto_value(self, change: ChangeRequest) -> bool:
@@ -468,7 +470,7 @@ class Shard:
         window: Window = _NEWEST,
     ) -> list[Cell]:
         """Return the visible cells of the named columns, and possibly of others."""
-        stored = fold.stored_cells(view, at.row_key, names) or []
+        stored = fold.read_cells(view, at.row_key, names) or []
         return visible_cells(stored, self.state.options, window, now_ms)
 
     def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
@@ -479,13 +481,13 @@ class Shard:
         names = {name.encode() for name in stream.columns}
         return [cell for cell in self._visible(view, at, names, now_ms) if cell.name in names]
 
-    def _resolved_cells(
+    def _resolve_cells(
         self, change: ChangeRequest, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
     ) -> Sequence[Cell]:
         """Return the cells in name order with versions assigned and increments calculated."""
         options = self.state.options
         if type(change.cells) is PackedCells:
-            return plainbuffer.stamped_cells(change.cells, version_ms)
+            return plainbuffer.stamp_cells(change.cells, version_ms)
         increments = False
         for _, op, _, version, _ in change.cells:
             if op == INCREMENT:
@@ -497,14 +499,16 @@ class Shard:
             names = {cell.name for cell in cells if cell.op == INCREMENT}
             newest = {cell.name: cell for cell in self._visible(view, at, names, now_ms)}
             cells = [
-                incremented(cell, newest.get(cell.name), version_ms)
+                apply_increment(cell, newest.get(cell.name), version_ms)
                 if cell.op == INCREMENT
                 else cell
                 for cell in cells
             ]
-        return sorted(plainbuffer.stamped_cells(cells, version_ms), key=itemgetter(0))
+        return sorted(plainbuffer.stamp_cells(cells, version_ms), key=itemgetter(0))
 
-    def _returned(self, change: ChangeRequest, at: RowAddress, cells: Sequence[Cell]) -> bytes:
+    def _encode_returned(
+        self, change: ChangeRequest, at: RowAddress, cells: Sequence[Cell]
+    ) -> bytes:
         """Return the answer's row: nothing, the key, or only the named modified cells."""
         if change.return_type not in (RETURN_KEY, RETURN_AFTER_MODIFY):
             return b""

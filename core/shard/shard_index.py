@@ -99,7 +99,7 @@ class ShardIndexes:
                 self.passed_over.add(write.table)
         return writes
 
-    def built(
+    def build_slice(
         self, view: RangeReader, asked: IndexBuild, options: TableOptions, now_us: int
     ) -> IndexBuild:
         """Return the record with the index's changes for the next rows, from ``following`` on.
@@ -123,10 +123,10 @@ class ShardIndexes:
             found = self._plan.changes(key.decode(encoded), None, cells, only=number)
             writes += found
             # The rest of a wide row is in other chunks than its first.
-            size += max(len(stored.first), self._held_bytes(found))
+            size += max(len(stored.first), self._count_index_bytes(found))
         return IndexBuild(number, None, writes)
 
-    def _held_bytes(self, found: Iterable[IndexWrite]) -> int:
+    def _count_index_bytes(self, found: Iterable[IndexWrite]) -> int:
         """Return the bytes that a row takes in an index. Raises if no record can hold them."""
         held = sum(len(c.name) + len(c.variant) for write in found for c in write.cells or ())
         if held > self._row_bytes_max:
@@ -136,7 +136,7 @@ class ShardIndexes:
             )
         return held
 
-    def learned(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
+    def fold_record(self, view: RangeReader, body: IndexBuild | IndexFeed, stamp: int) -> Writes:
         """Return the writes of an index's record: rows of this shard, and the index's progress."""
         place, value = self.progress(body)
         before = view.get(place) or b""
@@ -153,7 +153,7 @@ class ShardIndexes:
             writes += index_writes(view, self._table, write, stamp)
         return writes
 
-    def fed(self, view: RangeReader, asked: IndexFeed) -> IndexFeed:
+    def drop_known_feed(self, view: RangeReader, asked: IndexFeed) -> IndexFeed:
         """Return the feed's record, without changes if the shard already has later ones.
 
         The rows have changed since.
@@ -168,9 +168,9 @@ class ShardIndexes:
         if isinstance(body, IndexBuild):
             return build_key(body.table, self._shard_id), build_value(body.following)
         fed = Fed(body.following, body.stamp)
-        return feed_key(self._table.table_id, body.source), fed.encoded()
+        return feed_key(self._table.table_id, body.source), fed.encode()
 
-    def written_ranges(self, body: Body) -> list[tuple[bytes, bytes]]:
+    def find_written_ranges(self, body: Body) -> list[tuple[bytes, bytes]]:
         """Return the key ranges (low <= key < high) of indexes' rows that a record wrote."""
         if isinstance(body, IndexFeed):
             return [_row_range(self._table.table_id, write) for write in body.indexes]
@@ -182,7 +182,7 @@ class ShardIndexes:
         self, view: RangeReader, at: bytes, options: TableOptions, now_us: int
     ) -> dict[bytes, Cell] | None:
         """Return a row's visible cells that indexes use; None if the row is absent."""
-        stored = fold.stored_cells(view, at, self._plan.columns)
+        stored = fold.read_cells(view, at, self._plan.columns)
         if stored is None:
             return None
         return {c.name: c for c in visible_cells(stored, options, _NEWEST, now_us // 1000)}

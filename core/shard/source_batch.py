@@ -20,14 +20,14 @@ from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
 from rowtide.core.shard import source_row
 from rowtide.core.shard.evaluated import Evaluated
-from rowtide.core.shard.group import ENVELOPE_BYTES, grouped
+from rowtide.core.shard.group import ENVELOPE_BYTES, form_group
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.source_position import Reached
 from rowtide.core.values import key, key_ranges
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.values.key_ranges import Range, holds
 
-__all__ = ["Earlier", "SourceBatch", "not_reached"]
+__all__ = ["Earlier", "SourceBatch", "earlier_row_missing"]
 
 SKIPPED = Outcome(b"", 0, 0)
 """The outcome of a row that the shard has already."""
@@ -50,7 +50,7 @@ class Earlier(NamedTuple):
     def is_held(self, keys: Range, reached: Reached) -> bool:
         """True if a shard of these keys has all rows that belong to it."""
         for change, position in zip(reversed(self.changes), reversed(self.positions), strict=True):
-            encoded = _encoded(change)
+            encoded = _encode_key(change)
             if holds((keys,), encoded):
                 return reached.holds(encoded, position)
         return True
@@ -84,12 +84,12 @@ class SourceBatch:
         Raises ``Unavailable`` if the shard does not have one of the keys.
         """
         self.outcomes = []
-        reached = shard.sources.reached(shard.view, self.source)
+        reached = shard.sources.find_reached(shard.view, self.source)
         if not self.earlier.is_held(shard.sources.keys(), reached):
             self._leave_rest()
             return []
         view = Overlay(shard.view)
-        keys = [_encoded(change) for change in self.changes]
+        keys = [_encode_key(change) for change in self.changes]
         if keys:
             key_ranges.require(shard.keys, min(keys))
             key_ranges.require(shard.keys, max(keys))
@@ -112,10 +112,10 @@ class SourceBatch:
                 stamp = shard.take_stamp(now_us)
                 evaluated = None
                 if plain:
-                    evaluated = source_row.evaluated(change, encoded, at, shard, view, stamp)
+                    evaluated = source_row.evaluate_plain(change, encoded, at, shard, view, stamp)
                 if evaluated is None:
                     resolved = shard.resolve(change, view, stamp, now_us, encoded)
-                    evaluated = shard.logged(resolved, view, stamp, now_us)
+                    evaluated = shard.evaluate_resolved(resolved, view, stamp, now_us)
             except Rejected as error:
                 self.outcomes.append(error)
                 break
@@ -134,20 +134,20 @@ class SourceBatch:
         self._leave_rest()
         if fresh:
             group.append(_position_record(shard, self.source, last, now_us))
-        return grouped(group, shard)
+        return form_group(group, shard)
 
     def _leave_rest(self) -> None:
         """Mark the rows after a rejected one, or beyond the group, as not written."""
         left = len(self.changes) - len(self.outcomes)
-        self.outcomes += [not_reached()] * left
+        self.outcomes += [earlier_row_missing()] * left
 
 
-def not_reached() -> Unavailable:
+def earlier_row_missing() -> Unavailable:
     """Return the failure of a row that waits for an earlier one."""
     return Unavailable("A row before it was not written.")
 
 
-def _encoded(change: ChangeRequest) -> bytes:
+def _encode_key(change: ChangeRequest) -> bytes:
     return key.encode([value for _, value in change.key])
 
 

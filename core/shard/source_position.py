@@ -120,14 +120,14 @@ class SourcePositions:
         self._rows = rows
         self._inherited: dict[str, tuple[tuple[Range, bytes], ...]] = {}
 
-    def reached(self, view: ChunkReader, source: str) -> Reached:
+    def find_reached(self, view: ChunkReader, source: str) -> Reached:
         """Return how far ``view`` has a source."""
         inherited = self._inherited.get(source)
         if inherited is None:
             if len(self._inherited) >= REMEMBERED_MAX:
                 self._inherited.clear()
             # They were written before the shard opened and do not change any more.
-            inherited = self._inherited[source] = tuple(self._found(source, self.keys()))
+            inherited = self._inherited[source] = tuple(self._find_inherited(source, self.keys()))
         own = view.get(_position_key(self.table.table_id, source, self.keys())) or b""
         return Reached(own, inherited, max([own, *(position for _, position in inherited)]))
 
@@ -144,7 +144,7 @@ class SourcePositions:
         """Drop the cached inherited positions, because more were copied."""
         self._inherited.clear()
 
-    def _found(self, source: str, keys: Range) -> list[tuple[Range, bytes]]:
+    def _find_inherited(self, source: str, keys: Range) -> list[tuple[Range, bytes]]:
         prefix = _source_prefix(self.table.table_id, source)
         own = _position_key(self.table.table_id, source, keys)
         return [

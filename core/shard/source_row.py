@@ -20,7 +20,7 @@ from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.shard import Shard
 from rowtide.core.values.crc8 import ROW_ENDS
 
-__all__ = ["evaluated", "is_plain"]
+__all__ = ["evaluate_plain", "is_plain"]
 
 _new = tuple.__new__
 
@@ -35,7 +35,7 @@ def is_plain(shard: Shard) -> bool:
     )
 
 
-def evaluated(
+def evaluate_plain(
     change: ChangeRequest, encoded: bytes, row_key: bytes, shard: Shard, view: Overlay, stamp: int
 ) -> Evaluated | None:
     """Return the evaluated change over ``view``, or None if the shard has to evaluate it.
@@ -50,13 +50,13 @@ def evaluated(
     first = view.get(row_key)
     piece, state = plainbuffer.key_piece(change.key)
     if change.kind == PUT and first is None:
-        stamped = cells.stamped(time_ms)
+        stamped = cells.stamp(time_ms)
         chunk = _chunk(stamped, piece, state, time_ms, stamp)
     elif change.kind == UPDATE and first is not None and shard.state.options.max_versions == 1:
         _, flags, end_bytes, _, _, _, _, _, _ = header(first)
         if flags & DELETED or end_bytes:
             return None
-        made = row_patch.updated(first, state, cells, time_ms, stamp)
+        made = row_patch.update_row(first, state, cells, time_ms, stamp)
         if made is None:
             return None
         chunk, stamped = made
@@ -76,7 +76,7 @@ def _chunk(cells: PackedCells, key_piece: bytes, state: int, version_ms: int, st
     form = cells.form
     head = pack_header(FORMAT, 0, 0, len(key_piece), stamp, version_ms, 1, form.data_bytes, 0)
     tail = plainbuffer.version_tail(version_ms)
-    parts = cells.filled(form.stored, cells.payloads, tail)
+    parts = cells.fill_template(form.stored, cells.payloads, tail)
     parts[0] = head + key_piece + b"\x02" + parts[0]
     parts.append(ROW_ENDS[plainbuffer.row_checksum(state, cells.checksums)])
     return b"".join(parts)

@@ -24,7 +24,7 @@ __all__ = [
     "commit_key",
     "commit_value",
     "commit_write",
-    "committed_us",
+    "decode_commit_stamp",
     "parse_id",
     "session_missing",
 ]
@@ -77,7 +77,7 @@ def commit_write(text: str, stamp: int) -> tuple[bytes, bytes | None]:
     return commit_key(parse_id(text)), commit_value(stamp)
 
 
-def committed_us(value: bytes) -> int:
+def decode_commit_stamp(value: bytes) -> int:
     """Return the commit stamp in a row's value."""
     (stamp,) = _STAMP.unpack(value)
     return int(stamp)

@@ -15,7 +15,14 @@ from rowtide.core.values.errors import Rejected, invalid
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import KeyColumn, check_column_name
 
-__all__ = ["TYPES", "DefinedColumn", "added", "check_cell_types", "check_defined", "without"]
+__all__ = [
+    "TYPES",
+    "DefinedColumn",
+    "add_columns",
+    "check_cell_types",
+    "check_defined",
+    "remove_columns",
+]
 
 DefinedColumn = tuple[str, int]
 
@@ -47,7 +54,7 @@ def check_defined(
         taken.add(name)
 
 
-def added(
+def add_columns(
     columns: Sequence[DefinedColumn],
     more: Sequence[DefinedColumn],
     key: Iterable[KeyColumn],
@@ -61,7 +68,7 @@ def added(
     return whole
 
 
-def without(
+def remove_columns(
     columns: Sequence[DefinedColumn], names: Sequence[str], limits: Limits
 ) -> tuple[DefinedColumn, ...]:
     """Return a table's defined columns except those named. Raises OTSParameterInvalid."""
@@ -83,7 +90,7 @@ def check_cell_types(columns: tuple[DefinedColumn, ...], cells: Iterable[Cell]) 
     for cell in cells:
         kind = types.get(cell.name)
         if kind is not None and cell.variant and cell.variant[0] != kind:
-            raise _mistyped(cell, kind)
+            raise _wrong_type(cell, kind)
 
 
 @lru_cache(256)
@@ -91,7 +98,7 @@ def _variant_types(columns: tuple[DefinedColumn, ...]) -> dict[bytes, int]:
     return {name.encode(): TYPES[kind] for name, kind in columns}
 
 
-def _mistyped(cell: Cell, kind: int) -> Rejected:
+def _wrong_type(cell: Cell, kind: int) -> Rejected:
     return invalid(
         f"Invalid column type for column {cell.name.decode()} "
         f"expect {variant.type_name(bytes((kind,)))} actual {variant.type_name(cell.variant)}"

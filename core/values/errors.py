@@ -24,12 +24,12 @@ __all__ = [
     "Rejected",
     "StoreError",
     "Unavailable",
-    "condition_failed",
+    "condition_failure",
     "first_failure",
     "invalid",
     "invalid_key",
+    "no_such_operation",
     "no_table",
-    "unsupported",
 ]
 
 STATUS: dict[str, int] = {
@@ -165,12 +165,12 @@ def no_table() -> Rejected:
     return Rejected("OTSObjectNotExist", "Requested table does not exist.")
 
 
-def condition_failed() -> Rejected:
+def condition_failure() -> Rejected:
     """Return the failure of a row expectation or a column condition."""
     return Rejected("OTSConditionCheckFail", "Condition check failed.")
 
 
-def unsupported(operation: str) -> Rejected:
+def no_such_operation(operation: str) -> Rejected:
     """Return the failure of an operation that the protocol has and this server lacks."""
     return Rejected("OTSUnsupportOperation", f"Unsupported operation: {operation}.")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rowtide.core.values.errors import Unavailable
 
-__all__ = ["Range", "Ranges", "holds", "left_of", "require", "within"]
+__all__ = ["Range", "Ranges", "holds", "require", "subtract_ranges", "within"]
 
 Range = tuple[bytes, bytes]
 Ranges = tuple[Range, ...]
@@ -35,7 +35,7 @@ def within(ranges: Iterable[Range], outer: Range) -> Ranges:
     return tuple(sorted(found))
 
 
-def left_of(whole: Range, taken: Iterable[Range]) -> Ranges:
+def subtract_ranges(whole: Range, taken: Iterable[Range]) -> Ranges:
     """Return the parts of a range that are in none of the others, in order."""
     left: list[Range] = []
     at, end = whole

@@ -19,13 +19,13 @@ class LazyCells(Sequence[Cell]):
     _cells: list[Cell] | None
 
     @abstractmethod
-    def _made(self) -> list[Cell]:
+    def _make_cells(self) -> list[Cell]:
         """Return the cells, made from the other form."""
 
     def cells(self) -> list[Cell]:
         """Return the cells; the first call makes them."""
         if self._cells is None:
-            self._cells = self._made()
+            self._cells = self._make_cells()
         return self._cells
 
     def __iter__(self) -> Iterator[Cell]:

@@ -82,13 +82,13 @@ def check_version(version_ms: int, options: TableOptions, now_ms: int) -> None:
     now_s, version_s = now_ms // 1000, version_ms // 1000
     low, high = now_s - options.deviation_s, now_s + options.deviation_s
     if not low <= version_s < high:
-        raise _refused(version_ms, max(low, 0) * 1000, high * 1000, "max version offset")
+        raise _out_of_range(version_ms, max(low, 0) * 1000, high * 1000, "max version offset")
     if options.time_to_live_s >= 0 and now_s - version_s > options.time_to_live_s:
         floor = (now_s - options.time_to_live_s) * 1000
-        raise _refused(version_ms, max(floor, 0), high * 1000, "time to live")
+        raise _out_of_range(version_ms, max(floor, 0), high * 1000, "time to live")
 
 
-def _refused(version_ms: int, low_ms: int, high_ms: int, why: str) -> Rejected:
+def _out_of_range(version_ms: int, low_ms: int, high_ms: int, why: str) -> Rejected:
     return invalid(
         f"Timestamp {version_ms} is out of range [{low_ms}, {high_ms}) by the table's {why}."
     )

@@ -123,7 +123,7 @@ class Roster:
         slot = self.slots.get(number)
         if slot is None:  # Its keeper still looks after what was left on disk.
             return True
-        is_left = slot.openings.failure is not None and slot.is_served_elsewhere()
+        is_left = slot.openings.failure is not None and slot.served_elsewhere()
         return not slot.opened.is_set() and not is_left
 
     # Giving them away.

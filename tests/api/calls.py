@@ -95,7 +95,7 @@ def get(table: str, row_key: Key, **fields: Any) -> Any:
 
 
 def get_range(table: str, start: Key, end: Key, **fields: Any) -> Any:
-    """Return a GetRange, forward unless told."""
+    """Return a GetRange, forward by default."""
     told: dict[str, Any] = {
         "direction": pb.FORWARD,
         "max_versions": 1,

@@ -35,7 +35,7 @@ def signature() -> Iterator[None]:
     """Have every client of the tests sign with the chosen version of the signature."""
     with pytest.MonkeyPatch.context() as patch:
         if SIGNATURE == "v4":
-            patch.setattr("rowtide.cli.client.signed_headers", headers_v4)
+            patch.setattr("rowtide.cli.client.sign_headers", headers_v4)
         yield
 
 

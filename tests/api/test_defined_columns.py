@@ -1,4 +1,4 @@
-"""Defined columns: made with a table or added, shown, deleted, held to their limits."""
+"""Defined columns: created with a table or added, shown, deleted, checked against their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees who opens a server's endpoint in a browser."""
+"""The page that a browser shows for a server's endpoint."""
 
 from __future__ import annotations
 

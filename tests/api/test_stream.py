@@ -1,4 +1,4 @@
-"""The Stream API: what a record holds, where positions stand, and how a stream ends."""
+"""The Stream API: what a record has, where positions are, and how a stream ends."""
 
 from __future__ import annotations
 

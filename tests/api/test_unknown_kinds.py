@@ -1,7 +1,7 @@
-"""Numbers that the protocol does not know where a kind is told: refused, and nothing is written.
+"""Unknown numbers in place of a kind: rejected, and nothing is written.
 
-The parser takes such a number for a field that is not there, and a field that is not there for its
-first value: a delete of a later protocol would be a put.
+The parser takes such a number for a missing field, and a missing field for its first
+value: a delete of a later protocol would be a put.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _best_us(call: Callable[[], object]) -> float:
 def _calls() -> dict[str, Callable[[], object]]:
     sent = row_of(1)
     row = plainbuffer.decode_row(sent)
-    kept = plainbuffer.stamped_cells(row.cells, VERSION_MS)
+    kept = plainbuffer.stamp_cells(row.cells, VERSION_MS)
     piece = plainbuffer.cells_piece(kept)
     values = [value for _, value in row.key]
     body = record.encode_body(record.PutBody(values, kept))
@@ -51,7 +51,7 @@ def _calls() -> dict[str, Callable[[], object]]:
     text = bytes(300)
     return {
         "PlainBuffer, decode a put": lambda: plainbuffer.decode_row(sent),
-        "PlainBuffer, give 12 cells a version": lambda: plainbuffer.stamped_cells(
+        "PlainBuffer, give 12 cells a version": lambda: plainbuffer.stamp_cells(
             row.cells, VERSION_MS
         ),
         "PlainBuffer, encode an answer": lambda: plainbuffer.encode_row(row.key, kept),

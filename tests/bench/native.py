@@ -66,7 +66,7 @@ class Rows:
 def main() -> None:
     """Print a Markdown table."""
     click.echo(told(circumstances("native")))
-    assert native.compiled() is not None, "there are no kernels to measure"
+    assert native.load_compiled() is not None, "there are no kernels to measure"
     click.echo("| step, us a row | Python | native | ratio |\n|---|---:|---:|---:|")
     for name, call in _calls().items():
         best = {True: 1.0, False: 1.0}
@@ -97,7 +97,7 @@ def _varying() -> list[bytes]:
 def _evaluation(rows: list[bytes], kind: int) -> Callable[[], object]:
     """Return what decides rows in turn: from their bytes to the log's record."""
     shard = Shard("s1", TABLE, Rows(), ShardState(TABLE.options), limits=LIMITS)
-    shard.claimed(1, b"ownerid8")
+    shard.adopt_claim(1, b"ownerid8")
     request = pb.PutRowRequest(table_name="t")
     request.condition.row_existence = pb.IGNORE
     following = cycle(rows)
@@ -106,8 +106,8 @@ def _evaluation(rows: list[bytes], kind: int) -> Callable[[], object]:
         row = row_change(next(following), kind, LIMITS)
         change = change_of(row, kind, TABLE, request, LIMITS)
         evaluated = shard.evaluate(change, VERSION_MS * 1000)
-        shard.applied(evaluated.writes)
-        return shard.encoded(evaluated, 5)
+        shard.settle_writes(evaluated.writes)
+        return shard.encode_record(evaluated, 5)
 
     return decide
 
@@ -127,7 +127,7 @@ def _page(row: StoredRow) -> Callable[[], object]:
 def _calls() -> dict[str, Callable[[], object]]:
     alike, varying = [row_of(number) for number in range(ROWS)], _varying()
     row = plainbuffer.decode_row(varying[0])
-    kept = [plainbuffer.stamped(cell, VERSION_MS) for cell in row.cells]
+    kept = [plainbuffer.stamp_cell(cell, VERSION_MS) for cell in row.cells]
     kept.sort(key=lambda cell: cell.name)
     piece = plainbuffer.cells_piece(kept)
     values = [value for _, value in row.key]

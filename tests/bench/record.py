@@ -59,7 +59,7 @@ def main() -> None:
 def _sides() -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
     row = plainbuffer.decode_row(row_of(1))
     put = record.PutBody(
-        [value for _, value in row.key], plainbuffer.stamped_cells(row.cells, 1 << 40)
+        [value for _, value in row.key], plainbuffer.stamp_cells(row.cells, 1 << 40)
     )
     body = record.encode_body(put)
     value = record.encode_record(ENVELOPE, body)

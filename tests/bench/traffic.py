@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
 
-from rowtide.cli.client import Access, signed_headers
+from rowtide.cli.client import Access, sign_headers
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -84,7 +84,7 @@ class Requests:
     def raw(self, operation: str, message: Message) -> bytes:
         """Return the bytes of one signed request."""
         body = message.SerializeToString()
-        headers = signed_headers(self._access, operation, body, datetime.now(UTC))
+        headers = sign_headers(self._access, operation, body, datetime.now(UTC))
         lines = [f"POST /{operation} HTTP/1.1", f"Host: {self._host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]

@@ -66,7 +66,11 @@ def test_only_a_topic_that_could_lose_a_write_has_its_settings_blamed(error: Bas
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [("", "Expecting value"), ("[]", "no JSON object"), ('{"access_key_id": "a"}', "access_key_secret")],
+    [
+        ("", "Expecting value"),
+        ("[]", "no JSON object"),
+        ('{"access_key_id": "a"}', "access_key_secret"),
+    ],
 )
 def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, content: str, what: str) -> None:
     path = tmp_path / CREDENTIALS

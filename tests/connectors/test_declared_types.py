@@ -64,24 +64,24 @@ FIT: list[tuple[str, Scalar, str]] = [
 ]
 
 UNFIT: list[tuple[str, Scalar, str]] = [
-    ("DECIMAL(10,2)", "1.234", "more than 2 digits behind the point"),
-    ("DECIMAL(10,2)", 0.1 + 0.2, "more than 2 digits behind the point"),
-    ("DECIMAL(10,2)", "1e-3", "more than 2 digits behind the point"),
+    ("DECIMAL(10,2)", "1.234", "more than 2 digits after the point"),
+    ("DECIMAL(10,2)", 0.1 + 0.2, "more than 2 digits after the point"),
+    ("DECIMAL(10,2)", "1e-3", "more than 2 digits after the point"),
     ("DECIMAL(10,2)", "100000000", "more than 8 digits before the point"),
     ("DECIMAL(10,2)", "100000000.001", "digits"),
     ("DECIMAL(10,2)", "1e999", "more than 8 digits before the point"),
     ("DECIMAL(2,2)", 1, "more than 0 digits before the point"),
     ("DECIMAL(38,0)", "9" * 39, "more than 38 digits before the point"),
     *(
-        ("DECIMAL(10,2)", value, "it is no number")
+        ("DECIMAL(10,2)", value, "it is not a number")
         for value in ("", "x", "NaN", "Infinity", "1_0", " 1", "1\n", "٣", "1,5", ".", "0x1")
     ),
-    ("DECIMAL(10,2)", float("nan"), "it is no number"),
-    ("DECIMAL(10,2)", float("inf"), "it is no number"),
-    ("DECIMAL(10,2)", True, "it is no number"),
-    ("DECIMAL(10,2)", b"1", "it is no number"),
+    ("DECIMAL(10,2)", float("nan"), "it is not a number"),
+    ("DECIMAL(10,2)", float("inf"), "it is not a number"),
+    ("DECIMAL(10,2)", True, "it is not a number"),
+    ("DECIMAL(10,2)", b"1", "it is not a number"),
     *(
-        ("DATE", value, "it is no date")
+        ("DATE", value, "it is not a date")
         for value in ("", "infinity", "2024-2-3", "20240203", "2024-02-03 00:00:00", "10000-01-01")
     ),
     ("DATE", "2023-02-29", "day"),
@@ -91,26 +91,26 @@ UNFIT: list[tuple[str, Scalar, str]] = [
     ("DAYS", "2300-01-01", "the years are 1900 to 2299"),
     ("SHORT", "2106-01-01", "the years are 1970 to 2105"),
     *(
-        ("TIME", value, "it is no time of a day")
+        ("TIME", value, "it is not a time of day")
         for value in ("-00:00:01", "838:59:59", "1:2:3", "01:02", "01:02:03+01", "01:02:03.")
     ),
     ("TIME", "24:00:00", "hour"),
     ("TIME", "23:59:60", "second"),
-    ("TIME", "01:02:03.1234567", "more than 6 digits behind the point"),
+    ("TIME", "01:02:03.1234567", "more than 6 digits after the point"),
     ("TIME", 1.5, "only a text"),
     *(
-        ("TIMESTAMP", value, "it is no timestamp")
+        ("TIMESTAMP", value, "it is not a timestamp")
         for value in ("", "infinity", "2024-02-29", "2024-02-29 23:59", "2024-02-29 01:02:03 BC")
     ),
     ("TIMESTAMP", "0000-00-00 00:00:00", "year"),
-    ("TIMESTAMP", "0001-01-01 00:00:00+01", "none in UTC"),
-    ("TIMESTAMP", "9999-12-31 23:59:59-01", "none in UTC"),
+    ("TIMESTAMP", "0001-01-01 00:00:00+01", "out of range in UTC"),
+    ("TIMESTAMP", "9999-12-31 23:59:59-01", "out of range in UTC"),
     ("TIMESTAMP", "2024-01-01 00:00:00+24", "offset"),
-    ("TIMESTAMP", "2024-01-01 00:00:00.0000001", "more than 6 digits behind the point"),
+    ("TIMESTAMP", "2024-01-01 00:00:00.0000001", "more than 6 digits after the point"),
     ("TIMESTAMP", 1_700_000_000, "only a text"),
-    ("DATETIME64(3)", "2024-01-01 00:00:00.1234", "more than 3 digits behind the point"),
+    ("DATETIME64(3)", "2024-01-01 00:00:00.1234", "more than 3 digits after the point"),
     ("DATETIME64(3)", "1900-01-01 00:00:00+01", "the years are 1900 to 2299"),
-    ("DATETIME", "2024-01-01 00:00:00.5", "more than 0 digits behind the point"),
+    ("DATETIME", "2024-01-01 00:00:00.5", "more than 0 digits after the point"),
     ("DATETIME", "1969-12-31 23:59:59", "the years are 1970 to 2105"),
 ]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.rows import chunk
-from rowtide.core.rows.fold import RowAddress, Writes, stored_cells
+from rowtide.core.rows.fold import RowAddress, Writes, read_cells
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 from rowtide.core.values.key import encode as encode_key
@@ -96,7 +96,7 @@ class ChunkDictionary:
 
     def row(self, at: RowAddress) -> list[Cell] | None:
         """Return all cells of a row."""
-        return stored_cells(self, at.row_key)
+        return read_cells(self, at.row_key)
 
 
 def check_row(rows: ChunkDictionary, at: RowAddress, chunk_bytes: int = chunk.CHUNK_BYTES) -> None:

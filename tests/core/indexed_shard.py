@@ -13,7 +13,7 @@ from dataclasses import replace
 from rowtide.core.records import record
 from rowtide.core.records.record import IndexBuild, IndexFeed, IndexWrite
 from rowtide.core.rows.chunk import table_prefix
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import read_range
@@ -81,7 +81,7 @@ def rows_of(reader: RangeReader, table_id: int) -> Rows:
     low, high = table_prefix(table_id), table_prefix(table_id + 1)
     for stored in read_range(reader, low, high, backward=False):
         cells: Cells = {}
-        for cell in stored_cells(reader, stored.row_key) or ():
+        for cell in read_cells(reader, stored.row_key) or ():
             cells.setdefault(cell.name, (cell.variant, cell.version_ms))
         rows[tuple(key.decode(stored.row_key[len(low) :]))] = cells
     return rows
@@ -206,7 +206,7 @@ class IndexedShard:
         for offset in range(state.applied + 1, len(self.model.log)):
             writes = shard.replay(offset, self.model.log[offset]).writes
             rows.write(writes)
-            shard.applied(writes)
+            shard.settle_writes(writes)
         numbers = [1, *(index.table_id for index in self.table.indexes)]
         assert all(rows_of(rows, n) == rows_of(self.model.store, n) for n in numbers)
         assert _progress(rows) == _progress(self.model.store)
@@ -233,7 +233,7 @@ class Witness:
             # Of a transaction's first records the view alone has something yet.
             self.rows.append(rows_of(model.shard.view, TABLE.table_id))
             model.store.write(found.writes)
-            model.shard.applied(found.writes)
+            model.shard.settle_writes(found.writes)
             _, body = record.decode_record(log[offset])
             self.written.append(_written(body))
 

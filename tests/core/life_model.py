@@ -51,7 +51,7 @@ class Life:
 
     def _opened(self, store: ChunkDictionary) -> Shard:
         shard = Shard("s1", self._table, store, ShardState(self._first), limits=Limits())
-        shard.claimed(1, b"ownerid8")
+        shard.adopt_claim(1, b"ownerid8")
         return shard
 
     # Changes.
@@ -92,10 +92,10 @@ class Life:
         if evaluated.body is None:
             return
         base = len(self.log)
-        self.log.append(self.shard.encoded(evaluated, base))
+        self.log.append(self.shard.encode_record(evaluated, base))
         writes = self.shard.confirm([evaluated], base)
         self.store.write(writes)
-        self.shard.applied(writes)
+        self.shard.settle_writes(writes)
 
     def replayed(self, store: ChunkDictionary | None = None) -> ChunkDictionary:
         """Return the rows that a replay of the whole log makes of ``store``, or of nothing."""
@@ -104,14 +104,14 @@ class Life:
         for offset, value in enumerate(self.log):
             writes = shard.replay(offset, value).writes
             rows.write(writes)
-            shard.applied(writes)
+            shard.settle_writes(writes)
         return rows
 
     def reopened(self) -> Shard:
         """Return the shard as a restart on ``store`` finds it: what its mark says, and no more."""
         state = decode_mark(encode_mark(self.shard.state))
         shard = Shard("s1", self._table, self.store, state, limits=Limits())
-        shard.claimed(2, b"ownerid9")
+        shard.adopt_claim(2, b"ownerid9")
         return shard
 
     @property
@@ -141,5 +141,5 @@ def canonical(store: ChunkDictionary) -> dict[bytes, list[Cell]]:
     """Return every row with all of its stored cells, wherever chunks are cut."""
     found = {}
     for row in read_range(store, PREFIX, chunk.table_prefix(2), backward=False):
-        found[row.row_key] = fold.stored_cells(store, row.row_key) or []
+        found[row.row_key] = fold.read_cells(store, row.row_key) or []
     return found

@@ -12,7 +12,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.records import record
 from rowtide.core.rows import chunk
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.fold import stored_cells
+from rowtide.core.rows.fold import read_cells
 from rowtide.core.rows.mutation import (
     DELETE,
     EXPECT_ABSENT,
@@ -94,7 +94,7 @@ class ShardModel:
     def _opened(self, store: Store) -> Shard:
         state = ShardState(self.table.options)
         shard = Shard("s1", self.table, store, state, limits=self.limits)
-        shard.claimed(1, b"ownerid8")
+        shard.adopt_claim(1, b"ownerid8")
         return shard
 
     # Writing.
@@ -126,10 +126,10 @@ class ShardModel:
     def stand(self, batch: Sequence[Evaluated]) -> None:
         """Append records and apply them."""
         base = len(self.log)
-        self.log += [self.shard.encoded(part, base + at) for at, part in enumerate(batch)]
+        self.log += [self.shard.encode_record(part, base + at) for at, part in enumerate(batch)]
         writes = self.shard.confirm(batch, base)
         self.store.write(writes)
-        self.shard.applied(writes)
+        self.shard.settle_writes(writes)
 
     def _tick(self) -> int:
         self.now_us += 1000
@@ -161,7 +161,7 @@ class ShardModel:
         for offset, value in entries if entries is not None else enumerate(self.log):
             found = other.shard.replay(offset, value)
             other.store.write(found.writes)
-            other.shard.applied(found.writes)
+            other.shard.settle_writes(found.writes)
         return other
 
 
@@ -170,7 +170,7 @@ def shown_rows(rows: RangeReader) -> str:
     start = row_key(1, key.encode([variant.encode("p")]))
     shown = []
     for chunk_key, value in rows.scan(start, start + b"\xff"):
-        cells = stored_cells(rows, chunk_key)
+        cells = read_cells(rows, chunk_key)
         if cells is None:
             continue
         name = str(variant.decode(key.decode(chunk_key[5:])[1]))

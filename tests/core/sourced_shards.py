@@ -79,7 +79,7 @@ class SourcedTable:
         state = ShardState(self.table.options, applied=len(self.logs[shard.shard_id]) - 1)
         state.stamp = max(map(_stamp, self.logs[shard.shard_id]), default=shard.floor_us)
         opened = Shard(shard.shard_id, self.table, self.stores[shard.slot], state, limits=Limits())
-        opened.claimed(1, b"ownerid8")
+        opened.adopt_claim(1, b"ownerid8")
         return opened
 
     # Writing.
@@ -114,7 +114,7 @@ class SourcedTable:
             return batch
         log = self.logs[shard_id]
         base = len(log)
-        log += [shard.encoded(part, base + at) for at, part in enumerate(evaluated)]
+        log += [shard.encode_record(part, base + at) for at, part in enumerate(evaluated)]
         if evaluated:
             self._apply(shard, shard.confirm(evaluated, base))
         assert not any(isinstance(told, StoreError) for told in batch.outcomes)
@@ -123,7 +123,7 @@ class SourcedTable:
     def _apply(self, shard: Shard, writes: list[tuple[bytes, bytes | None]]) -> None:
         store = self.stores[self.every[shard.shard_id].slot]
         store.write(writes)
-        shard.applied(writes)
+        shard.settle_writes(writes)
 
     def _tick(self) -> int:
         self._now_us += 1000

@@ -20,7 +20,7 @@ from rowtide.core.protocol.authentication import (
     Identity,
     parse_date,
 )
-from rowtide.core.protocol.body_compression import compressed
+from rowtide.core.protocol.body_compression import compress
 from rowtide.core.protocol.signature import (
     content_md5,
     request_signature_v2,
@@ -379,7 +379,7 @@ def test_another_kind_of_compression_is_refused_by_name() -> None:
 
 
 def test_what_we_compress_is_a_zlib_stream() -> None:
-    assert zlib.decompress(compressed(b"a" * 100)) == b"a" * 100
+    assert zlib.decompress(compress(b"a" * 100)) == b"a" * 100
 
 
 # ---- Keys for error answers ----

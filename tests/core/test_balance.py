@@ -93,7 +93,7 @@ def test_a_split_that_was_refused_keeps_no_other_shard_from_being_moved() -> Non
     for now_s in (0.0, 5.0):
         [split] = balance.look(loads(ONE_KEY), TWO, now_s)
         assert told(split) == "split s1"
-    balance.refused(split, 5.0)
+    balance.record_rejection(split, 5.0)
     assert [told(w) for w in balance.look(loads(ONE_KEY), TWO, 10.0)] == ["move s2 1"]
 
 
@@ -103,7 +103,7 @@ def test_a_split_that_is_refused_again_and_again_is_tried_ever_more_seldom() -> 
     for now_s in range(0, 24 * 3600, 5):
         for wanted in balance.look(loads("s1:0:1001:0"), ONE, now_s):
             tried.append(now_s)
-            balance.refused(wanted, now_s)
+            balance.record_rejection(wanted, now_s)
     assert tried[:5] == [0, 10, 30, 70, 150]
     assert {b - a for a, b in pairwise(tried[10:])} == {3600}
 
@@ -113,5 +113,5 @@ def test_a_shard_that_was_refused_for_its_size_is_split_once_it_is_hot() -> None
     for now_s in (0.0, 5.0):
         [split] = balance.look(loads("s1:0:1001:101"), TWO, now_s)
         assert not split.hot
-    balance.refused(split, 5.0)
+    balance.record_rejection(split, 5.0)
     assert [told(w) for w in balance.look(loads("s1:0:1001:101"), TWO, 10.0)] == ["split s1 hot"]

@@ -26,7 +26,7 @@ from rowtide.core.cluster.catalog import (
     worker_document,
 )
 from rowtide.core.records import record
-from rowtide.core.shard.index import count_named, key_names, named_key
+from rowtide.core.shard.index import count_named, find_named_key, key_names
 from rowtide.core.shard.reshape import MOVE, Reshape, reshape_content
 from rowtide.core.values import key, variant
 from rowtide.core.values.schema import (
@@ -110,10 +110,10 @@ def test_an_index_is_shown_with_the_key_that_was_named(line: str) -> None:
     assert document.get("key_named", "-") == (kept if kept == "-" else int(kept))
     catalog = Catalog()
     read(catalog, 0, content)
-    assert named_key(*_only_index(catalog)) == tuple(asked)
+    assert find_named_key(*_only_index(catalog)) == tuple(asked)
     document.pop("key_named", None)
     read(catalog, 1, content)
-    assert named_key(*_only_index(catalog)) == tuple(earlier.split(","))
+    assert find_named_key(*_only_index(catalog)) == tuple(earlier.split(","))
 
 
 def _only_index(catalog: Catalog) -> tuple[Table, Index]:

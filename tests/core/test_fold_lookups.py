@@ -1,6 +1,6 @@
 """How often an update of a wide row looks into the store: by chunks, not by columns."""
 
-from rowtide.core.rows.fold import put_row, stored_cells, update_row
+from rowtide.core.rows.fold import put_row, read_cells, update_row
 from tests.core.chunk_dictionary import ChunkDictionary, address, put
 
 
@@ -22,4 +22,4 @@ def test_columns_that_share_a_chunk_are_looked_up_together() -> None:
             rows.chunks.pop(chunk_key)
         else:
             rows.chunks[chunk_key] = value
-    assert stored_cells(rows, at.row_key) == changes
+    assert read_cells(rows, at.row_key) == changes

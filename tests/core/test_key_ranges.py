@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.core.values.key_ranges import Range, Ranges, holds, left_of, within
+from rowtide.core.values.key_ranges import Range, Ranges, holds, subtract_ranges, within
 
 KEYS = [bytes((byte,)) for byte in range(8)]
 BEGIN = st.sampled_from([b"", *KEYS])
@@ -26,5 +26,5 @@ def test_what_lies_within_is_in_both(ranges: list[Range], outer: Range, key: byt
 
 @given(st.lists(RANGE, max_size=3), RANGE, st.sampled_from(KEYS))
 def test_what_is_left_is_in_the_whole_alone(taken: list[Range], whole: Range, key: bytes) -> None:
-    left: Ranges = left_of(whole, taken)
+    left: Ranges = subtract_ranges(whole, taken)
     assert holds(left, key) == (holds((whole,), key) and not holds(tuple(taken), key))

@@ -188,9 +188,9 @@ def test_a_version_given_later_makes_the_same_cell(
 ) -> None:
     bare = put_cell(name, value, None)
     whole = put_cell(name, value, version_ms)
-    assert plainbuffer.stamped(bare, version_ms) == whole
+    assert plainbuffer.stamp_cell(bare, version_ms) == whole
     others = [put_cell(name, value, 5), delete_cell(name, None), increment_cell(name, E(1))]
-    assert plainbuffer.stamped_cells([bare, *others], version_ms) == [whole, *others]
+    assert plainbuffer.stamp_cells([bare, *others], version_ms) == [whole, *others]
 
 
 # A cell of name "n" in a row of key pk="a"; each line breaks one rule of the format.

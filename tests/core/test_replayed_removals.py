@@ -15,7 +15,7 @@ from tests.core.shard_model import NOW_US, Store, address, table
 def shard(rows: Store) -> Shard:
     of = table()
     made = Shard("s1", of, rows, ShardState(of.options), limits=Limits())
-    made.claimed(1, b"ownerid8")
+    made.adopt_claim(1, b"ownerid8")
     return made
 
 
@@ -25,7 +25,7 @@ def take(rows: Store, of: Shard, writes: Writes) -> None:
             rows.chunks.pop(key, None)
         else:
             rows.chunks[key] = value
-    of.applied(writes)
+    of.settle_writes(writes)
 
 
 def test_chunks_that_were_removed_are_forgotten_as_those_that_were_written() -> None:
@@ -36,7 +36,7 @@ def test_chunks_that_were_removed_are_forgotten_as_those_that_were_written() -> 
     for offset, kind in enumerate([PUT, DELETE, PUT, DELETE]):
         change = ChangeRequest(kind, address("wide"), cells if kind == PUT else [], IGNORE)
         evaluated = owner.evaluate(change, NOW_US + offset)
-        entry = owner.encoded(evaluated, offset)
+        entry = owner.encode_record(evaluated, offset)
         take(owner_rows, owner, owner.confirm([evaluated], offset))
         take(copy_rows, copy, copy.replay(offset, entry).writes)
     assert copy_rows.chunks == owner_rows.chunks

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.plainbuffer import HEADER, put_cell, stamped_cells
+from rowtide.core.protocol.plainbuffer import HEADER, put_cell, stamp_cells
 from rowtide.core.protocol.row_form import FORMS, FormLearner, Forms, PackedCells, RowForm
 from rowtide.core.records.avro import write_cells
 from rowtide.core.rows import capacity, chunk
@@ -71,8 +71,8 @@ def test_a_row_of_a_form_reads_as_its_cells(cells: list[Cell]) -> None:
 
 @given(sent())
 def test_cells_of_a_form_are_stored_and_logged_as_others_are(cells: list[Cell]) -> None:
-    found = stamped_cells(packed(cells), VERSION)
-    others = sorted(stamped_cells(cells, VERSION))
+    found = stamp_cells(packed(cells), VERSION)
+    others = sorted(stamp_cells(cells, VERSION))
     assert type(found) is PackedCells
     assert list(found) == others
     assert plainbuffer.cells_piece(found) == plainbuffer.cells_piece(others)
@@ -97,12 +97,12 @@ def test_a_form_with_other_sizes_of_texts_is_as_one_made_anew(
     before = read(form, cells)
     assert before is not None
     if data.draw(st.booleans()):
-        write_cells(stamped_cells(before, VERSION))  # The log's codec knows the form then.
+        write_cells(stamp_cells(before, VERSION))  # The log's codec knows the form then.
     for at in places:
         value = "y" if form.kinds[at] == variant.STRING else b"z"
         value *= data.draw(st.integers(0, 70))
         cells[at] = put_cell(cells[at].name, variant.encode(value), None)
-    made, found = form_of(cells), form.resized(places, [form_of(cells).sizes[at] for at in places])
+    made, found = form_of(cells), form.resize(places, [form_of(cells).sizes[at] for at in places])
     for name in ("names", "kinds", "sizes", "heads", "seeds", "integers", "stored"):
         assert getattr(found, name) == getattr(made, name)
     for name in ("wire_bytes", "data_bytes", "stored_bytes"):
@@ -111,7 +111,7 @@ def test_a_form_with_other_sizes_of_texts_is_as_one_made_anew(
     of_found, of_made = read(found, cells), read(made, cells)
     assert of_found is not None
     assert of_made is not None
-    logged = [write_cells(stamped_cells(some, VERSION)) for some in (of_found, of_made, cells)]
+    logged = [write_cells(stamp_cells(some, VERSION)) for some in (of_found, of_made, cells)]
     assert logged[0] == logged[1] == logged[2]
 
 

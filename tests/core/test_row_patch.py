@@ -92,9 +92,9 @@ def encoded(cells: Sequence[Cell]) -> bytes:
 def teach(first: bytes, changes: PackedCells) -> None:
     """Let a patch be learnt where there can be one, from updates of one row."""
     row_patch.PATCHES.forget()
-    stamped = changes if changes.version_ms is not None else changes.stamped(9)
+    stamped = changes if changes.version_ms is not None else changes.stamp(9)
     for _ in range(FormLearner.PAUSE_MIN):
-        row_patch.patched(first, STATE, stamped, STAMP)
+        row_patch.patch_row(first, STATE, stamped, STAMP)
 
 
 def updated(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
@@ -111,7 +111,7 @@ def test_a_row_becomes_the_same_patched_walked_or_folded(
         teach(encoded(row), changes)
     now = data.draw(st.one_of(st.just(row), alike(row), stored()))
     first = encoded(_distinct(now))
-    stamped = changes.stamped(version)
+    stamped = changes.stamp(version)
     assert updated(first, stamped, max_versions) == updated(first, list(stamped), max_versions)
 
 
@@ -124,13 +124,13 @@ def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
     if data.draw(st.booleans()):
         teach(encoded(row), changes)
     first = encoded(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), stored())))
-    made = row_patch.updated(first, STATE, changes, time_ms, STAMP)
+    made = row_patch.update_row(first, STATE, changes, time_ms, STAMP)
     if made is None:
         several = chunk.Header._make(chunk.header(first)).versions_max > 1
         assert several, "all else is patched or walked"
         return
     version = version_after(ChunkDictionary({AT.row_key: first}), AT, list(changes), time_ms)
-    assert list(made[1]) == list(changes.stamped(version))
+    assert list(made[1]) == list(changes.stamp(version))
     assert [(AT.row_key, made[0])] == updated(first, list(made[1]), 1)
 
 
@@ -160,20 +160,20 @@ def row_of(columns: int) -> list[Cell]:
 
 def test_a_patch_is_learnt_from_updates_and_used_from_then_on() -> None:
     row_patch.PATCHES.forget()
-    changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamped(6)
+    changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamp(6)
     first = encoded(row_of(3))
     for _ in range(FormLearner.PAUSE_MIN):
         assert all(place.form is None for place in row_patch.PATCHES.places())
         updated(first, changes, 1)
     [place] = row_patch.PATCHES.places()
     assert place.form is not None
-    made = row_patch.patched(first, STATE, changes, STAMP)
+    made = row_patch.patch_row(first, STATE, changes, STAMP)
     assert [(AT.row_key, made)] == updated(first, list(changes), 1)
     assert place.hits == 1
 
 
 def test_a_row_that_grows_beyond_a_chunk_is_cut_as_without_a_patch() -> None:
-    changes = packed([put_cell(b"c001", variant.encode(b"n" * 500), None)]).stamped(6)
+    changes = packed([put_cell(b"c001", variant.encode(b"n" * 500), None)]).stamp(6)
     lengths = []
     for columns in range(90, 96):
         first = encoded(row_of(columns))

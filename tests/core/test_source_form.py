@@ -20,8 +20,8 @@ from rowtide.core.rows.source_form import (
     TEXT_BYTES_MAX,
     Known,
     SourceForm,
+    find_form,
     first_key_value,
-    numbered,
 )
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
@@ -70,14 +70,14 @@ def is_finite(number: int) -> bool:
 def test_a_packed_double_is_finite(number: float, text: str) -> None:
     bits = struct.unpack("<q", struct.pack("<d", number))[0]
     with pytest.raises(Rejected, match=text):
-        numbered([SAMPLE], 1).read(packed("p", bits, "", b""))
+        find_form([SAMPLE], 1).read(packed("p", bits, "", b""))
 
 
 @given(VALUES)
 def test_a_packed_row_is_the_row_that_was_packed(values: tuple[str, int, str, bytes]) -> None:
     partition, number, text, blob = values
     assume(is_finite(number))
-    key, cells = numbered([SAMPLE], 1).read(packed(*values))
+    key, cells = find_form([SAMPLE], 1).read(packed(*values))
     data = number.to_bytes(8, "little", signed=True)
     double = b"\x01" + data
     expected = [cell(b"a", number), cell(b"b", text), put_cell(b"c", double, None)]
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_row_of_the_form_are_refused(
     damaged = damaged[: data.draw(st.sampled_from([len(row), place]))]
     damaged += data.draw(st.binary(max_size=2))
     try:
-        key, cells = numbered([SAMPLE], 1).read(damaged)
+        key, cells = find_form([SAMPLE], 1).read(damaged)
     except Rejected:
         return
     # Whatever is not refused is a row that PlainBuffer takes too.
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_row_of_the_form_are_refused(
 )
 def test_a_refusal_says_what_is_wrong(row: bytes, why: str) -> None:
     with pytest.raises(Rejected, match=re.escape(why)):
-        numbered([SAMPLE], 1).read(row)
+        find_form([SAMPLE], 1).read(row)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_a_form_that_no_source_sends_is_refused(
 ) -> None:
     sample = HEADER + plainbuffer.encode_row(key, cells)
     with pytest.raises(Rejected, match="row form"):
-        numbered([sample], 1)
+        find_form([sample], 1)
 
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_form_that_is_not_there_is_refused(number: int) -> None:
     with pytest.raises(Rejected, match=f"there is no form {number}"):
-        numbered([SAMPLE], number)
+        find_form([SAMPLE], number)
 
 
 def test_a_delete_is_no_form() -> None:

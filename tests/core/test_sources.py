@@ -126,7 +126,7 @@ def test_a_refused_row_holds_up_those_behind_it() -> None:
     kinds = [type(told) for told in batch.outcomes]
     assert kinds == [Outcome, Rejected, Unavailable]
     assert len(group) == 2, "the first row, and the position that it reaches"
-    assert shard.sources.reached(shard.view, "m").own == position_of(1)
+    assert shard.sources.find_reached(shard.view, "m").own == position_of(1)
     # Left out, what was held up is written; the position never passed it.
     again = SourceBatch("m", [changes[0], changes[2]], [position_of(1), position_of(3)])
     assert len(again.evaluate(shard, 10**15)) == 2
@@ -156,7 +156,7 @@ def test_a_batch_that_is_refused_at_once_leaves_no_trace() -> None:
     change = change_of("m", 1, Row("a"))
     change.expectation = EXPECT_PRESENT
     assert SourceBatch("m", [change], [position_of(1)]).evaluate(shard, 10**15) == []
-    assert shard.sources.reached(shard.view, "m").all_above == b""
+    assert shard.sources.find_reached(shard.view, "m").all_above == b""
 
 
 def test_a_batch_beyond_what_a_group_may_hold_is_written_in_part() -> None:
@@ -209,8 +209,8 @@ def test_a_copy_never_lowers_a_position() -> None:
     [(position_key, _)] = table.stores[0].scan(low, high)
     assert (table_of(position_key), range_of(position_key)) == (1, (b"", b""))
     shard = table.shards["s1"]
-    assert shard.copied([CopyEntry(position_key, position_of(6))]) == []
-    assert shard.copied([CopyEntry(position_key, position_of(8))]) == [
+    assert shard.fold_copy([CopyEntry(position_key, position_of(6))]) == []
+    assert shard.fold_copy([CopyEntry(position_key, position_of(8))]) == [
         (position_key, position_of(8))
     ]
 

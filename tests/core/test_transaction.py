@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.records import record
 from rowtide.core.rows.mutation import Outcome
-from rowtide.core.shard.transaction_id import commit_key, committed_us
+from rowtide.core.shard.transaction_id import commit_key, decode_commit_stamp
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import Rejected, StoreError
 from rowtide.core.values.limits import Limits
@@ -102,7 +102,7 @@ def test_a_commit_leaves_its_id_in_the_store() -> None:
     model.group(transaction)
     stored = model.store.get(commit_key(transaction.id))
     assert stored is not None
-    assert committed_us(stored) == model.stamps()[-1]
+    assert decode_commit_stamp(stored) == model.stamps()[-1]
     assert model.replayed().store.get(commit_key(transaction.id)) == stored
 
 

@@ -11,7 +11,7 @@ from rowtide.core.shard.transaction_id import (
     commit_bound,
     commit_key,
     commit_value,
-    committed_us,
+    decode_commit_stamp,
     parse_id,
 )
 from rowtide.core.values.errors import Rejected
@@ -64,4 +64,4 @@ def test_the_bytes_are_those_of_the_page() -> None:
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_a_commit_keeps_its_stamp(stamp: int) -> None:
-    assert committed_us(commit_value(stamp)) == stamp
+    assert decode_commit_stamp(commit_value(stamp)) == stamp

@@ -57,7 +57,7 @@ def window(text: str) -> Window:
 def seconds(text: str) -> list[Cell]:
     """Return put cells whose versions are given in seconds."""
     return [] if text == "-" else [
-        plainbuffer.stamped(cell._replace(version_ms=None), (cell.version_ms or 0) * 1000)
+        plainbuffer.stamp_cell(cell._replace(version_ms=None), (cell.version_ms or 0) * 1000)
         for cell in cells(text)
     ]  # fmt: skip
 

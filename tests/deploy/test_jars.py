@@ -79,7 +79,9 @@ def test_a_jar_with_another_digest_is_refused_and_not_kept(
 ) -> None:
     jars = some_jars(mirror)
     mirror.offer("green", b"something else")
-    with pytest.raises(JarsUnavailable, match=rf"green:1\.0.*has sha256 [0-9a-f]+, not {jars[1].sha256}"):
+    with pytest.raises(
+        JarsUnavailable, match=rf"green:1\.0.*has sha256 [0-9a-f]+, not {jars[1].sha256}"
+    ):
         resolve_jars(tmp_path, jars, repository=mirror.url)
     assert not (tmp_path / "jars" / "green-1.0.jar").exists()
     assert not (tmp_path / "jars" / "incoming").exists()

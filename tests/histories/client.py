@@ -12,7 +12,7 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from rowtide.cli.client import Access, signed_headers
+from rowtide.cli.client import Access, sign_headers
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["Answer", "NoAnswer", "NotSent", "WorkerClient"]
@@ -89,7 +89,7 @@ class WorkerClient:
     def _request(self, operation: str, body: bytes, bound_s: float | None) -> bytes:
         now = datetime.now(UTC) + timedelta(seconds=self.skew_s)
         more = {} if bound_s is None else {b"x-ots-max-staleness-ms": b"%d" % (bound_s * 1000)}
-        headers = signed_headers(self._access, operation, body, now, more)
+        headers = sign_headers(self._access, operation, body, now, more)
         lines = [f"POST /{operation} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines += [f"Content-Length: {len(body)}", "", ""]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from rowtide.core.protocol import signature
-from rowtide.core.protocol.signed_request import Access, signed_headers
+from rowtide.core.protocol.signed_request import Access, sign_headers
 
 __all__ = ["REGION", "SIGNATURE", "headers_v4"]
 
@@ -26,10 +26,10 @@ def headers_v4(
     now: datetime,
     more: Mapping[bytes, bytes] | None = None,
 ) -> dict[str, str]:
-    """Return the headers of one request, as ``signed_headers`` does, signed with version 4."""
+    """Return the headers of one request, as ``sign_headers`` does, signed with version 4."""
     date, region = now.strftime("%Y%m%d").encode(), REGION.encode()
     signed = {**(more or {}), b"x-ots-signdate": date, b"x-ots-signregion": region}
-    headers = signed_headers(access, operation, body, now, signed)
+    headers = sign_headers(access, operation, body, now, signed)
     del headers["x-ots-signature"]
     key = signature.signing_key_v4(access.key_secret.encode(), date, region)
     encoded = {name.encode(): value.encode() for name, value in headers.items()}

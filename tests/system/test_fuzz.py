@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
-from rowtide.cli.client import Access, signed_headers
+from rowtide.cli.client import Access, sign_headers
 from rowtide.client.wire_row import Delete, Increment, Key, Put, Special, encoded
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import STATUS
@@ -106,7 +106,7 @@ class Caller:
         self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
 
     def call(self, operation: str, body: bytes) -> Answer:
-        headers = signed_headers(self._access, operation, body, datetime.now(UTC))
+        headers = sign_headers(self._access, operation, body, datetime.now(UTC))
         self._connection.request("POST", f"/{operation}", body, headers)
         response = self._connection.getresponse()
         return Answer(response.status, response.read())

@@ -122,10 +122,11 @@ T = TypeVar("T")
 
 
 def answered(clients: Sequence[ProtocolClient], attempt: Callable[[ProtocolClient], T]) -> T:
-    """Return what clients are answered that repeat what SDKs do, and no more.
+    """Return the answers of clients that repeat what SDKs do, and no more.
 
-    They are of workers behind a balancer: where one can't be reached the next one is asked. A write
-    whose outcome is unknown is not repeated: it fails whoever tests, as does every error.
+    They are answers of workers behind a balancer: if one cannot be reached, the next one
+    is called. A write whose outcome is unknown is not repeated: it fails the test, as
+    does every error.
     """
     began = time.monotonic()
     for client in cycle(clients):

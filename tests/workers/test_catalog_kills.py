@@ -1,9 +1,9 @@
-"""Workers are killed while tables, instances and access keys are made and removed: what was
-answered holds, nothing is left.
+"""Workers are killed while tables, instances and access keys are created and removed:
+every answer remains true, and nothing is left over.
 
-Each is one thread's, which asks any worker and repeats nothing by itself. So the next answer about
-it must fit what the thread was told before: *unavailable* changed nothing, and only after an
-*unknown* outcome may either be so.
+Each object belongs to one thread, which calls any worker and repeats nothing. So the next
+answer about it must fit the earlier ones: *unavailable* changed nothing, and only after
+an *unknown* outcome may either be so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Maker:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Go on until told to stop."""
+        """Continue until asked to stop."""
         try:
             while not self._stop.is_set():
                 self._step()
@@ -67,7 +67,7 @@ class Maker:
         raise NotImplementedError
 
     def told(self, client: ProtocolClient) -> bool:
-        """Return whether the catalog's owner says that it is there, whoever is asked."""
+        """Return whether the catalog's owner reports that it exists, through any worker."""
         raise NotImplementedError
 
     def seen(self, client: ProtocolClient) -> set[bool]:
@@ -96,7 +96,7 @@ class Maker:
         self.there = None
 
     def _look(self) -> None:
-        """See whether any worker tells what we know."""
+        """Check if any worker reports what we know."""
         found: list[bool] = []
         self._code(lambda client: found.append(self.told(client)))
         if found and self.there is not None:
@@ -140,13 +140,13 @@ class TableMaker(Maker):
 
 
 class UserMaker(Maker):
-    """Of what decides who is let in: looks at that, too, once it was told.
+    """Objects that decide which clients are accepted: checks that too, after an answer.
 
-    A worker that has no slots yet, for it was killed, may hear of it a moment later.
+    A worker that has no slots yet, because it was killed, may learn of it a moment later.
     """
 
     def access(self, client: ProtocolClient) -> Access:
-        """Return whom to come as, which is let in while it is there."""
+        """Return the credentials that are accepted while it exists."""
         raise NotImplementedError
 
     def lets_in(self, client: ProtocolClient) -> bool:
@@ -193,9 +193,10 @@ class InstanceMaker(UserMaker):
 
 
 class KeyMaker(UserMaker):
-    """Of access keys, one after another; it is about the last one whose making was answered.
+    """Access keys, one after another; it is about the last one whose creation was answered.
 
-    Of one whose making was not answered nobody knows the id. What may be revoked is revoked again.
+    The id of one without an answer is unknown. A key that may be revoked is revoked
+    again.
     """
 
     key_id, secret = "none", "none"
@@ -268,7 +269,7 @@ def kill_owners(workers: Workers, chance: random.Random) -> None:
 
 
 def check(workers: Workers, makers: list[Maker]) -> None:
-    """Hold what every worker tells to what was told, or else to what the others tell."""
+    """Compare every worker's report with the answers, or else with the other reports."""
     for maker in makers:
         seen = set[bool]().union(*(maker.seen(client) for client in workers.clients))
         assert len(seen) == 1, f"{maker.name}: is, and is not"
@@ -306,7 +307,7 @@ async def test_what_was_answered_of_the_catalog_holds_when_workers_are_killed(
     workers.settled()
     check(workers, makers)
     use_and_delete(workers)
-    # Whoever takes the catalog over next removes what is left of tables half made or deleted.
+    # The next owner of the catalog removes the rest of half created or deleted tables.
     for worker in workers.running:
         worker.stop()
     workers.again(0)

@@ -1,4 +1,4 @@
-"""Any worker answers any request, whoever owns the shard."""
+"""Any worker answers any request, whichever owns the shard."""
 
 from __future__ import annotations
 

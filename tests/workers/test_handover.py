@@ -20,11 +20,13 @@ pytestmark = pytest.mark.system
 TABLES = [f"t{number}" for number in range(6)]
 
 LONG = ("--lease-ms", "120000")
-"""Longer than a write is repeated: nobody who leaves in peace leaves others to wait for a lease."""
+"""Longer than a write is repeated: a worker that leaves cleanly makes no other wait for a
+lease.
+"""
 
 
 SESSION_MS = 4000 * int(SERVED_S_MAX)
-"""Longer than a write is repeated: whoever waits for the group to miss a worker waits in vain."""
+"""Longer than a write is repeated: a wait for the group to miss a worker would fail."""
 
 OF_LONG_SESSIONS = f"""\
 from functools import partial

@@ -25,13 +25,13 @@ pytestmark = pytest.mark.system
 
 
 def slots(client: ProtocolClient) -> list[dict[str, Any]]:
-    """Return the slots of the worker that is asked."""
+    """Return the slots of the called worker."""
     found: list[dict[str, Any]] = client.call_json("RowtideStatus", {})["slots"]
     return found
 
 
 def reclaimers_paused(client: ProtocolClient) -> set[bool]:
-    """Return whether the reclaimers of a worker's slots stand still."""
+    """True if the reclaimers of a worker's slots are paused."""
     return {slot["reclaimer"]["paused"] for slot in slots(client)}
 
 
@@ -113,7 +113,7 @@ def test_consumption_and_reclaiming_are_those_of_all_workers(workers: Workers) -
 
 
 def repeated_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do what SDKs repeat until it succeeds; return what it told."""
+    """Do what SDKs repeat until it succeeds; return its answer."""
     answers: list[dict[str, Any]] = []
     repeated(lambda: answers.append(attempt()))
     return answers[0]
@@ -151,7 +151,7 @@ def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
 async def test_a_worker_does_not_start_where_a_topic_could_lose_a_write(
     workers: Workers, broker: str
 ) -> None:
-    """Somebody else made the topic of leases, whose entries are flushed now and then."""
+    """Another one created the topic of leases, whose entries are flushed now and then."""
     leases = NewTopic(
         f"{workers.folder.name}.lease", SLOTS, 1, topic_configs={"flush.messages": "1000"}
     )

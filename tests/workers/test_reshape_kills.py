@@ -36,7 +36,7 @@ class Writers:
         self.failures: list[BaseException] = []
 
     def run(self, names: list[str]) -> None:
-        """Write until told to stop. A put that is repeated does no harm."""
+        """Write until asked to stop. A repeated put does no harm."""
         try:
             while not self._stop.is_set():
                 for name in names:
@@ -81,7 +81,7 @@ def change(client: ProtocolClient, chance: random.Random) -> str | None:
     """Ask for a change that is possible now; return what was asked, None where nothing is."""
     found = [shard for shard in shards(client, "moved") if shard["state"] == "open"]
     if not found:
-        return None  # An earlier attempt was planned, though nobody heard of it.
+        return None  # An earlier attempt was planned, though its answer was lost.
     some = chance.choice(found)
     told: dict[str, Any] = {"table": "moved"}
     pairs = [(a, b) for a, b in pairwise(found) if a["slot"] == b["slot"]]
@@ -144,7 +144,7 @@ def kill_within_a_change(workers: Workers, chance: random.Random) -> None:
 
 
 def ask_for_change(workers: Workers, seed: int) -> None:
-    """Ask any worker for a change, until one has heard of it: some other is alive."""
+    """Request a change at any worker, until one accepts it: another one is alive."""
     until = time.monotonic() + SERVED_S_MAX
     while True:
         try:

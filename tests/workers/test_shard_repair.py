@@ -1,4 +1,4 @@
-"""A shard whose log lost acknowledged entries: closed, told of, and served again when so asked."""
+"""A shard whose log lost acknowledged entries: closed, reported, and served again on request."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_worker_serves_all_others_where_a_topic_was_deleted(
 async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
     workers: Workers, broker: str, tmp_path: Path
 ) -> None:
-    """Who waited in vain for the first answer asks again."""
+    """A client that timed out at the first request asks again."""
     client, _ = await filled_and_lost(workers, broker, tmp_path)
     with ThreadPoolExecutor(ASKED) as threads:
         told = sorted(threads.map(accepted, [workers] * ASKED))

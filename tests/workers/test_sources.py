@@ -47,7 +47,7 @@ class Sourcing:
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Write until told to stop; whatever ends a process, the next one begins."""
+        """Write until asked to stop; whatever ends a process, the next one begins."""
         try:
             while not self._stop.is_set():
                 asyncio.run(self._live())
@@ -56,7 +56,7 @@ class Sourcing:
             raise
 
     async def _live(self) -> None:
-        """Be one process: it ends when it is told to, by itself, or when nobody answers it."""
+        """Be one process: it ends on request, by itself, or without an answer."""
         access = self._workers.ready(self._chance.randrange(2))
         try:
             async with (

@@ -229,6 +229,8 @@ def map_errors() -> Iterator[None]:
     except RuntimeError as error:
         if "cryptography" not in str(error):
             raise
-        raise StatementRefused(0, f"MySQL wants `tls: true` for a password: {error}") from error
+        raise StatementRefused(
+            0, f"MySQL requires `tls: true` for this password: {error}"
+        ) from error
     except LOST as error:
         raise Unavailable(f"MySQL: {error or type(error).__name__}") from error

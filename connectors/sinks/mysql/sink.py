@@ -90,8 +90,8 @@ class MysqlSink:
         if of_key := sorted(self._settings.types.keys() & {column.name for column in table.key}):
             raise Rejected(
                 "OTSParameterInvalid",
-                f"`columns` has {', '.join(of_key)}, of the key, whose columns are made as "
-                f"`primary_key` says: leave it out there.",
+                f"`columns` has {', '.join(of_key)}, of the key. `primary_key` decides the types "
+                f"of key columns: remove it from `columns`.",
             )
         async with self._connections.lend() as connection:
             [(version,)] = await connection.rows("SELECT VERSION()")

@@ -277,7 +277,7 @@ class TargetTable:
         if not good:
             shown = f"{has} {collation}" if collation else has
             raise self._unfit(
-                f"two keys of rowtide may be one in its column {name} ({shown}): it must be "
+                f"two keys of rowtide may be equal in its column {name} ({shown}): it must be "
                 f"BIGINT, VARBINARY, or VARCHAR with the collation {self.keys.collation}"
             )
 

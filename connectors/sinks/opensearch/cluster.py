@@ -109,7 +109,7 @@ class OpenSearchCluster:
             why = str(error) or type(error).__name__
             raise Unavailable(f"No answer from {self._url}: {why}") from error
         if status == 413:
-            raise TooLarge(f"{self._url} takes no request of {len(body or b'')} bytes")
+            raise TooLarge(f"{self._url} refuses a request of {len(body or b'')} bytes")
         if status in _BUSY:
             raise Unavailable(f"{self._url} is busy ({status}): {_reason(content)[1]}")
         if status >= 400:

@@ -263,7 +263,9 @@ class Generation:
 
 def _find_gaps(covered: Sequence[Range]) -> Ranges:
     """Return what pages have not covered, without single keys: those are parked."""
-    return tuple((begin, end) for begin, end in subtract_ranges(WHOLE, covered) if end != begin + b"\0")
+    return tuple(
+        (begin, end) for begin, end in subtract_ranges(WHOLE, covered) if end != begin + b"\0"
+    )
 
 
 def _below(digits: str) -> str:

@@ -421,7 +421,7 @@ class Binlog:
 
     def _refuse(self, table: MySqlTable, why: str, time_s: int) -> None:
         """Stop following a table whose rows have an unreadable form."""
-        remedy = "ALTER TABLE .. FORCE writes them anew; or leave the table out under 'except'."
+        remedy = "ALTER TABLE .. FORCE rewrites them; or leave the table out under 'except'."
         unfit = UnfitMySqlTable(
             table.full_name, table.target, why.rstrip("."), remedy, until_altered=True
         )

@@ -60,7 +60,7 @@ class BinlogRowDecoder:
             end = at + self._null_bytes
             if count != self._count or body[at:end] not in self._all_present:
                 raise Unreadable(
-                    f"Rows of {self.table.full_name} are not whole: binlog_row_image was not FULL."
+                    f"Rows of {self.table.full_name} are incomplete: binlog_row_image was not FULL."
                 )
             at = end
         target, key_of, image = self.table.target, self._key, self._image

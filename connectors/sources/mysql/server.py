@@ -73,8 +73,8 @@ def connect(settings: MySqlSourceSettings, *, silence_s: int = ANSWER_S) -> Any:
         return _connection(settings, silence_s)
     except RuntimeError as error:  # PyMySQL needs another package.
         raise SettingsRefused(
-            f"{settings.host}:{settings.port} wants the password of {settings.user} in a form that "
-            f"needs `tls: true`, or the package cryptography: {error}"
+            f"{settings.host}:{settings.port} requires `tls: true`, or the package cryptography, "
+            f"for the password of {settings.user}: {error}"
         ) from error
 
 

@@ -342,7 +342,7 @@ def _key(
     if wanted is None:
         raise _Refused("it has no primary key, so its rows can't be identified", _OTHER_KEY)
     raise _Refused(
-        f"it has no unique index without NULL over {', '.join(wanted)}, of columns that are kept",
+        f"it has no unique index over {', '.join(wanted)}, without NULL and virtual columns",
         _OTHER_KEY,
     )
 
@@ -353,6 +353,6 @@ def _check_key(key: tuple[MySqlColumn, ...], cut: list[str]) -> None:
             f"its key has {len(key)} columns; the limit is {KEY_COLUMNS_MAX}", _OTHER_KEY
         )
     if unfit := unfit_key(key):
-        raise _Refused(f"its key has columns that can't be in one: {unfit}", _OTHER_KEY)
+        raise _Refused(f"its key has columns of types that no key can have: {unfit}", _OTHER_KEY)
     if cut:
         raise _Refused(f"its key has only the first characters of {cut[0]}", _OTHER_KEY)

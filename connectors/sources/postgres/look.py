@@ -153,7 +153,7 @@ def _goes_on(
 
 def _remedy(error: Rejected, table: PostgresTable) -> str:
     if error.code == "OTSQuotaExhausted":
-        return "Delete tables of the instance that nobody needs, or leave some out with 'except'."
+        return "Delete tables of the instance that are not used, or leave some out with 'except'."
     return (
         f"Delete rowtide's table {table.target}, or give {table.full_name} another name under "
         f"'names'."

@@ -54,7 +54,7 @@ def key_reader(
     parts = []
     for column in table.key:
         if column.name not in names:
-            raise Unavailable(f"{table.full_name} had another key than {column.name}.")
+            raise Unavailable(f"{table.full_name} lacked the key column {column.name} then.")
         parts.append((column.name, names.index(column.name), key_reader_of(column.type_oid)))
 
     def key_of(row: Sequence[bytes | None]) -> Key:

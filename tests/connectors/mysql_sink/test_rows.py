@@ -291,8 +291,8 @@ UNFIT = [
     ("(id BIGINT PRIMARY KEY) ENGINE=MyISAM", "no transactions"),
     ("(id BIGINT, x INT PRIMARY KEY)", "primary key is not"),
     ("(id BIGINT PRIMARY KEY, x INT UNIQUE)", "another unique index, x"),
-    ("(id VARCHAR(20) PRIMARY KEY)", "two keys of rowtide may be one"),
-    ("(id INT PRIMARY KEY)", "two keys of rowtide may be one"),
+    ("(id VARCHAR(20) PRIMARY KEY)", "two keys of rowtide may be equal"),
+    ("(id INT PRIMARY KEY)", "two keys of rowtide may be equal"),
 ]
 
 

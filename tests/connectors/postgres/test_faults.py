@@ -94,7 +94,7 @@ async def test_a_slot_whose_log_was_thrown_away_ends_in_a_new_copy(
     assert server.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
     running = await follow_once(server, target)
     assert running.kept()["epoch"] == 2
-    assert "has thrown away" in caplog.text
+    assert "has removed log" in caplog.text
 
 
 async def test_a_rewound_source_copies_everything_again(postgres: PostgreSQL) -> None:

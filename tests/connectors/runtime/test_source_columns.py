@@ -162,8 +162,8 @@ def test_a_name_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -
     for _ in range(3 * ROWS_UNTIL_WARNING):
         masking.row(row({"a": 1, "email": "x"}))
     assert [record.message for record in caplog.records] == [
-        "table t: no row of the first 1000 has a value to leave out or mask in emial; "
-        "check that the names are right"
+        "table t: none of the first 1000 rows has a value in emial, which is left out or "
+        "masked; check the names"
     ]
 
 
@@ -175,8 +175,7 @@ async def test_a_table_that_is_not_there_is_told_once(caplog: pytest.LogCaptureF
     for _ in range(2):
         await target.keep(b"x")
     assert [record.message for record in caplog.records] == [
-        "columns are to be left out or masked in tt, and the source follows no such table now; "
-        "check that the names are right"
+        "the settings name columns of tt, but the source follows no such table now; check the names"
     ]
 
 

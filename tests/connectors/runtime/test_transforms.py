@@ -166,7 +166,7 @@ def test_a_name_that_a_row_has_already_is_no_name_for_another_column() -> None:
     """Which of the two values the target had was chance."""
     done = transforms(columns={"rename": {"a": "b", "c": "d"}})
     assert made(done, row(a=1, c=2))[0].columns == {"b": 1, "d": 2}
-    with pytest.raises(ValueError, match="two columns are called 'b'"):
+    with pytest.raises(ValueError, match="gives two columns the name 'b'"):
         made(done, row(a=1, b=2))
     swapped = transforms(columns={"rename": {"a": "b", "b": "a"}})
     assert made(swapped, row(a=1, b=2))[0].columns == {"b": 1, "a": 2}

@@ -212,5 +212,5 @@ async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
                 late.goes_on.set()
                 await writing
                 assert await parked.all() == []
-    with pytest.raises(Rejected, match="Another process is source"):
+    with pytest.raises(Rejected, match="Another process is the source"):
         await late.begin_term(target.term)

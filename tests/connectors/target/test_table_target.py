@@ -224,7 +224,7 @@ async def test_a_silent_process_is_taken_over_and_can_keep_nothing_more(endpoint
         assert await target.checkpoint() == b"1"
         assert target.term > stopped.term
         await target.keep(b"2")
-        with pytest.raises(Rejected, match="Another process is source 'silent'"):
+        with pytest.raises(Rejected, match="Another process is the source 'silent'"):
             await stopped.keep(b"3")
         await stopped.release()  # It has nothing to release, and takes nothing away.
         await target.keep(b"4")
@@ -238,7 +238,7 @@ async def test_what_runs_as_the_source_ends_when_another_takes_over(endpoint: En
             await other.take()
             await asyncio.Event().wait()
 
-    with pytest.raises(Rejected, match="Another process is source 'ended'"):
+    with pytest.raises(Rejected, match="Another process is the source 'ended'"):
         await run()
 
 

@@ -47,5 +47,5 @@ def test_what_a_function_makes_of_a_row_is_refused(name: str, why: str) -> None:
 
 def test_a_row_that_a_connector_parks_is_named() -> None:
     prepared = make_prepare(transforms(columns={"rename": {"n": "m"}}))
-    with pytest.raises(Rejected, match=r"\{'id': 1\}.*two columns are called 'm'"):
+    with pytest.raises(Rejected, match=r"\{'id': 1\}.*gives two columns the name 'm'"):
         prepared(ROW)

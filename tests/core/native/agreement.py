@@ -23,7 +23,7 @@ from rowtide.core.rows.fold import RowAddress
 from rowtide.core.rows.mutation import PUT, UPDATE, ChangeRequest, Outcome
 from rowtide.core.rows.read import Selection
 from rowtide.core.shard.plain_batch import PlainBatch, read_rows
-from rowtide.core.shard.plain_write import decoded
+from rowtide.core.shard.plain_write import decode_plain
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values.cell import Cell
@@ -238,7 +238,7 @@ def writes(inputs: Inputs) -> bool:
         ways = [_written(shard, kind, buffer, request, now_us) for shard in shards]
         expected = python(partial(outcome, ways[0]))
         assert outcome(ways[1]) == expected
-        plain += not isinstance(expected, str) and decoded(buffer, LIMITS) is not None
+        plain += not isinstance(expected, str) and decode_plain(buffer, LIMITS) is not None
     return plain > 0
 
 

@@ -36,10 +36,10 @@ def test_compiled_kernels_are_those_of_the_checkout() -> None:
 def test_kernels_are_used_unless_python_alone_is_chosen() -> None:
     native.choose(pure=False)
     assert native.kind() == "native"
-    assert plain_write.decoded(ROW, Limits()) is not None
+    assert plain_write.decode_plain(ROW, Limits()) is not None
     native.choose(pure=True)
     assert native.kind() == "Python"
-    assert plain_write.decoded(ROW, Limits()) is None
+    assert plain_write.decode_plain(ROW, Limits()) is None
 
 
 @needs_kernels
@@ -63,5 +63,5 @@ def test_the_environment_chooses_for_commands(value: str, *, pure: bool) -> None
         text=True,
         check=True,
     )
-    expected = "Python" if pure or native.compiled() is None else "native"
+    expected = "Python" if pure or native.load_compiled() is None else "native"
     assert told.stdout.splitlines()[-1] == expected

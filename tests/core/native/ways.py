@@ -23,7 +23,7 @@ def _kernels() -> Kernels | None:
     """Return the compiled module, or the copy of it that ROWTIDE_KERNELS names."""
     path = os.environ.get("ROWTIDE_KERNELS")
     if not path:
-        return native.compiled()
+        return native.load_compiled()
     spec = importlib.util.spec_from_file_location("rowtide.core.native._kernels", path)
     assert spec is not None, path
     assert spec.loader is not None, path
