@@ -29,6 +29,7 @@ from rowtide.stream.measures.counts import Counts
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_links import StandbyLinks
 from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
 from rowtide.stream.worker.catalog_view import CatalogView
 from rowtide.stream.worker.worker_config import WorkerConfig
@@ -237,13 +238,15 @@ class _SlotMaker:
         return new_standby(
             number,
             self._surroundings,
-            tails=self._around.tails,
-            catalog_read=view.read,
-            catalog_proven=view.prove,
-            tables=lambda slot: [*reshapes.list_ended(slot), *view.tables_of(slot)],
-            coming=reshapes.arriving,
-            table_known=view.is_known,
-            clock_s=self._around.clocks.copies_s,
+            StandbyLinks(
+                tails=self._around.tails,
+                catalog_read=view.read,
+                catalog_proven=view.prove,
+                tables=lambda slot: [*reshapes.list_ended(slot), *view.tables_of(slot)],
+                coming=reshapes.arriving,
+                table_known=view.is_known,
+                clock_s=self._around.clocks.copies_s,
+            ),
         )
 
 

@@ -154,9 +154,7 @@ class Worker:
         """Return the environment of the product's workers."""
         stores = Stores(
             lambda number, *around: Slot(number, self._rows_path(number), *around),
-            lambda number, *around, **links: Standby(
-                number, self._rows_path(number), *around, **links
-            ),
+            lambda number, *around: Standby(number, self._rows_path(number), *around),
             lambda slot: remove_old(self._rows_path(slot), self.config.slot.changelog_kept_s),
             ConsumptionFile(self.config.data_dir / "consumption.sqlite"),
         )

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rowtide.core.values.limits import Limits
 from rowtide.stream.cluster.backing import Member
@@ -24,6 +23,7 @@ from rowtide.stream.slot.failures import StoreBehind
 from rowtide.stream.slot.settings import SlotSettings
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
+from rowtide.stream.slot.standby.standby_links import StandbyLinks
 from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
 from rowtide.stream.slot.upkeep.reclaimer import ReclaimSettings
 from rowtide.stream.worker.ownership import Clocks, Environment, Stores
@@ -143,8 +143,8 @@ def environment_of(
         slot.disk = machine.disk(number)
         return slot
 
-    def new_standby(number: int, around: Surroundings, **links: Any) -> Standby:
-        standby = SimulatedStandby(number, NO_PATH, around, **links)
+    def new_standby(number: int, around: Surroundings, links: StandbyLinks) -> Standby:
+        standby = SimulatedStandby(number, NO_PATH, around, links)
         standby.disk = machine.disk(number)
         return standby
 

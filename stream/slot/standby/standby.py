@@ -21,19 +21,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from rowtide.core.shard.mark import decode_mark, mark_key
 from rowtide.core.values.errors import StoreError, Unavailable
-from rowtide.core.values.schema import ShardRange, Table
-from rowtide.stream.log.tails import Tails
-from rowtide.stream.shard.copy import came_back, row_ranges
 from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
 from rowtide.stream.slot.changelog.recovery import StartPassed, recover_rows
 from rowtide.stream.slot.failures import StoreBehind, log_failures
 from rowtide.stream.slot.local_rows import find_begun, find_known_shards, local_rows, unseen
+from rowtide.stream.slot.standby.followed_shards import FollowedShards
 from rowtide.stream.slot.standby.standby_life import (
     CatchingUpStandby,
     ClosedStandby,
@@ -43,6 +40,7 @@ from rowtide.stream.slot.standby.standby_life import (
     StandbyEvent,
     StandbyLife,
 )
+from rowtide.stream.slot.standby.standby_links import StandbyLinks
 from rowtide.stream.slot.standby.standby_reach import Reach, Removed
 from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from rowtide.stream.slot.surroundings import Surroundings
@@ -68,55 +66,28 @@ WARM_S = 3.0
 
 
 class Standby:
-    """A slot's rows on a worker that does not own it.
-
-    ``tables`` are its shards, parents before children, ``coming`` those that are moved to it.
-    ``catalog_read`` reads the catalog to its present end, as far as the broker that is asked tells,
-    ``catalog_proven`` whatever it tells. ``clock_s`` never goes back and runs during suspend; it is
-    that of ``tails``.
-    """
+    """A slot's rows on a worker that does not own it."""
 
     def __init__(
         self,
         number: int,
         path: Path,
         surroundings: Surroundings,
-        *,
-        tails: Tails,
-        catalog_read: Callable[[], Awaitable[None]],
-        catalog_proven: Callable[[], Awaitable[None]],
-        tables: Callable[[int], Collection[tuple[Table, ShardRange]]],
-        coming: Callable[[int], Collection[tuple[Table, ShardRange]]],
-        table_known: Callable[[int], bool],
-        clock_s: Callable[[], float],
+        links: StandbyLinks,
     ) -> None:
         self.number = number
-        self.shards: dict[str, StandbyShard] = {}
         self.left: dict[str, Unflushed] = {}
         """What it knew, by shard, when it ended."""
         self._life = StandbyLife()
-        self._topics = topics = surroundings.topics
-        self._reader = surroundings.cluster.changelog_reader(topics.changelog, number)
-        self._tails = tails
         self._path = path
-        self._catalog_read = catalog_read
-        self._catalog_proven = catalog_proven
-        self._tables = tables
-        self._coming = coming
-        self._table_known = table_known
-        self._clock_s = clock_s
-        self._counts = surroundings.counts
-        self._limits = surroundings.limits
-        self._kept_s = surroundings.settings.changelog_kept_s
+        self._surroundings = surroundings
+        self._links = links
+        self._reader = surroundings.cluster.changelog_reader(surroundings.topics.changelog, number)
+        self._followed = FollowedShards(number, surroundings, links, self.settle)
         self._touched_s = 0.0
         self._lacking_rounds = 0
         self._misled = False
         """Whether what the changelog tells is known to be ahead of what the catalog was read to."""
-        self._roomy: set[str] = set()
-        """Shards for which room has been made."""
-        self._wake = asyncio.Event()
-        self._moved = asyncio.Event()
-        """Set whenever a shard has learned something."""
 
     # What others ask.
 
@@ -125,6 +96,11 @@ class Standby:
         """The open rows, or None in a closed standby."""
         state = self._life.state
         return state.rows if isinstance(state, OpenStandby) else None
+
+    @property
+    def shards(self) -> dict[str, StandbyShard]:
+        """The shards that are followed, by id."""
+        return self._followed.by_id
 
     @property
     def warm(self) -> bool:
@@ -139,7 +115,7 @@ class Standby:
         fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
         if None in fresh:
             return None
-        now_s = self._clock_s()
+        now_s = self._links.clock_s()
         return now_s - min((s for s in fresh if s is not None), default=now_s)
 
     @property
@@ -152,7 +128,7 @@ class Standby:
         shard = self.shards.get(shard_id)
         if shard is None or shard.fresh_s is None:
             return None
-        return shard if self._clock_s() - shard.fresh_s <= age_s_max else None
+        return shard if self._links.clock_s() - shard.fresh_s <= age_s_max else None
 
     def settle(self) -> None:
         """Follow what the catalog has now; called whenever it has changed.
@@ -162,13 +138,12 @@ class Standby:
         if not isinstance(state := self._life.state, FollowingStandby):
             return
         try:
-            self._settle(state.rows)
+            self._followed.settle(state.rows)
         except StoreFailed as error:
             self._life.move(StandbyEvent.FAIL, FailedStandby(state.rows, error))
-            for shard in self.shards.values():
-                shard.leave()
-            self._moved.set()
-            self._wake.set()
+            self._followed.leave()
+            self._followed.moved.set()
+            self._followed.wake.set()
 
     def _require_settled(self) -> None:
         """Do the same; raise what keeps the rows from being read, now or as somebody met it."""
@@ -180,56 +155,13 @@ class Standby:
         if isinstance(state := self._life.state, FailedStandby):
             raise state.failure
 
-    def _settle(self, rows: RowStore) -> None:
-        wanted = {shard.shard_id: (table, shard) for table, shard in self._tables(self.number)}
-        for shard_id in [name for name in self.shards if name not in wanted]:
-            self.shards.pop(shard_id).leave()
-        for shard_id, (table, shard) in wanted.items():
-            followed = self.shards.get(shard_id)
-            if followed is not None:
-                followed.retable(table, shard)
-            elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
-                self.shards[shard_id] = self._follow(table, shard, rows)
-        for followed in self.shards.values():
-            table = followed.shard.table
-            beside = [shard for of, shard in wanted.values() if of.table_id == table.table_id]
-            followed.others = came_back(table, followed.place, beside)
-
-    def _goes_on(self, parent: str) -> bool:
-        """True if a shard's end must still be read: its children begin behind it.
-
-        It is not followed itself as long as that holds for its own parents. One that lacks
-        something has seen its seal, perhaps, and folded nothing of what stands before.
-        """
-        followed = self.shards.get(parent)
-        return followed is None or bool(followed.lacks) or followed.shard.state.seal is None
-
-    def _follow(self, table: Table, shard: ShardRange, rows: RowStore) -> StandbyShard:
-        followed = StandbyShard(table, shard, rows, self._tails, self._learned, limits=self._limits)
-        marks = [rows.get(mark_key(name)) for name in shard.parents if name not in self.shards]
-        whole = all(mark is not None and decode_mark(mark).seal for mark in marks)
-        # Parents whose logs are gone are in the changelog, up to their ends.
-        lacks = "" if whole or followed.shard.state.applied >= 0 else "what became of its parents"
-        followed.begin(self._topics.shard(shard.shard_id), lacks)
-        if lacks:
-            self._wake.set()
-        return followed
-
-    def _learned(self, shard: StandbyShard, records: int) -> None:
-        self._counts.standby_records += records
-        self._moved.set()
-        if shard.lacks:
-            self._wake.set()
-        elif shard.ended:
-            self.settle()  # What it became may be followed now.
-
     # The one task.
 
     async def run(self) -> None:
         """Keep the rows warm until cancelled; begin again after whatever fails."""
         backoff_s = BACKOFF_S
         while True:
-            began_s = self._clock_s()
+            began_s = self._links.clock_s()
             try:
                 await self._live()
             except (StartPassed, StoreBehind) as error:
@@ -242,7 +174,7 @@ class Standby:
                     self._throw_away()
             finally:
                 self._close()
-            if self._clock_s() - began_s > BACKOFF_S_MAX:
+            if self._links.clock_s() - began_s > BACKOFF_S_MAX:
                 backoff_s = BACKOFF_S
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
@@ -253,15 +185,14 @@ class Standby:
         known = find_known_shards(rows)
         # Until it has not grown meanwhile: what was compacted away stands above where we began.
         while (until := await self._reader.end()) != rows.changelog_position():
-            await (
-                self._catalog_read()
-            )  # It knows every table that there are entries of up to there.
+            # It knows every table that there are entries of up to there.
+            await self._links.catalog_read()
             await self._recover(rows, until)
         # A shard that had come by now, and was not heard of, would be followed on rows of before.
-        await self._catalog_proven()
-        coming = find_begun(rows, self._coming(self.number))
-        if came := unseen(known, [*self._tables(self.number), *coming]):
-            # Those that come from here on are made room for; see ``_make_room``.
+        await self._links.catalog_proven()
+        coming = find_begun(rows, self._links.coming(self.number))
+        if came := unseen(known, [*self._links.tables(self.number), *coming]):
+            # Those that come from here on are made room for; see ``FollowedShards.make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
         self._life.move(StandbyEvent.CATCH_UP, FollowingStandby(rows))
         self._require_settled()
@@ -269,8 +200,8 @@ class Standby:
         for count in range(1, 1 << 62):
             with suppress(TimeoutError):
                 async with asyncio.timeout(ROUND_S):
-                    await self._wake.wait()
-            self._wake.clear()
+                    await self._followed.wake.wait()
+            self._followed.wake.clear()
             self._require_going()
             # What is mended and lacks something again at once is not mended all the time.
             await asyncio.sleep(min(LACKING_S * 2**self._lacking_rounds, LACKING_S_MAX))
@@ -283,7 +214,7 @@ class Standby:
     def _open_rows(self) -> RowStore:
         return local_rows(
             self._path,
-            kept_s=self._kept_s,
+            kept_s=self._surroundings.settings.changelog_kept_s,
             write_buffer_bytes=WRITE_BUFFER_BYTES,
         )
 
@@ -296,19 +227,20 @@ class Standby:
     async def _round(self, rows: RowStore) -> None:
         """Read the changelog as far as the logs were read, and mend what shards lack."""
         # In this order: what is mended was lacking before the end of the changelog was asked for.
-        lacking = [shard for shard in self.shards.values() if shard.lacks]
+        lacking = self._followed.lacking()
         until = await self._reader.end()
         self._lacking_rounds = min(self._lacking_rounds + 1, 20) if lacking else 0
         if until > (rows.changelog_position() or 0) or lacking:
-            asked_s = self._clock_s()
-            await (self._catalog_proven() if self._misled else self._catalog_read())
+            asked_s = self._links.clock_s()
+            links = self._links
+            await (links.catalog_proven() if self._misled else links.catalog_read())
             self._misled = False
             self._require_settled()
             if not await self._read_since(asked_s):
                 return
             self._require_going()
-            for shard in [shard for shard in self.shards.values() if shard.lacks]:
-                await self._make_room(shard, rows)
+            for shard in self._followed.lacking():
+                await self._followed.make_room(shard, rows)
             try:
                 await self._recover(rows, until)
             except Removed as error:
@@ -321,11 +253,11 @@ class Standby:
             for shard in self.shards.values():
                 shard.flushed()
             await self._mend(lacking, until)
-        elif self._clock_s() - self._touched_s > TOUCH_S:
+        elif self._links.clock_s() - self._touched_s > TOUCH_S:
             rows.set_changelog_position(until, time.time())
         else:
             return
-        self._touched_s = self._clock_s()
+        self._touched_s = self._links.clock_s()
 
     def _hide(self, shards: Collection[StandbyShard]) -> None:
         """Show shards no more whose rows go: they are elsewhere, which the catalog did not tell."""
@@ -335,7 +267,7 @@ class Standby:
                 shard.leave()
             else:
                 shard.lack("its rows are removed, as of one that is another slot's by now")
-        self._wake.set()
+        self._followed.wake.set()
 
     async def _mend(self, lacking: Collection[StandbyShard], until: int) -> None:
         """Let shards go on that have what the changelog has of them, which was read ``until``.
@@ -344,36 +276,20 @@ class Standby:
         that were not read: a mark without its rows, or rows without their mark.
         """
         if lacking and await self._reader.end() != until:
-            self._wake.set()
+            self._followed.wake.set()
             return
         for shard in lacking:
             if self.shards.get(shard.place.shard_id) is shard:
-                shard.mend(self._table_known)
+                shard.mend(self._links.table_known)
 
     async def _recover(self, rows: RowStore, until: int) -> None:
         """Read the changelog up to ``until``. Raises ``Unavailable`` where it is ahead of a log."""
-        shards = self._tables(self.number)
+        shards, known = self._links.tables(self.number), self._links.table_known
         is_open = isinstance(self._life.state, FollowingStandby | FailedStandby)
         require_read = Reach(self.shards.values()).require if is_open else None
         await recover_rows(
-            rows, self._reader, self._table_known, shards, until=until, require_read=require_read
+            rows, self._reader, known, shards, until=until, require_read=require_read
         )
-
-    async def _make_room(self, shard: StandbyShard, rows: RowStore) -> None:
-        """Remove what is left of an earlier time where a shard comes from another slot, once.
-
-        Beside the rows that come with its log it would be what has since been deleted. It is done
-        before the changelog is read that has the shard.
-        """
-        place = shard.place
-        if place.shard_id in self._roomy:
-            return
-        self._roomy.add(place.shard_id)
-        if place.copied and rows.get(mark_key(place.shard_id)) is None:
-            ranges = row_ranges(shard.shard.table, place)
-            while found := rows.rows_within(ranges):
-                rows.make_room(found)
-                await asyncio.sleep(0)
 
     async def _read_since(self, asked_s: float) -> bool:
         """Wait until every log is read to an end asked for since; False where that takes long.
@@ -383,27 +299,25 @@ class Standby:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FRESH_S_MAX):
-                while not all(shard.read_since(asked_s) for shard in self.shards.values()):
-                    self._moved.clear()
-                    await self._moved.wait()
+                while not self._followed.read_since(asked_s):
+                    self._followed.moved.clear()
+                    await self._followed.moved.wait()
                     self._require_going()
                 return True
         return False
 
     async def _sweep(self, rows: RowStore) -> None:
         """Remove rows of dropped tables; their owner removes them from the changelog."""
-        while keys := rows.find_left_over(self._table_known):
+        while keys := rows.find_left_over(self._links.table_known):
             rows.take([(key, None) for key in keys])
             await asyncio.sleep(0.05)
 
     def _close(self, *, flush: bool = True) -> None:
-        for shard in self.shards.values():
-            shard.leave()
+        self._followed.leave()
         state = self._life.state
         if isinstance(state, FollowingStandby | FailedStandby):
             self.left = {name: shard.unflushed() for name, shard in self.shards.items()}
-        self.shards.clear()
-        self._roomy.clear()
+        self._followed.clear()
         if isinstance(state, OpenStandby):
             self._life.move(StandbyEvent.CLOSE, ClosedStandby())
             try:
