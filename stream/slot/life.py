@@ -126,6 +126,8 @@ class SlotLife:
     """The state of a slot. ``opened`` is set while it is serving or draining."""
 
     def __init__(self) -> None:
+        self.claim = -1
+        """The last claim, in this life or an earlier one; -1 before the first."""
         self.state: SlotState = ClosedSlot(is_foreign=True)
         self.opened = asyncio.Event()
 
@@ -133,6 +135,8 @@ class SlotLife:
         """Enter ``state``; the table must lead there from the present state by ``event``."""
         require_transition(TRANSITIONS, event, state=self.state, next_state=state)
         self.state = state
+        if isinstance(state, OwnedSlot):
+            self.claim = state.claim
         if isinstance(state, ServingSlot):
             self.opened.set()
         else:

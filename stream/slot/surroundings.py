@@ -62,3 +62,7 @@ class SlotLinks:
     indexes: IndexLinks
     reshapes: ReshapeLinks
     handover: HandoverLinks
+
+    def kept(self, slot: int) -> list[tuple[Table, ShardRange]]:
+        """Return a slot's shards, with those that have ended and are not forgotten."""
+        return [*self.reshapes.list_ended(slot), *self.tables(slot)]

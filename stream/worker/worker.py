@@ -190,7 +190,7 @@ class Worker:
         raise _GroupLost("the worker's group membership is lost: restart the worker")
 
     async def _start(self) -> None:
-        """Join the group, wait for our slots (see ``Roster.wait_until_open``), then accept clients."""
+        """Join the group, accept clients after ``Roster.wait_until_open``."""
         parts, owned = self._parts, self._parts.ownership
         await owned.catalog.ready.wait()
         self._own.belong(owned.view.hop_secret())  # Before the rows that are left here are opened.

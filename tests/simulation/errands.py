@@ -57,9 +57,9 @@ async def trimmed(slot: Slot) -> None:
     with suppress(StoreError, StoreFailed):
         for owner in list(slot.shards.values()):
             if slot.shards.get(owner.shard.shard_id) is owner:
-                await slot._trim.trim(owner)
-        for table, shard in slot._links.list_ended(slot.number):
-            await slot._trim.trim_ended(table, shard, slot._reshapes.ended)
+                await slot._upkeep.trim.trim(owner)
+        for table, shard in slot._links.reshapes.list_ended(slot.number):
+            await slot._upkeep.trim.trim_ended(table, shard, slot._reshapes.ended)
 
 
 async def reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes) -> None:

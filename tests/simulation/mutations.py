@@ -40,6 +40,7 @@ from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Waiter, answer
 from rowtide.stream.slot import slot as slot_module
 from rowtide.stream.slot.changelog import recovery as changelog_recovery
+from rowtide.stream.slot.changelog import slot_flush
 from rowtide.stream.slot.changelog.flush import ChangelogFlush, Gathered
 from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
 from rowtide.stream.slot.lease.held_leases import HeldLease
@@ -468,11 +469,11 @@ MUTATIONS = [
     Mutation("forget what a failed flush took", [(ChangelogFlush, "flush", _flush_forgets)], 10),
     Mutation("note a flush before it stands", [(ChangelogFlush, "flush", _flush_early_mark)], 10),
     Mutation(
-        "flush a parent while its child's log is read", [(slot_module, "flush_scope", _flush_all)]
+        "flush a parent while its child's log is read", [(slot_flush, "flush_scope", _flush_all)]
     ),
     Mutation(
         "flush before all that is dirty is known",
-        [(slot_module, "flush_scope", _flush_unaccounted)],
+        [(slot_flush, "flush_scope", _flush_unaccounted)],
     ),
     Mutation("trim above the flushed mark", [(SlotTrim, "_trim", _trim_to_end)], 10),
     Mutation("forget what was not flushed", [(LogFold, "find_unflushed", _nothing)]),

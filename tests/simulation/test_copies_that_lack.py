@@ -13,7 +13,7 @@ from rowtide.core.rows.chunk import row_key
 from rowtide.core.rows.fold import ChunkReader, read_cells
 from rowtide.core.rows.mutation import IGNORE, PUT, UPDATE, ChangeRequest
 from rowtide.core.values import key, variant
-from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.changelog.slot_flush import SlotFlush
 from rowtide.stream.slot.standby.standby_shard import StandbyShard
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
@@ -27,7 +27,7 @@ AT = row_key(2, key.encode([value for _, value in ROW.key]))
 PARENT, CHILD = "s3", "s11"
 
 
-async def never(_self: Slot) -> None:
+async def never(_self: SlotFlush) -> None:
     """Flush nothing: what the copy lacks is in the logs alone."""
     await asyncio.Event().wait()
 
@@ -89,5 +89,5 @@ def test_a_child_is_not_folded_before_what_its_parent_left() -> None:
         assert columns(taken[1].rows) == [b"c0", b"c1", b"c3", MARK]
 
     # The world's own model of the table keeps the index, so nobody checks it.
-    with patch.object(Slot, "_wait_for_flush", never), patch.object(World, "check", lambda _: None):
+    with patch.object(SlotFlush, "wait", never), patch.object(World, "check", lambda _: None):
         in_world(program, workers=2, slots=1)

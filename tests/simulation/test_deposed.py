@@ -133,7 +133,8 @@ def test_a_copy_does_not_show_a_shard_whose_rows_are_removed_from_its_slot() -> 
             world.depose(B, where, 0, 8000)
         world.move(0, 0, 0)
         await scene.until(lambda: len(served(first)) == 3)
-        third.roster.slots[1]._sweep.request()  # As it is every 30 s; here before the next flush.
+        # As it is every 30 s; here before the next flush.
+        third.roster.slots[1]._upkeep.sweep.request()
         await scene.watch(12)
         assert not served(third)
         await world.settle()

@@ -22,7 +22,8 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from rowtide.stream.log.log import Entry
 from rowtide.stream.shard.appender import LogShortened
-from rowtide.stream.slot.slot import LOOK_AGAIN_S, WATCH_S, Slot
+from rowtide.stream.slot.slot import WATCH_S, Slot
+from rowtide.stream.slot.upkeep.slot_upkeep import LOOK_AGAIN_S
 from tests.simulation.broker import Partition
 from tests.simulation.clients import row_in
 from tests.simulation.memory_cluster import SimulatedLog

@@ -64,7 +64,7 @@ def test_a_moved_shard_opens_while_a_sweep_waits_for_a_flush() -> None:
             await holds(lambda: slot.find_received("s12") >= 0)
             flushing = slot._changelog._writing
             await flushing.acquire()
-            slot._sweep.request()
+            slot._upkeep.sweep.request()
             await asyncio.sleep(1)
         closed_s = 0.0
         for _ in range(100):

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from rowtide.core.protocol.plainbuffer import put_cell
 from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, ChangeRequest
 from rowtide.core.values import variant
-from rowtide.stream.slot.slot import Slot
+from rowtide.stream.slot.changelog.slot_flush import SlotFlush
 from tests.simulation.program import in_world
 from tests.simulation.row_model import MARK
 from tests.simulation.tables import PLAIN, Place
@@ -22,9 +22,9 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
     """s1 (slot 1) has the row, unflushed, and moves to slot 0 as s11. There the row is deleted and
     buried. It moves back as s12. Another worker takes slot 1 over while the log of s1 does not
     answer: s12 opens, for its parent s11 is of another slot. Then s1 is read, with the row."""
-    wait_for_flush = Slot._wait_for_flush
+    wait_for_flush = SlotFlush.wait
 
-    async def seldom(self: Slot) -> None:
+    async def seldom(self: SlotFlush) -> None:
         if self.number == 1:  # As where a flush fails, or takes up to its 15 minutes.
             await asyncio.Event().wait()
         await wait_for_flush(self)
@@ -63,5 +63,5 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
                 await asyncio.sleep(0.01)
         await world.settle()
 
-    with patch.object(Slot, "_wait_for_flush", seldom):
+    with patch.object(SlotFlush, "wait", seldom):
         in_world(program, workers=2, slots=2)

@@ -212,7 +212,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
     async def program(world: World) -> None:
         slot = slot_of(world)
         await slot.opened.wait()
-        fence, before_open = slot._changelog.fence, slot._before_open
+        fence, before_open = slot._changelog.fence, slot._links.before_open
 
         async def fenced() -> None:
             await fence()
@@ -224,7 +224,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
 
         with (
             patch.object(slot._changelog, "fence", fenced),
-            patch.object(slot, "_before_open", catalog_read),
+            patch.object(slot, "_links", replace(slot._links, before_open=catalog_read)),
         ):
             await lose(world)
             await slot.opened.wait()
@@ -241,7 +241,7 @@ def test_a_closed_shard_of_a_life_that_has_ended_is_not_flushed_in_the_next() ->
         await lose(world)
         await slot.opened.wait()
         with pytest.raises(Unavailable):
-            await slot.flush(former)
+            await slot._upkeep.flush.flush(former)
 
     run(program)
 
@@ -254,15 +254,16 @@ def test_what_is_much_to_flush_does_not_wait_for_its_time(bound: str) -> None:
     async def program(world: World, most: int) -> None:
         slot = slot_of(world)
         often: dict[str, Any] = {"flush_s": 100.0, bound: most}
-        slot._settings = replace(slot._settings, **often)
+        flush = slot._upkeep.flush
+        flush.settings = replace(flush.settings, **often)
         await slot.opened.wait()
         await asyncio.sleep(6)  # The time that it began to wait was a shorter one.
         world.write(0, 3)
         await asyncio.sleep(1)
         began_s = asyncio.get_running_loop().time()
-        assert slot._has_much_to_flush() == (most == 0)
+        assert flush.is_large() == (most == 0)
         for _ in range(2000):
-            if slot._flush_scope().dirty:
+            if flush.scope().dirty:
                 await asyncio.sleep(0.1)
         waited[most] = asyncio.get_running_loop().time() - began_s
 
