@@ -4,6 +4,11 @@ Rows of measurements mostly have one form. Then one unpack splits a row, one com
 it has the form, and its cells are kept as values and checksums. ``PackedCells`` gives them as cells
 like a list.
 
+Cells are kept in three forms: a list; ``PackedCells``; and the bytes of a plain write
+(``core/shard/plain_write.py``). ``ask_form`` returns what a form knows of its cells without a look
+at each one. Checks of rows and counts of bytes ask it first, and look at the cells if it does not
+know. Codecs and the fold test for ``PackedCells`` themselves: a call would cost them a tenth.
+
 A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``).
 Rows without a known form are read cell by cell. Forms do not change what is accepted or stored:
 tests check that both ways give the same bytes.
@@ -11,12 +16,13 @@ tests check that both ways give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from math import isfinite
 from operator import itemgetter
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
@@ -31,9 +37,11 @@ __all__ = [
     "SIZES",
     "FormLearner",
     "Forms",
+    "KnownCells",
     "PackedCells",
     "RowForm",
     "are_finite",
+    "ask_form",
     "is_text",
     "picker",
     "seed",
@@ -276,7 +284,77 @@ class RowForm:
         return PackedCells(self, payloads, checksums)
 
 
-class PackedCells(LazyCells):
+class CellsKnowledge(Protocol):
+    """What is known of cells without a look at each of them. None and False: it is not known."""
+
+    @property
+    def packed(self) -> PackedCells | None:
+        """The cells as packed ones, if that is their form."""
+        ...
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether they are puts of distinct columns, which fit a table, and ordered by name once
+        they have a version. A client gave none of them a version."""
+        ...
+
+    @property
+    def names(self) -> Collection[bytes] | None:
+        """Every name that may be that of a column of the row's key."""
+        ...
+
+    @property
+    def data_bytes(self) -> int | None:
+        """The bytes of names and values."""
+        ...
+
+
+class _UnknownCells:
+    """What is known of a list of cells."""
+
+    packed = None
+    is_checked = False
+    names = None
+    data_bytes = None
+
+
+class KnownCells(LazyCells):
+    """Checked cells in another form than a list; they answer all of ``CellsKnowledge``."""
+
+    __slots__ = ()
+
+    is_checked = True
+
+    def __init_subclass__(cls) -> None:
+        _KINDS.add(cls)
+
+    @property
+    def packed(self) -> PackedCells | None:
+        """These cells, if they are packed."""
+        return None
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[bytes]:
+        """Every name that may be that of a column of the row's key."""
+
+    @property
+    @abstractmethod
+    def data_bytes(self) -> int:
+        """The bytes of names and values."""
+
+
+_KINDS: set[type] = set()
+_UNKNOWN = _UnknownCells()
+
+
+def ask_form(cells: Iterable[Cell]) -> CellsKnowledge:
+    """Return what is known of cells in their form."""
+    # Called several times for each row: to compare the class takes a third of ``isinstance``.
+    return cells if type(cells) in _KINDS else _UNKNOWN  # type: ignore[return-value]
+
+
+class PackedCells(KnownCells):
     """Puts of one form, kept as data and checksums; otherwise like a list of cells.
 
     Texts are UTF-8, doubles are finite. ``version_ms`` is the version of every cell. ``payloads``
@@ -297,6 +375,18 @@ class PackedCells(LazyCells):
         self.checksums = checksums
         self.version_ms = version_ms
         self._cells = None
+
+    @property
+    def packed(self) -> PackedCells:
+        return self
+
+    @property
+    def names(self) -> Collection[bytes]:
+        return self.form.names
+
+    @property
+    def data_bytes(self) -> int:
+        return self.form.data_bytes
 
     def stamp(self, version_ms: int) -> PackedCells:
         """Return the cells in the order of their names, each with a version."""

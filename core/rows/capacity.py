@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 
@@ -30,8 +30,9 @@ def key_bytes(key: Iterable[tuple[bytes, bytes]]) -> int:
 
 def cells_bytes(cells: Sequence[Cell]) -> int:
     """Return the bytes of cells: names and values. A delete has no value."""
-    if type(cells) is PackedCells:
-        return cells.form.data_bytes
+    known = ask_form(cells).data_bytes
+    if known is not None:
+        return known
     return sum(
         len(cell.name) + (variant.payload_size(cell.variant) if cell.variant else 0)
         for cell in cells

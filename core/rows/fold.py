@@ -17,7 +17,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple, Protocol
 
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import PackedCells, ask_form
 from rowtide.core.rows import capacity, row_patch
 from rowtide.core.rows import chunk as chunks
 from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, HEADER_BYTES, Chunk
@@ -119,8 +119,9 @@ def count_written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -
 
     It is not used if a column came twice, because then not all that was written is kept.
     """
-    if type(cells) is PackedCells:
-        return cells.form.data_bytes
+    known = ask_form(cells).data_bytes
+    if known is not None:
+        return known
     if whole and len(writes) == 1 and writes[0][1] is not None:
         counted: int = chunks.header(writes[0][1])[7]
         if len(set(map(_name, cells))) == len(cells):
@@ -142,10 +143,11 @@ def version_after(rows: ChunkReader, at: RowAddress, cells: Sequence[Cell], time
     first = rows.get(at.row_key)
     if first is None:
         return time_ms
-    if type(cells) is PackedCells:
-        newest = chunks.newest_version(first, cells.form.ordered)
+    packed = ask_form(cells).packed
+    if packed is not None:
+        newest = chunks.newest_version(first, packed.form.ordered)
         if newest is None and _is_narrow(first):
-            newest = row_patch.newest_version(first, cells)
+            newest = row_patch.newest_version(first, packed)
         if newest is not None:
             return max(time_ms, newest + 1)
     names = {cell.name for cell in cells}

@@ -21,6 +21,7 @@ from rowtide.core.protocol.row_form import (
     PAYLOAD_BYTES_MAX,
     PackedCells,
     are_finite,
+    ask_form,
     is_text,
     seed,
     wire_head,
@@ -43,12 +44,11 @@ _new = tuple.__new__
 class WholeForm:
     """What whole rows have in common, with the bytes ``before`` and ``after`` each.
 
-    ``row`` is one of them: a key, and cells of a form.
+    ``row`` is one of them, and ``packed`` are its cells.
     """
 
-    def __init__(self, row: RowChange, *, before: bytes, after: bytes) -> None:
-        assert isinstance(row.cells, PackedCells), "the cells have a form"
-        cells = self.cells = row.cells.form
+    def __init__(self, row: RowChange, packed: PackedCells, *, before: bytes, after: bytes) -> None:
+        cells = self.cells = packed.form
         key = [(name, value[0], variant.payload_size(value)) for name, value in row.key]
         columns = [*key, *zip(cells.names, cells.kinds, cells.sizes, strict=True)]
         heads = [wire_head(*column) for column in columns]
@@ -81,12 +81,13 @@ class WholeForm:
 
         ``wire`` must be exactly ``before``, the row and ``after``.
         """
-        if type(row.cells) is not PackedCells or not row.key:
+        packed = ask_form(row.cells).packed
+        if packed is None or not row.key:
             return None
         kinds, sizes = zip(*((value[0], len(value)) for _, value in row.key), strict=True)
         if max(sizes) > PAYLOAD_BYTES_MAX or not {*kinds} <= {*KEY_KINDS}:
             return None
-        form = cls(row, before=before, after=after)
+        form = cls(row, packed, before=before, after=after)
         return form if form.wire_bytes == len(wire) and form.read([wire]) else None
 
     def read(self, wires: Sequence[bytes]) -> WholeRows | None:

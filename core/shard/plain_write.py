@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rowtide.core import native
 from rowtide.core.protocol.plainbuffer import KeyColumns, RowChange, parse_cells
+from rowtide.core.protocol.row_form import KnownCells
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES, DELETED, header
 from rowtide.core.rows.fold import ChunkReader, Writes
@@ -22,7 +23,6 @@ from rowtide.core.rows.mutation import EXPECT_PRESENT, IGNORE, PUT, UPDATE, Chan
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.key_ranges import Range
-from rowtide.core.values.lazy_cells import LazyCells
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
 
@@ -33,18 +33,24 @@ _KINDS = (PUT, UPDATE)
 _new = tuple.__new__
 
 
-class WireCells(LazyCells):
+class WireCells(KnownCells):
     """Cells of a plain write as they were sent, in the order of their names.
 
     Their names fit a table and differ, doubles are finite, checksums are right. ``size`` is their
     number, ``data_bytes`` their size in capacity units. Never changes.
     """
 
-    __slots__ = ("data_bytes", "size", "wire")
+    __slots__ = ("_data_bytes", "size", "wire")
+
+    names = ()
 
     def __init__(self, wire: bytes, size: int, data_bytes: int) -> None:
-        self.wire, self.size, self.data_bytes = wire, size, data_bytes
+        self.wire, self.size, self._data_bytes = wire, size, data_bytes
         self._cells = None
+
+    @property
+    def data_bytes(self) -> int:
+        return self._data_bytes
 
     def _make_cells(self) -> list[Cell]:
         return parse_cells(self.wire)

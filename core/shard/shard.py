@@ -16,7 +16,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from rowtide.core.protocol import plainbuffer
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.records import record
 from rowtide.core.records.record import IndexWrite
 from rowtide.core.rows import capacity, fold
@@ -486,7 +486,7 @@ class Shard:
     ) -> Sequence[Cell]:
         """Return the cells in name order with versions assigned and increments calculated."""
         options = self.state.options
-        if type(change.cells) is PackedCells:
+        if ask_form(change.cells).is_checked:
             return plainbuffer.stamp_cells(change.cells, version_ms)
         increments = False
         for _, op, _, version, _ in change.cells:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rowtide.core.protocol.authentication import Identity
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows import capacity
 from rowtide.core.rows.source_form import KEY_KINDS
@@ -210,6 +210,6 @@ def _first_value(row: BatchRow) -> bytes | None:
 
 def _version_bytes(cells: Sequence[Cell]) -> int:
     """Return the bytes that the versions count which a client gave."""
-    if type(cells) is PackedCells:
+    if ask_form(cells).is_checked:
         return 0
     return 8 * sum(cell.version_ms is not None for cell in cells)

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import RowChange
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.change_selection import ChangeSelection
 from rowtide.core.rows.mutation import (
@@ -30,7 +30,6 @@ from rowtide.core.rows.mutation import (
 )
 from rowtide.core.rows.read import Selection
 from rowtide.core.shard import plain_write
-from rowtide.core.shard.plain_write import WireCells
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, Cell
 from rowtide.core.values.errors import invalid
@@ -291,9 +290,9 @@ def check_row(row: RowChange, kind: int, limits: Limits) -> None:
 def check_names(row: RowChange) -> None:
     """Raise OTSParameterInvalid if a key column and an attribute column have one name."""
     cells = row.cells
-    if type(cells) is WireCells:
-        return
-    names = cells.form.names if type(cells) is PackedCells else [cell[0] for cell in cells]
+    names = ask_form(cells).names
+    if names is None:
+        names = [cell[0] for cell in cells]
     if not {name for name, _ in row.key}.isdisjoint(names):
         raise invalid("Duplicated attribute column name with primary key column")
 
@@ -392,7 +391,7 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
         if cells:
             raise invalid("Attribute columns are not allowed in DeleteRow.")
         return
-    if type(cells) is PackedCells or type(cells) is WireCells:
+    if ask_form(cells).is_checked:
         return  # Puts of distinct columns: names are valid, sizes are small, doubles are finite.
     if kind == UPDATE and not cells:
         raise invalid("Attribute column is missing.")

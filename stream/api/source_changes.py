@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rowtide.core.protocol.plainbuffer import RowChange, decode_row
-from rowtide.core.protocol.row_form import PackedCells
+from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.rows.source_form import SourceForm, find_form
@@ -83,7 +83,7 @@ class SourceChanges:
 
 def _check_plain(change: ChangeRequest) -> None:
     """Raise OTSParameterInvalid for a change that only other clients may make."""
-    if type(change.cells) is not PackedCells and not all(map(_is_plain, change.cells)):
+    if not ask_form(change.cells).is_checked and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
     for _, value in change.key:
         if value == V_AUTO_INCREMENT:

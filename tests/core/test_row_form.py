@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, put_cell, stamp_cells
-from rowtide.core.protocol.row_form import FORMS, FormLearner, Forms, PackedCells, RowForm
+from rowtide.core.protocol.row_form import (
+    FORMS,
+    FormLearner,
+    Forms,
+    PackedCells,
+    RowForm,
+    ask_form,
+)
 from rowtide.core.records.avro import write_cells
 from rowtide.core.rows import capacity, chunk
+from rowtide.core.shard.plain_write import WireCells
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected
@@ -67,6 +75,22 @@ def test_a_row_of_a_form_reads_as_its_cells(cells: list[Cell]) -> None:
         cells[-1:],
     )
     assert capacity.cells_bytes(found) == capacity.cells_bytes(cells)
+
+
+@given(sent())
+def test_what_a_form_knows_is_what_a_look_at_the_cells_finds(cells: list[Cell]) -> None:
+    in_order = sorted(cells)
+    size = capacity.cells_bytes(cells)
+    wire = WireCells(plainbuffer.cells_piece(in_order), len(cells), size)
+    form = packed(cells)
+    assert (ask_form(form).packed, ask_form(wire).packed) == (form, None)
+    assert {*(ask_form(form).names or ())} == {cell.name for cell in cells}
+    for found in (form, wire):
+        assert ask_form(found).data_bytes == capacity.cells_bytes(found) == size
+        assert ask_form(found).is_checked
+        assert [*stamp_cells(found, VERSION)] == stamp_cells(in_order, VERSION)
+    known = ask_form(cells)
+    assert not any((known.packed, known.is_checked, known.names, known.data_bytes))
 
 
 @given(sent())
