@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rowtide.core.rows.chunk import row_end
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
@@ -27,16 +27,22 @@ Tell = Callable[[Outcome | StoreError], None]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """An open transaction. ``committing`` has the callers that wait for its commit; None
-    before it.
+    """An open transaction. ``waiting`` has the callers that wait for its commit, if it
+    ``is_committing``.
     """
 
     transaction: Transaction
-    committing: list[Tell] | None = None
+    is_committing: bool = False
+    waiting: list[Tell] = field(default_factory=list)
+
+    def await_commit(self, tell: Tell) -> None:
+        """Call ``tell`` with the outcome of the commit, which is under way."""
+        self.is_committing = True
+        self.waiting.append(tell)
 
     def tell(self, outcome: Outcome | StoreError) -> None:
         """Report to all callers that wait for the commit; later ones get the next report."""
-        waiting, self.committing = self.committing or [], []
+        waiting, self.waiting = self.waiting, []
         for tell in waiting:
             tell(outcome)
 
@@ -129,7 +135,7 @@ class OpenTransactions:
         held = self.get(transaction_id)
         if held is None:
             raise session_missing()
-        if held.committing is not None:
+        if held.is_committing:
             raise conflict()
         return held
 
@@ -164,8 +170,8 @@ class OpenTransactions:
 
     def end_all(self) -> None:
         """End every transaction that is not about to be committed."""
-        for held in [held for held in self._by_id.values() if held.committing is None]:
+        for held in [held for held in self._by_id.values() if not held.is_committing]:
             self.end(held)
 
     def _live(self, held: OpenTransaction) -> bool:
-        return held.committing is not None or self._clock_s() < held.transaction.expires_s
+        return held.is_committing or self._clock_s() < held.transaction.expires_s

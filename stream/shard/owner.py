@@ -243,13 +243,13 @@ class ShardOwner:
             if self.rows.get(commit_key(transaction_id)) is None:
                 raise session_missing()
             tell(NOTHING)
-        elif held.committing is not None:
-            held.committing.append(tell)
+        elif held.is_committing:
+            held.await_commit(tell)
         else:
             self._require_room()
             report = partial(self._report_commit, held)
             self._queue.add(GroupWaiter(report, self._loop.time(), held.transaction))
-            held.committing = [tell]  # Only now: if a row cannot be read, nothing is queued.
+            held.await_commit(tell)  # Only now: if a row cannot be read, nothing is queued.
 
     def abort(self, transaction_id: TransactionId) -> None:
         """Drop a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
@@ -267,7 +267,7 @@ class ShardOwner:
         """Report the outcome of a commit. The partition key is held until that is known."""
         held.tell(outcome)
         if isinstance(outcome, Unavailable) and self._life.is_open:
-            held.committing = None  # Nothing was written: it may be committed again.
+            held.is_committing = False  # Nothing was written: it may be committed again.
         elif not isinstance(outcome, OutcomeUnknown):
             self.transactions.end(held)
 
