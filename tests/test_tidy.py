@@ -16,7 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # A folder imports itself and what stands to its right.
 MAY_IMPORT = {
-    "cli": {"cli", "connectors", "client", "stream", "core", "deploy"},
+    "cli": {"cli", "console", "connectors", "client", "stream", "core", "deploy"},
+    "console": {"console", "connectors", "client", "stream", "core"},
     "connectors": {"connectors", "client", "stream", "core"},
     # What an application imports: it knows the protocol, and nothing of the server.
     "client": {"client", "core"},
@@ -33,6 +34,7 @@ PARTS = {
         *("worker", "routing", "api", "cluster", "moving"),
         *("slot", "shard", "http", "log", "measures"),
     ),
+    "console": ("process", "pages", "feed", "web", "workers", "languages"),
 }
 # A kind of source or sink knows none but its own folder; copying and columnar are shared.
 KINDS_OF = {"sources": ("copying",), "sinks": ("columnar",)}
@@ -51,6 +53,8 @@ ONLY_IN = {
         "connectors/sinks/kafka/registry_client.py",
         "connectors/sinks/opensearch/cluster.py",
         "connectors/sinks/webhook/sink.py",
+        "console/*.py",
+        "console/*/*.py",
     ),
     "aiomysql": ("connectors/sinks/mysql/*.py",),
     "aiokafka": ("stream/log/kafka/*.py", "stream/worker/faust_*.py"),
@@ -81,6 +85,7 @@ PARTICIPLES_MAX = {
     "cli": 1,
     "client": 15,
     "connectors": 7,
+    "console": 0,
     "core": 4,
     "deploy": 0,
     "stream": 80,
