@@ -7,18 +7,17 @@ reports as not applied is retried for up to ``patience_s``.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple, Self, TypeVar
+from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
 from rowtide.client.answer_failure import failure_of_answer
-from rowtide.client.failures import not_connected, without_answer
+from rowtide.client.connection_pool import ConnectionPool, OpenConnection
+from rowtide.client.failures import without_answer
 from rowtide.client.http_exchange import (
-    IDLE_S_MAX,
     RECEIVE_BYTES,
     Access,
     AnswerParser,
@@ -34,16 +33,12 @@ __all__ = ["Endpoint"]
 Answer = TypeVar("Answer", bound=Message)
 
 
-class _Connection(NamedTuple):
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-
 class Endpoint:
     """Calls an instance with a key pair. Belongs to one event loop. Close it when done.
 
     A request that the server reports as not applied is retried for up to ``patience_s``, for
     example while a shard moves to another worker. A refused connection is raised at once.
+    ``pool`` is of the same server. Endpoints of other keys may share it; its owner closes it.
     """
 
     def __init__(
@@ -55,14 +50,14 @@ class Endpoint:
         access_key_secret: str,
         timeout_s: float = 30.0,
         patience_s: float = 0.0,
+        pool: ConnectionPool | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self._address = parse_address(endpoint)
-        self._tls = ssl.create_default_context() if self._address.is_tls else None
         self._access = Access(instance, access_key_id, access_key_secret)
         self._timeout_s = timeout_s
         self._patience_s = patience_s
-        self._idle: list[tuple[float, _Connection]] = []
+        self._owns_pool = pool is None
+        self._pool = pool or ConnectionPool(parse_address(endpoint), timeout_s=timeout_s)
         self.answered_us = 0
         """The server's time of the last answer in Unix microseconds; 0 before the first."""
         self.changed = False
@@ -75,10 +70,9 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
-        for _, connection in self._idle:
-            connection.writer.close()
-        self._idle.clear()
+        """Close the idle connections, unless the pool is shared."""
+        if self._owns_pool:
+            self._pool.close()
 
     async def call(self, operation: str, request: Message, answer: type[Answer]) -> Answer:
         """Send one request and return its parsed answer.
@@ -120,9 +114,9 @@ class Endpoint:
 
         Raises ``Unavailable`` if nothing was sent, ``OutcomeUnknown`` if no answer came.
         """
-        connection = self._take() or await self._open()
+        connection = await self._pool.take()
         request = request_bytes(
-            self._address, self._access, operation, body, datetime.now(UTC), more
+            self._pool.address, self._access, operation, body, datetime.now(UTC), more
         )
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -136,32 +130,13 @@ class Endpoint:
             raise
         self.answered_us = answer.server_us or self.answered_us
         if answer.keep:
-            self._idle.append((time.monotonic(), connection))
+            self._pool.give_back(connection)
         else:
             connection.writer.close()
         return answer
 
-    def _take(self) -> _Connection | None:
-        while self._idle:
-            used_s, connection = self._idle.pop()
-            if time.monotonic() - used_s < IDLE_S_MAX and not connection.writer.is_closing():
-                return connection
-            connection.writer.close()
-        return None
 
-    async def _open(self) -> _Connection:
-        host, port = self._address.host, self._address.port
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                opened = await asyncio.open_connection(
-                    host, port, ssl=self._tls, limit=RECEIVE_BYTES
-                )
-        except (OSError, TimeoutError) as error:
-            raise not_connected(self.endpoint, error) from error
-        return _Connection(*opened)
-
-
-async def _answered(connection: _Connection, request: bytes) -> HttpAnswer:
+async def _answered(connection: OpenConnection, request: bytes) -> HttpAnswer:
     """Send a request and return its answer. Raises ``BrokenAnswer`` and ``OSError``."""
     connection.writer.write(request)
     parser = AnswerParser()
