@@ -1,0 +1,55 @@
+"""Joins the parts of a console into one web application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from rowtide.console.pages.health import HEALTH, HEALTH_ROUTES, HealthWatch
+from rowtide.console.web.attempts import ATTEMPTS, LoginAttempts
+from rowtide.console.web.console_settings import ConsoleSettings
+from rowtide.console.web.guards import BODY_BYTES_MAX, COOKIE, ORIGINS, guard
+from rowtide.console.web.headers import add_headers
+from rowtide.console.web.links import LINKS, OneTimeLinks
+from rowtide.console.web.login import LOGIN_ROUTES
+from rowtide.console.web.origins import OriginRules
+from rowtide.console.web.routes import CALLS, SETTINGS, STOPPING, TASKS, WebRoute, add_routes
+from rowtide.console.web.sessions import SESSIONS, WebSessions
+from rowtide.console.web.static_files import STATIC_ROUTES
+from rowtide.console.workers.calls import WorkerCalls
+
+__all__ = ["ROUTES", "make_app"]
+
+ROUTES: tuple[WebRoute, ...] = (
+    *LOGIN_ROUTES,
+    *STATIC_ROUTES,
+    *HEALTH_ROUTES,
+)
+"""Every address of the console."""
+
+
+def make_app(
+    settings: ConsoleSettings,
+    calls: WorkerCalls,
+    tasks: asyncio.TaskGroup,
+    routes: Iterable[WebRoute] = ROUTES,
+) -> web.Application:
+    """Return the application. It starts its tasks in ``tasks`` and ends them with the group."""
+    app = web.Application(middlewares=[guard], client_max_size=BODY_BYTES_MAX)
+    app[SETTINGS], app[CALLS], app[TASKS] = settings, calls, tasks
+    app[STOPPING] = asyncio.Event()
+    app[SESSIONS], app[LINKS], app[ATTEMPTS] = WebSessions(), OneTimeLinks(), LoginAttempts()
+    app[ORIGINS] = OriginRules({settings.host}, settings.public_url)
+    # Cookies do not know ports: each console on this machine has a name of its own.
+    app[COOKIE] = f"rowtide_console_{settings.port}"
+    app[HEALTH] = HealthWatch(calls, settings.own_key, settings.instance)
+    app.on_startup.append(_start_tasks)
+    app.on_response_prepare.append(add_headers)
+    add_routes(app, routes)
+    return app
+
+
+async def _start_tasks(app: web.Application) -> None:
+    app[TASKS].create_task(app[HEALTH].run(), name="health")
