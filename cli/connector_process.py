@@ -20,7 +20,7 @@ from rowtide.cli.credentials import read_endpoint
 from rowtide.cli.more_workers import PARENT, RUN, but_settings
 from rowtide.cli.settings import Settings
 
-__all__ = ["ConnectorProcess"]
+__all__ = ["CONNECTION_VARIABLES", "ConnectorProcess"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,9 @@ AGAIN_S = 5.0
 STOP_S_MAX = 25.0
 """More than a source may take to reach a position from which nothing is repeated."""
 
-_CONNECTION = ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
+CONNECTION_VARIABLES = {
+    "ROWTIDE_" + name for name in ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
+}
 """Environment variables that would make it call another server than our worker."""
 
 
@@ -89,8 +91,11 @@ class ConnectorProcess:
             child.kill()
 
     async def _start(self) -> Process:
-        names = {"ROWTIDE_" + name for name in _CONNECTION}
-        environment = {n: v for n, v in but_settings(os.environ).items() if n not in names}
+        environment = {
+            name: value
+            for name, value in but_settings(os.environ).items()
+            if name not in CONNECTION_VARIABLES
+        }
         self._child = await asyncio.create_subprocess_exec(
             *self._command(),
             stdin=DEVNULL,

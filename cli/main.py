@@ -38,6 +38,7 @@ COMMANDS = {
     ),
     "instance": _Place("rowtide.cli.instance", "instance", "Create, list and delete instances."),
     "key": _Place("rowtide.cli.key", "key", "Create, list and revoke access keys."),
+    "token": _Place("rowtide.cli.token", "token", "Create, list and revoke share tokens."),
     "table": _Place("rowtide.cli.table", "table", "Create, change and delete tables."),
     "index": _Place(
         "rowtide.cli.index", "index", "Create, list and drop secondary indexes of tables."
@@ -55,6 +56,9 @@ COMMANDS = {
         "rowtide.cli.connector",
         "connector",
         "Move changes between tables and other systems.",
+    ),
+    "console": _Place(
+        "rowtide.cli.console", "console", "Show the cluster in a browser: serve pages, print links."
     ),
     "verify": _Place(
         "rowtide.cli.verify", "verify", "Compare a table with its copy by a connector."

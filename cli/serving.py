@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rowtide.cli.built_python import log_interpreter
 from rowtide.cli.connector_process import ConnectorProcess
+from rowtide.cli.console_process import ConsoleProcess
 from rowtide.cli.credentials import SavedCredentials
 from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.more_workers import MoreWorkers, watch_parent
@@ -59,14 +60,16 @@ class Ground(NamedTuple):
 class Serving:
     """What to run, and the functions to call at its events.
 
-    ``ready`` gets the port and the endpoints of further workers. ``stopping`` is called once, at
-    the signal. ``config`` is the file of the settings. ``clock`` is the store's.
+    ``ready`` gets the port and the endpoints of further workers. ``console_ready`` gets the
+    console's URL, from another thread. ``stopping`` is called once, at the signal. ``config`` is
+    the file of the settings. ``clock`` is the store's.
     """
 
     settings: Settings
     own: WorkerDirectory
     credentials: SavedCredentials
     ready: Callable[[int, Sequence[str]], None]
+    console_ready: Callable[[str], None]
     stopping: Callable[[], None]
     config: Path | None = None
     clock: MachineClock = field(default_factory=MachineClock)
@@ -130,6 +133,7 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
 
     served, worker_stop = asyncio.Event(), asyncio.Event()
     connectors = _connectors(serving, worker, bootstrap)
+    console = _console(serving, worker)
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     log_interpreter()
     logger.info("starting the worker")
@@ -140,11 +144,12 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
 
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(_run_more(serving, more, worker, served), name="more workers")
-        stopping = _stop_in_turn(connectors, more, watching, stop, leave, worker_stop)
+        stopping = _stop_in_turn((console, connectors), more, watching, stop, leave, worker_stop)
         beside = [
             watching,
             tasks.create_task(watch_parent(stop), name="parent"),
-            tasks.create_task(_run_connectors(connectors, served), name="connectors"),
+            tasks.create_task(_run_once_served(connectors, served), name="connectors"),
+            tasks.create_task(_run_once_served(console, served), name="console"),
             tasks.create_task(stopping, name="stopping"),
         ]
         if ground.watch is not None:
@@ -154,6 +159,7 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
         finally:
             for task in beside:
                 task.cancel()
+            await console.stop()
             await connectors.stop()
             await more.stop()
 
@@ -167,26 +173,47 @@ def _connectors(serving: Serving, worker: Worker, bootstrap: str) -> ConnectorPr
     return ConnectorProcess(serving.settings, bootstrap, serving.config, is_declared)
 
 
-async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -> None:
+def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
+    """Return the console's process: while it serves, browsers that open the endpoint go to it."""
+    from rowtide.stream.http.pages import ConsoleAddress
+
+    is_first = True
+
+    async def started(url: str, port: int) -> None:
+        nonlocal is_first
+        worker.show_console(ConsoleAddress(serving.settings.console_url, port))
+        if is_first:
+            is_first = False
+            await asyncio.to_thread(serving.console_ready, url)
+
+    return ConsoleProcess(
+        serving.settings, started=started, ended=lambda: worker.show_console(None)
+    )
+
+
+async def _run_once_served(
+    beside: ConnectorProcess | ConsoleProcess, served: asyncio.Event
+) -> None:
     await served.wait()
-    await connectors.run()
+    await beside.run()
 
 
 async def _stop_in_turn(
-    connectors: ConnectorProcess,
+    beside: Sequence[ConnectorProcess | ConsoleProcess],
     more: MoreWorkers,
     watching: asyncio.Task[None],
     stop: asyncio.Event,
     leave: Callable[[], None],
     worker_stop: asyncio.Event,
 ) -> None:
-    """Stop all workers at once, and connectors while their own worker still answers them."""
+    """Stop all workers at once, and what is beside ours while its worker still answers it."""
     await stop.wait()
     leave()
     watching.cancel()  # It would restart the workers that end.
     await asyncio.wait([watching])
     more.signal_stop()
-    await connectors.stop()
+    for process in beside:
+        await process.stop()
     worker_stop.set()
 
 

@@ -19,7 +19,16 @@ from rowtide.cli.log_format import LOG_FORMATS
 from rowtide.core.values.schema import instance_name_fits
 from rowtide.stream.log.kafka.config import Security
 
-__all__ = ["ENVIRONMENT_PREFIX", "Settings", "SettingsError", "flag", "load_settings", "variable"]
+__all__ = [
+    "CONSOLE_PORT_OFFSET",
+    "ENVIRONMENT_PREFIX",
+    "Settings",
+    "SettingsError",
+    "flag",
+    "listening_url",
+    "load_settings",
+    "variable",
+]
 
 ENVIRONMENT_PREFIX = "ROWTIDE_"
 _SERVERS = re.compile(r"[^:,\s]+:\d+(,[^:,\s]+:\d+)*")
@@ -29,6 +38,9 @@ LOGS = ("kafka", "local")
 SLOTS_MAX = 1024
 WORKERS_MAX = 64
 LEASE_MS_MIN = 500
+CONSOLE_PORT_OFFSET = 1000
+_URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+/?")
+_COLUMNS = re.compile(r"[^.,\s]+\.[^,]+(,[^.,\s]+\.[^,]+)*")
 
 
 class SettingsError(Exception):
@@ -121,6 +133,19 @@ class Settings:
     connector_dir: Path | None = None
     """Directory of connectors' files on this machine; unless set, in the data directory."""
 
+    console: bool | None = None
+    """Run the web console in a process beside each worker, on `port` + 1000. Unless set: yes, but
+    not with `--ephemeral`."""
+
+    console_url: str = ""
+    """Address under which browsers reach the console through a proxy, such as
+    https://console.example.org. Without it the console answers only to IP addresses, to localhost
+    and to `host`."""
+
+    console_hide: str = ""
+    """Columns whose values the console never shows: TABLE.COLUMN[,TABLE.COLUMN ...]; in the file
+    also a list of TABLE.COLUMN."""
+
     metrics: bool | None = None
     """Serve /metrics, without authentication. Unless set: only if `host` cannot be reached from
     other machines."""
@@ -168,6 +193,10 @@ class Settings:
         _require(servers, "kafka", self.kafka, "HOST:PORT[,HOST:PORT ...]")
         prefix = _TOPIC_PREFIX.fullmatch(self.topic_prefix) is not None
         _require(prefix, "topic_prefix", self.topic_prefix, "1-64 letters, digits, '_' and '-'")
+        url = not self.console_url or _URL.fullmatch(self.console_url) is not None
+        _require(url, "console_url", self.console_url, "https://HOST[:PORT]")
+        hidden = not self.console_hide or _COLUMNS.fullmatch(self.console_hide) is not None
+        _require(hidden, "console_hide", self.console_hide, "TABLE.COLUMN[,TABLE.COLUMN ...]")
         _require(self.log in LOGS, "log", self.log, "kafka or local")
         if self.log == "local":
             self._require_one_process()
@@ -205,6 +234,12 @@ class Settings:
         return self.connector_dir or self.data_dir / "connectors"
 
     @property
+    def console_port(self) -> int:
+        """Port of the console beside the worker; 0 takes a free one."""
+        port = self.port + CONSOLE_PORT_OFFSET
+        return port if self.port and port <= 65535 else 0
+
+    @property
     def serves_metrics(self) -> bool:
         """True if /metrics is served."""
         if self.metrics is not None:
@@ -218,6 +253,12 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def listening_url(host: str, port: int) -> str:
+    """Return the URL at which this machine reaches a server that listens on ``host``."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
@@ -319,6 +360,10 @@ def _path(value: Any, is_toml: bool) -> Path:
     return path.expanduser()
 
 
+def _columns(value: Any, is_toml: bool) -> str:
+    return ",".join(_text(one, is_toml) for one in value) if isinstance(value, list) else str(value)
+
+
 def _security(value: Any, _is_toml: bool) -> Security:
     if not isinstance(value, dict):
         raise TypeError("is a table, written as [kafka_security]")
@@ -349,6 +394,8 @@ _READERS: dict[str, Callable[[Any, bool], Any]] = {
     "kafka_security": _security,
     "metrics": _truth,
     "connectors": _truth,
+    "console": _truth,
+    "console_hide": _columns,
     "connector_dir": _path,
     "slow_request_s": _number,
     "drain_notice_s": _number,

@@ -9,6 +9,7 @@ directory is locked, and only its owner changes its content or the ready file.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rowtide.cli.console_link import LinkRefused, NoConsole, make_link
 from rowtide.cli.credentials import (
     SavedCredentials,
     load_or_create,
@@ -37,6 +39,7 @@ from rowtide.cli.settings import (
     Settings,
     SettingsError,
     flag,
+    listening_url,
     load_settings,
 )
 from rowtide.cli.start_failures import explain_failure
@@ -45,6 +48,8 @@ from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.measures.clock import AdvancedClock, MachineClock
 
 __all__ = ["dev", "up", "worker"]
+
+logger = logging.getLogger(__name__)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., None])
 
@@ -85,6 +90,7 @@ _TYPES: dict[str, click.ParamType] = {
     "durability": click.Choice(DURABILITIES),
     "metrics": click.BOOL,
     "connectors": click.BOOL,
+    "console": click.BOOL,
     "connector_dir": click.Path(path_type=Path),
     "log_format": click.Choice(LOG_FORMATS),
     "slow_request_s": click.FLOAT,
@@ -198,6 +204,7 @@ def dev(
     with TemporaryDirectory(prefix="rowtide-dev-", ignore_cleanup_errors=True) as folder:
         flags["data_dir"] = Path(folder)
         settings = _settings(config, {**flags, "log": "local"}, verbose)
+        settings = replace(settings, console=settings.console or False)  # Unless requested.
         _start(settings, config, ready_file, AdvancedClock() if test_clock else MachineClock())
 
 
@@ -226,8 +233,8 @@ def _start(
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
         credentials, is_new = load_or_create(settings.data_dir, settings.instance)
-        ready, stopping = _notices(settings, credentials, ready_file, is_new=is_new)
-        _run(Serving(settings, own, credentials, ready, stopping, config, clock or MachineClock()))
+        notices = _notices(settings, credentials, ready_file, is_new=is_new)
+        _run(Serving(settings, own, credentials, *notices, config, clock or MachineClock()))
     except click.ClickException:
         raise
     except Exception as error:
@@ -258,22 +265,26 @@ def _try_port(settings: Settings) -> None:
 
 def _notices(
     settings: Settings, credentials: SavedCredentials, ready_file: Path | None, *, is_new: bool
-) -> tuple[Callable[[int, Sequence[str]], None], Callable[[], None]]:
-    """Return the functions to call when the server is ready, and at the signal to stop."""
+) -> tuple[Callable[[int, Sequence[str]], None], Callable[[str], None], Callable[[], None]]:
+    """Return the functions to call when the server is ready, when its console is, and at the
+    signal to stop."""
+    shown = is_new or sys.stdout.isatty()
 
     def ready(port: int, more: Sequence[str]) -> None:
-        endpoint = endpoint_of(settings.host, port)
+        endpoint = listening_url(settings.host, port)
         write_endpoint(settings.data_dir, endpoint)
         if ready_file is not None:
             write_private(ready_file, {"endpoint": endpoint, **credentials._asdict()})
-        shown = is_new or sys.stdout.isatty()
         _announce([endpoint, *more], credentials, settings.data_dir, secret=shown)
+
+    def console_ready(url: str) -> None:
+        _announce_console(url, credentials, secret=shown)
 
     def stopping() -> None:
         remove_endpoint(settings.data_dir)
         click.echo("\nStopping: finishing requests and flushing rows.", err=True)
 
-    return ready, stopping
+    return ready, console_ready, stopping
 
 
 def _run(serving: Serving) -> None:
@@ -285,12 +296,6 @@ def _run(serving: Serving) -> None:
     finally:
         remove_endpoint(data_dir)
     click.echo("Stopped.", err=True)
-
-
-def endpoint_of(host: str, port: int) -> str:
-    """Return the URL of a server that listens on ``host``, for clients on this machine."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _announce(
@@ -319,3 +324,18 @@ def _announce(
             )
         )
     click.echo("Ctrl-C stops it.")
+
+
+def _announce_console(url: str, credentials: SavedCredentials, *, secret: bool) -> None:
+    """Print where the console is; with a link that logs in once, where the secret may be shown."""
+    id_, secret_text, instance = credentials
+    link = ""
+    if secret:
+        try:
+            link = make_link(url, instance, id_, secret_text)
+        except (NoConsole, LinkRefused) as error:
+            logger.warning("no one-time link was made: %s", error)
+    click.echo(f"\n  console            {link or url}")
+    if link:
+        click.echo("                     The link logs you in once, within 60 seconds.")
+    click.echo("                     `rowtide console open` prints a new link.\n")

@@ -29,6 +29,9 @@ settings.load_profile("rowtide")
 # not about that give it more than the default.
 os.environ.setdefault("ROWTIDE_LEASE_MS", "6000")
 
+# A console takes half a second of CPU to start: tests that are about it ask for it.
+os.environ.setdefault("ROWTIDE_CONSOLE", "false")
+
 SLOW_S_MAX = 3 * 3600
 """The time-out of a test marked slow. All others have the one of pyproject.toml."""
 

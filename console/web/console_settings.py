@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from rowtide.console.workers.calls import KeyPair
@@ -38,6 +38,10 @@ class ConsoleSettings:
                     f"console_url must be https://HOST[:PORT] without a path, not "
                     f"{self.public_url!r}"
                 )
+
+    def at_port(self, port: int) -> ConsoleSettings:
+        """Return the settings with the port that the console got."""
+        return replace(self, port=port)
 
 
 def parse_hidden_columns(text: str) -> frozenset[tuple[str, str]]:

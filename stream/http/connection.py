@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
         if request.method in (b"GET", b"HEAD"):
             request.page = edge.pages.get(request.path)
             if wants_introduction(request.path, request.headers):
-                request.page = edge.introduction
+                request.page = self._visitor_page(request)
         if self._surplus:  # Probes still get an answer: a full server is not a dead one.
             request.last = True
             if request.page is None:
@@ -350,6 +350,12 @@ class Connection(asyncio.Protocol):
         finally:
             self._edge.end_request()
             self._pump()
+
+    def _visitor_page(self, request: Request) -> Page | None:
+        """Return the page of a browser that opened the endpoint."""
+        console = self._edge.console
+        page = console.redirect(request.headers.get(b"host", b"")) if console else None
+        return page or self._edge.introduction
 
     async def _show(self, request: Request, page: Page) -> None:
         """Answer with a page. Passes no error on to the task group."""

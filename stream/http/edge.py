@@ -18,7 +18,7 @@ from rowtide.core.protocol.authentication import Authenticator
 from rowtide.stream.http.answer import AnswerWriter, RequestIds
 from rowtide.stream.http.connection import Connection
 from rowtide.stream.http.limits import HttpLimits
-from rowtide.stream.http.pages import Page
+from rowtide.stream.http.pages import ConsoleAddress, Page
 from rowtide.stream.http.request import BodyBudget
 from rowtide.stream.http.request_log import RequestLog
 from rowtide.stream.http.tally import BoundedHandler, Handler, Tally
@@ -57,6 +57,8 @@ class Edge:
         self.tally = Tally(handlers or {})
         self.pages: dict[bytes, Page] = {}
         self.introduction: Page | None = None
+        self.console: ConsoleAddress | None = None
+        """The web console beside this worker, while it runs."""
         self.admitting = handlers is not None
         self.tasks = tasks
         self.clock = clock

@@ -1,18 +1,28 @@
 """Pages that any client may read: no signature, no operation, plain HTTP.
 
-They exist for probes and scrapers, which cannot sign. So pages contain only what any
-client may read: no key, no row, no address. A browser cannot sign either, and gets the
-introduction. No page loads anything, and no page may be shown within another.
+They exist for probes and scrapers, which cannot sign. So pages contain only what any client may
+read: no key, no row, no address. A browser cannot sign either. It is redirected to the web console
+beside the worker, or gets the introduction if there is none. No page loads anything, and no page
+may be shown within another.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-__all__ = ["Page", "PageAnswer", "introduction", "json_page", "page_bytes", "wants_introduction"]
+__all__ = [
+    "ConsoleAddress",
+    "Page",
+    "PageAnswer",
+    "introduction",
+    "json_page",
+    "page_bytes",
+    "wants_introduction",
+]
 
 INTRODUCTION = """\
 <!DOCTYPE html>
@@ -42,14 +52,17 @@ GUARDS = (
 
 
 class PageAnswer(NamedTuple):
-    """The present content of a page."""
+    """The present content of a page. ``location`` is where a redirect leads."""
 
     status: int
     content_type: bytes
     body: bytes
+    location: bytes = b""
 
 
 Page = Callable[[], Awaitable[PageAnswer]]
+
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 
 
 def json_page(status: int, document: dict[str, Any]) -> PageAnswer:
@@ -70,6 +83,32 @@ def introduction(version: str) -> Page:
     return page
 
 
+class ConsoleAddress(NamedTuple):
+    """Where the web console beside this worker is: at ``url``, or at ``port`` of the same host."""
+
+    url: str
+    port: int
+
+    def redirect(self, host: bytes) -> Page | None:
+        """Return the page that leads a browser to the console.
+
+        ``host`` is the Host header: the browser reaches this machine by that name. None if it is
+        no host.
+        """
+        found = _HOST.fullmatch(host)
+        if self.url:
+            location = self.url.encode()
+        elif found is not None:
+            location = b"http://%b:%d/" % (found[1], self.port)
+        else:
+            return None
+
+        async def page() -> PageAnswer:
+            return PageAnswer(HTTPStatus.FOUND, b"text/plain", b"The console is there.\n", location)
+
+        return page
+
+
 def wants_introduction(path: bytes, headers: Mapping[bytes, bytes]) -> bool:
     """True if a GET names the endpoint itself and accepts HTML: a browser, no SDK, no probe."""
     accepted = headers.get(b"accept", b"").lower().split(b",")
@@ -87,6 +126,8 @@ def page_bytes(answer: PageAnswer, *, last: bool) -> bytes:
         b"Content-Length: %d" % len(answer.body),
         *GUARDS,
     ]
+    if answer.location:
+        lines.append(b"Location: " + answer.location)
     if last:
         lines.append(b"Connection: close")
     return b"\r\n".join((*lines, b"", answer.body))

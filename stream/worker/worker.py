@@ -20,6 +20,7 @@ from rowtide.stream.cluster.backing import Backing
 from rowtide.stream.cluster.topic_sweep import TopicSweep
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.http.listening import bind, reachable
+from rowtide.stream.http.pages import ConsoleAddress
 from rowtide.stream.log.tails import Tails
 from rowtide.stream.log.topics import TopicNames
 from rowtide.stream.measures.clock import lease_clock
@@ -85,6 +86,10 @@ class Worker:
     def leave(self) -> None:
         """Report to probes that this worker is to stop, so that new clients go elsewhere."""
         self._parts.watched.edge.leaving = True
+
+    def show_console(self, console: ConsoleAddress | None) -> None:
+        """Send browsers that open the endpoint to a console, or to none, from now on."""
+        self._parts.watched.edge.console = console
 
     async def _serve(
         self, tasks: asyncio.TaskGroup, ready: Callable[[Worker], None], stop: asyncio.Event

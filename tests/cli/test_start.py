@@ -18,8 +18,8 @@ from rowtide.cli.credentials import CREDENTIALS, DamagedFile, load_or_create
 from rowtide.cli.kafka_start import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.log_format import LIBRARIES, set_up_logging
 from rowtide.cli.settings import Settings
+from rowtide.cli.settings import listening_url
 from rowtide.cli.start_failures import explain_failure
-from rowtide.cli.up import endpoint_of
 from rowtide.core.records.record import CorruptRecord
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.deploy.kafka.errors import JarsUnavailable, JavaUnusable
@@ -102,7 +102,7 @@ def test_a_download_that_the_user_ended_goes_no_further() -> None:
     ],
 )
 def test_an_endpoint_can_be_reached_from_this_machine(host: str, url: str) -> None:
-    assert endpoint_of(host, 1) == url
+    assert listening_url(host, 1) == url
 
 
 @pytest.mark.parametrize(

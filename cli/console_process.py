@@ -1,0 +1,153 @@
+"""The process beside a worker that serves the web console.
+
+A process of its own, because a page must not delay a write. It calls the worker as any client does.
+The worker goes on without it if it does not start, and starts it again if it ends. It ends with the
+worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from rowtide.cli.connector_process import CONNECTION_VARIABLES
+from rowtide.cli.console_link import CONSOLE_FILE
+from rowtide.cli.credentials import read_endpoint
+from rowtide.cli.more_workers import PARENT, RUN, but_settings
+from rowtide.cli.settings import Settings, flag
+
+__all__ = ["ConsoleProcess"]
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.02
+"""How late its start may be noticed."""
+
+AGAIN_S, AGAIN_S_MAX = 0.5, 30.0
+"""Pauses before it is started again; each failed start doubles them. After a longer service than
+the second it starts again at once: viewers wait for it."""
+
+STOP_S_MAX = 10.0
+"""More than it takes to end its feeds and the requests under way."""
+
+
+class ConsoleProcess:
+    """``started`` gets the console's URL and port each time it serves, ``ended`` is called after.
+
+    ``settings`` are the worker's. Its credentials are in their data directory.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        started: Callable[[str, int], Awaitable[None]],
+        ended: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._started = started
+        self._ended = ended
+        self._port = settings.console_port
+        self._ready_file = settings.data_dir / CONSOLE_FILE
+        self._child: Process | None = None
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Keep it running until cancelled or stopped; return at once if it is turned off."""
+        pause_s = AGAIN_S
+        if self._settings.console is False:
+            return
+        while not self._is_stopping:
+            endpoint = read_endpoint(self._settings.data_dir)
+            if endpoint is None:  # The worker may serve before it tells where.
+                await asyncio.sleep(POLL_S)
+                continue
+            try:
+                child = await self._start(endpoint)
+            except OSError as error:
+                logger.warning("the console cannot be started now: %s", error)
+            else:
+                pause_s = await self._watch(child, pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _watch(self, child: Process, pause_s: float) -> float:
+        """Return when the child has ended, with the pause before the next start."""
+        has_served = await self._is_ready(child)
+        served_s = asyncio.get_running_loop().time()
+        status = await child.wait()
+        served_s = asyncio.get_running_loop().time() - served_s
+        if self._is_stopping:
+            return 0.0
+        if has_served:
+            self._ended()
+            logger.warning("the console ended with status %s, it starts again", status)
+            return 0.0 if served_s > AGAIN_S_MAX else AGAIN_S
+        pause_s = min(pause_s * 2, AGAIN_S_MAX)
+        logger.warning(
+            "the console does not start (status %s): the server works without it. "
+            "It tries again in %.0f s; --console false turns it off",
+            status,
+            pause_s,
+        )
+        return pause_s
+
+    async def _is_ready(self, child: Process) -> bool:
+        """Wait until the child serves, and say so; False if it ends before."""
+        while not self._ready_file.exists():
+            if child.returncode is not None:
+                return False
+            await asyncio.sleep(POLL_S)
+        found = json.loads(self._ready_file.read_text(encoding="utf-8"))
+        # Open pages find a console that starts again at the same port.
+        self._port = int(found["port"])
+        await self._started(str(found["url"]), self._port)
+        return True
+
+    async def stop(self) -> None:
+        """End it: its feeds say so to their viewers."""
+        self._is_stopping = True
+        self._ready_file.unlink(missing_ok=True)
+        child = self._child
+        if child is None or child.returncode is not None:
+            return
+        child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await child.wait()
+        except TimeoutError:
+            child.kill()
+            await child.wait()
+
+    async def _start(self, endpoint: str) -> Process:
+        self._ready_file.unlink(missing_ok=True)
+        environment = {
+            name: value
+            for name, value in but_settings(os.environ).items()
+            if name not in CONNECTION_VARIABLES
+        }
+        self._child = await asyncio.create_subprocess_exec(
+            *_command(self._settings, endpoint, self._port, self._ready_file),
+            stdin=DEVNULL,
+            env={**environment, PARENT: str(os.getpid())},
+            # Ctrl-C of a terminal reaches it through us alone, once.
+            start_new_session=True,
+        )
+        return self._child
+
+
+def _command(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:
+    command = [sys.executable, "-c", RUN, "console", "run", "--endpoint", endpoint]
+    command += ["--data-dir", str(settings.data_dir), "--host", settings.host]
+    command += ["--port", str(port), "--ready-file", str(ready_file)]
+    command += ["--log-format", settings.log_format]
+    for name in ("console_url", "console_hide"):
+        if value := getattr(settings, name):
+            command += [flag(name), value]
+    return command
