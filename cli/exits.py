@@ -97,6 +97,7 @@ _ABSENT = {
     "table": "`rowtide table list` lists the tables.",
     "stream": "`rowtide stream list` lists the tables with a stream.",
     "instance": "`rowtide instance list` lists the instances.",
+    "share token": "`rowtide token list` lists the share tokens.",
     "access key": "`rowtide key list` lists the keys.",
 }
 

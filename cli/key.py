@@ -29,11 +29,25 @@ def key() -> None:
     help="An instance that the key may use; repeat for more. Without: every instance.",
 )
 @click.option("--admin", is_flag=True, help="May manage instances and keys.")
+@click.option(
+    "--read-only", is_flag=True, help="May read, but change nothing. With --admin: nor manage."
+)
 def create(
-    client: ProtocolClient, instances: tuple[str, ...], output: Output, *, admin: bool
+    client: ProtocolClient,
+    instances: tuple[str, ...],
+    output: Output,
+    *,
+    admin: bool,
+    read_only: bool,
 ) -> None:
-    """Create a key pair. Its secret is shown only now."""
+    """Create a key pair. Its secret is shown only now.
+
+    The server refuses every change that is signed with a read-only key. A read-only key with the
+    admin right sees what operators see: status, shards, keys without secrets.
+    """
     fields: dict[str, object] = {"admin": admin}
+    if read_only:  # A server of an earlier version refuses the field, as it must.
+        fields["read_only"] = True
     if instances:
         fields["instances"] = list(instances)
     made = client.call_json("RowtideCreateKey", fields)
@@ -87,4 +101,5 @@ def _instances(key: dict[str, Any]) -> str:
 
 
 def _rights(key: dict[str, Any]) -> str:
-    return "admin, rows" if key["admin"] else "rows"
+    rows = "read-only" if key.get("read_only") else "rows"
+    return f"admin, {rows}" if key["admin"] else rows

@@ -98,7 +98,7 @@ def _body_of(spec: OperationSpec, request: Message | Mapping[str, object] | None
     if isinstance(request, Message):
         if spec.request is None or not isinstance(request, spec.request):
             raise TypeError(f"{spec.name} does not take a {type(request).__name__}")
-        return request.SerializeToString()
+        return bytes(request.SerializeToString())
     if spec.request is not None:
         if request is not None:
             raise TypeError(f"{spec.name} takes a {spec.request.__name__}, not a JSON object")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
+from rowtide.core.cluster.share_token import ShareToken, share_token_content, share_token_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.authentication import Credential
 from rowtide.core.records import record
@@ -41,6 +42,7 @@ __all__ = [
     "reshape_document",
     "revocation_document",
     "secret_document",
+    "token_document",
     "worker_document",
 ]
 
@@ -49,7 +51,7 @@ INSTANCE, ACCESS_KEY, TABLE, COUNTERS = "instance", "key", "table", "counters"
 RESHAPE, SECRET = "reshape", "secret"
 WORKER, RECLAIMER = "worker", "reclaimer"
 _NONE: tuple[Sequence[ShardRange], list[bytes]] = (), []
-REVOKED = "revoked"
+REVOKED, TOKEN = "revoked", "token"
 
 
 class Document(NamedTuple):
@@ -71,7 +73,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """A key pair. ``instances`` None allows all; ``admin`` may manage instances and keys."""
+    """A key pair. ``instances`` None allows all; ``admin`` may manage instances and keys.
+
+    A ``read_only`` key changes nothing. With the admin right it reads what operators read.
+    """
 
     access_key_id: str
     secret: str
@@ -79,9 +84,15 @@ class AccessKey:
     enabled: bool
     admin: bool
     created_us: int
+    read_only: bool = False
 
     def __repr__(self) -> str:
         return f"AccessKey({self.access_key_id!r}, admin={self.admin}, enabled={self.enabled})"
+
+    @property
+    def can_manage(self) -> bool:
+        """True if the key may change instances and keys."""
+        return self.admin and not self.read_only
 
 
 class Catalog:
@@ -96,6 +107,8 @@ class Catalog:
         """What requests are authenticated with, by access key id."""
         self.revoked: set[str] = set()
         """Ids of revoked keys, so that a worker that still has one does not add it again."""
+        self.tokens: dict[str, ShareToken] = {}
+        """Share tokens by their ids."""
         self.tables: dict[tuple[str, str], Table] = {}
         self.tables_by_id: dict[int, Table] = {}
         self.shards: dict[str, tuple[Table, ShardRange]] = {}
@@ -152,6 +165,7 @@ class Catalog:
         found = [Document(INSTANCE, name, asdict(i)) for name, i in self.instances.items()]
         found += [Document(ACCESS_KEY, id, key_content(k)) for id, k in self.keys.items()]
         found += [revocation_document(key_id) for key_id in sorted(self.revoked)]
+        found += [token_document(*token) for token in self.tokens.items()]
         tables = [table for table in self.tables.values() if not table.main]
         found += [Document(TABLE, table_id(t), table_content(t)) for t in tables]
         found += [reshape_document(reshape) for reshape in self.reshapes.values()]
@@ -212,10 +226,12 @@ class Catalog:
         elif kind == ACCESS_KEY:
             key = self.keys[name] = _key_of(content)
             self.credentials[name] = Credential(
-                key.access_key_id, key.secret, key.enabled, key.instances
+                key.access_key_id, key.secret, key.enabled, key.instances, key.read_only
             )
         elif kind == REVOKED:
             self.revoked.add(name)
+        elif kind == TOKEN:
+            self.tokens[name] = share_token_of(content)
         elif kind == COUNTERS:
             self.next_table_id, self.next_shard = content["table"], content["shard"]
         elif kind == SECRET:
@@ -264,6 +280,8 @@ class Catalog:
         elif kind == ACCESS_KEY:
             self.keys.pop(name, None)
             self.credentials.pop(name, None)
+        elif kind == TOKEN:
+            self.tokens.pop(name, None)
         elif kind == TABLE:
             self._forget_table(int(name))
         elif kind == RESHAPE:
@@ -275,6 +293,11 @@ class Catalog:
 def revocation_document(access_key_id: str) -> Document:
     """Return the document that records that a key is revoked."""
     return Document(REVOKED, access_key_id, {})
+
+
+def token_document(token_id: str, token: ShareToken | None) -> Document:
+    """Return the document of a share token; None removes it."""
+    return Document(TOKEN, token_id, None if token is None else share_token_content(token))
 
 
 def secret_document(secret: bytes) -> Document:
@@ -343,9 +366,19 @@ def _ranges(shards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def key_content(access_key: AccessKey) -> dict[str, Any]:
-    """Return an access key's document."""
+    """Return an access key's document.
+
+    Workers of earlier versions do not know read-only keys, and drop the field from the snapshots
+    that they write. To them such a key is disabled, so that it never writes.
+    """
     instances = access_key.instances
-    return {**asdict(access_key), "instances": None if instances is None else sorted(instances)}
+    content = asdict(access_key)
+    content["instances"] = None if instances is None else sorted(instances)
+    if access_key.read_only:
+        content["enabled"] = False
+    else:
+        del content["read_only"]
+    return content
 
 
 def _select_fields(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
@@ -360,7 +393,9 @@ def _select_fields(kind: type[Any], content: dict[str, Any]) -> dict[str, Any]:
 def _key_of(content: dict[str, Any]) -> AccessKey:
     instances = content["instances"]
     allowed = None if instances is None else frozenset(instances)
-    return AccessKey(**{**_select_fields(AccessKey, content), "instances": allowed})
+    is_enabled = content["enabled"] or content.get("read_only", False)
+    fields = _select_fields(AccessKey, content)
+    return AccessKey(**{**fields, "instances": allowed, "enabled": is_enabled})
 
 
 def _table_of(content: dict[str, Any]) -> Table:

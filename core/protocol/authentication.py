@@ -1,8 +1,9 @@
 """Authenticates requests and checks that they arrived unchanged.
 
 The checks run in the documented order of the service, and the first failure is the answer:
-mandatory headers, API version, date, key, instance, clock skew, signature; then, once the body has
-arrived, its MD5. The HTTP layer checks method and operation name before.
+mandatory headers, API version, date, key, instance, clock skew, signature, the right to change
+something; then, once the body has arrived, its MD5. The HTTP layer checks method and operation name
+before.
 
 Headers are bytes, names in lower case, values trimmed. Instance names compare without case. Time is
 an argument, in seconds since the Unix epoch. The signed day of version 4 is not compared with the
@@ -21,7 +22,7 @@ from hmac import compare_digest
 from typing import Final, NoReturn
 
 from rowtide.core.protocol.body_compression import DEFLATE, inflate
-from rowtide.core.protocol.operations import OPERATIONS
+from rowtide.core.protocol.operations import OPERATIONS, StateAccess
 from rowtide.core.protocol.signature import (
     content_md5,
     request_signature_v2,
@@ -58,6 +59,11 @@ STALE_KEY_PATHS: Final = frozenset(
 )
 """Paths that operators call while Kafka is down: keys read at any time before are accepted."""
 
+CHANGING: Final = frozenset(
+    b"/" + name.encode() for name, spec in OPERATIONS.items() if spec.access is StateAccess.WRITE
+)
+"""Paths of the operations that a read-only key may not call."""
+
 API_VERSIONS: Final = frozenset({b"2015-12-31", b"2018-04-01"})
 """The Go tunnel client sends the second."""
 
@@ -77,13 +83,15 @@ _FIRST_19 = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 class Credential:
     """An access key: its secret, and the instances that it may use (``None``: all of them).
 
-    Instance names are stored in lower case.
+    Instance names are stored in lower case. A read-only key may call only operations that change
+    nothing.
     """
 
     access_key_id: str
     secret: str
     enabled: bool = True
     instances: frozenset[str] | None = None
+    is_read_only: bool = False
 
     def __post_init__(self) -> None:
         if self.instances is not None:
@@ -137,6 +145,8 @@ class Authenticator:
             _refuse(f"Mismatch between system time and x-ots-date: {date}.")
         key = _key_of(credential, headers)
         _check_signature(key, string_to_sign(path, headers, query), headers)
+        if credential.is_read_only and path in CHANGING:
+            raise _changes_by_read_only(credential.access_key_id, path)
         return _identity(credential.access_key_id, instance, key)
 
     def check_body(self, headers: Headers, body: bytes, *, body_bytes_max: int) -> bytes:
@@ -240,6 +250,14 @@ def _check_signature(key: bytes, text: bytes, headers: Headers) -> None:
         given, expected = headers[b"x-ots-signature"], request_signature_v2(key, text)
     if not compare_digest(expected, given):
         _refuse("Signature mismatch.")
+
+
+def _changes_by_read_only(access_key_id: str, path: bytes) -> Rejected:
+    return Rejected(
+        "OTSNoPermissionAccess",
+        f"Access key '{access_key_id}' is read-only: it cannot call {path[1:].decode()}. "
+        f"Use a key that may write.",
+    )
 
 
 def _refuse(message: str) -> NoReturn:

@@ -163,10 +163,22 @@ class AdminOperations:
         keys = self._directory.catalog.keys.values()
         return json_answer({"keys": [_without_secret(key) for key in keys]})
 
+    @answers("RowtideDescribeKey")
+    def describe_key(self, identity: Identity, body: bytes) -> bytes:
+        """Return what the key that signed the request may do."""
+        json_fields(body, set())
+        key = self._directory.catalog.keys.get(identity.access_key_id)
+        if key is None:
+            raise Rejected("OTSAuthFailed", "The AccessKeyID does not exist.")
+        return json_answer(_without_secret(key))
+
     @answers("RowtideCreateKey")
     async def create_key(self, identity: Identity, body: bytes) -> bytes:
-        """Create a key pair: optional ``instances``, ``admin``. The secret is shown only here."""
-        fields = json_fields(body, {"instances", "admin"})
+        """Create a key pair: optional ``instances``, ``admin``, ``read_only``.
+
+        The secret is shown only here.
+        """
+        fields = json_fields(body, {"instances", "admin", "read_only"})
         wanted = fields.get("instances")
         if wanted is not None and not isinstance(wanted, list):
             raise invalid("The instances of a key must be a list of names.")
@@ -178,7 +190,13 @@ class AdminOperations:
             if unknown:
                 raise Rejected("OTSObjectNotExist", f"Instance '{unknown[0]}' does not exist.")
             key = AccessKey(
-                new_key_id(), new_secret(), allowed, True, bool(fields.get("admin")), stamp
+                access_key_id=new_key_id(),
+                secret=new_secret(),
+                instances=allowed,
+                enabled=True,
+                admin=bool(fields.get("admin")),
+                created_us=stamp,
+                read_only=bool(fields.get("read_only")),
             )
             created[:] = [key]
             return [key_document(key)]
@@ -189,14 +207,17 @@ class AdminOperations:
 
     @answers("RowtideRevokeKey")
     async def revoke_key(self, identity: Identity, body: bytes) -> bytes:
-        """Remove a key for good: ``access_key_id``. The last admin key cannot be removed."""
+        """Remove a key for good: ``access_key_id``.
+
+        The last key that can manage instances and keys cannot be removed.
+        """
         key_id = str(json_fields(body, {"access_key_id"}).get("access_key_id", ""))
 
         def decide(catalog: Catalog, _stamp: int) -> Sequence[Document]:
             key = catalog.keys.get(key_id)
             if key is None:
                 raise Rejected("OTSObjectNotExist", f"Access key '{key_id}' does not exist.")
-            if key.admin and sum(k.admin for k in catalog.keys.values()) == 1:
+            if key.can_manage and sum(k.can_manage for k in catalog.keys.values()) == 1:
                 raise invalid(f"Access key '{key_id}' is the last one with the admin right.")
             return [Document(ACCESS_KEY, key_id, None), revocation_document(key_id)]
 
@@ -219,6 +240,11 @@ def key_document(key: AccessKey) -> Document:
 
 
 def _without_secret(key: AccessKey) -> dict[str, Any]:
-    content = key_content(key)
-    del content["secret"]
-    return content
+    return {
+        "access_key_id": key.access_key_id,
+        "instances": None if key.instances is None else sorted(key.instances),
+        "enabled": key.enabled,
+        "admin": key.admin,
+        "created_us": key.created_us,
+        "read_only": key.read_only,
+    }

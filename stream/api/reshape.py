@@ -31,11 +31,12 @@ from rowtide.core.protocol.worker_messages import (
 )
 from rowtide.core.shard import reshape
 from rowtide.core.shard.reshape import Reshape, Sealed, sort_ended
-from rowtide.core.values import key, variant
+from rowtide.core.values import key
 from rowtide.core.values.errors import Elsewhere, Unavailable, invalid, no_table
-from rowtide.core.values.schema import BINARY, INTEGER, ShardRange, Table
+from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.api.admin_request import json_answer, json_fields
 from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.partition_key import encode_partition_key, show_partition_key
 from rowtide.stream.api.split_point import PIECE_BYTES_MIN, Forward, SplitPointOperations
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop import NOBODY
@@ -97,7 +98,11 @@ class ReshapeOperations:
         table = self._find_table(identity, fields)
         shard = open_shard(table, str(fields.get("shard", "")))
         given = fields.get("at")
-        at = await self.middle(table, shard) if given is None else _place(table, given)
+        at = (
+            await self.middle(table, shard)
+            if given is None
+            else encode_partition_key(table, str(given))
+        )
         return await self.split(table, shard.shard_id, at)
 
     async def split(self, table: Table, name: str, at: bytes) -> bytes:
@@ -392,38 +397,14 @@ def open_shard(table: Table, name: str) -> ShardRange:
     return found
 
 
-def _place(table: Table, given: Any) -> bytes:
-    """Return a partition key given as text (a blob as hex digits), encoded."""
-    column, text = table.key[0], str(given)
-    try:
-        value: int | str | bytes = text
-        if column.type == INTEGER:
-            value = int(text)
-        elif column.type == BINARY:
-            value = bytes.fromhex(text)
-        return key.encode([variant.encode(value)])
-    except (ValueError, OverflowError) as error:
-        raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
-
-
 def _describe_shard(shard: ShardRange, under_way: str | None) -> dict[str, Any]:
     """Return a shard as operators see it."""
     return {
         "shard": shard.shard_id,
         "slot": shard.slot,
-        "begin": _format_border(shard.begin),
-        "end": _format_border(shard.end),
+        "begin": show_partition_key(shard.begin),
+        "end": show_partition_key(shard.end),
         "parents": list(shard.parents),
         "state": "ended" if shard.sealed_us else under_way or "open",
         "sealed_us": shard.sealed_us or None,
     }
-
-
-def _format_border(place: bytes) -> str | int | None:
-    """Return a border as operators write it; None at the table's end."""
-    if not place:
-        return None
-    value = variant.decode(key.decode(place)[0])
-    return (
-        value.hex() if isinstance(value, bytes) else value if isinstance(value, int) else str(value)
-    )

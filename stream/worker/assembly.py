@@ -21,6 +21,7 @@ from rowtide.stream.api.exact_rows import ExactRows
 from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import ReshapeOperations
 from rowtide.stream.api.row import RowOperations
+from rowtide.stream.api.share_token import ShareTokenOperations
 from rowtide.stream.api.split_point import SplitPointOperations
 from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.api.table import TableOperations
@@ -198,6 +199,7 @@ class _Assembler:
             handover=owned.handover,
             introduction=self._introduce(),
             admin=AdminOperations(directory, placement, status.report, self._config.clock),
+            tokens=ShareTokenOperations(directory, placement),
             status=status,
             workers=ClusterOperations(
                 directory, placement, owned.peers, owned.hop, owned.handover, all_status

@@ -15,6 +15,7 @@ from rowtide.stream.api.exact_rows import ExactRows
 from rowtide.stream.api.index import IndexOperations
 from rowtide.stream.api.reshape import ReshapeOperations
 from rowtide.stream.api.row import RowOperations
+from rowtide.stream.api.share_token import ShareTokenOperations
 from rowtide.stream.api.split_point import SplitPointOperations
 from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.api.table import TableOperations
@@ -56,6 +57,7 @@ class WorkerOperations(NamedTuple):
     handover: Handover
     introduction: Introduction
     admin: AdminOperations
+    tokens: ShareTokenOperations
     status: WorkerStatus
     workers: ClusterOperations
     fan_out: FanOut

@@ -1,8 +1,8 @@
 """The whole command line against a real server: each command of transcript.txt, word for word.
 
-What differs from run to run is masked: TIME, US and MS (times), KEY, SECRET, PORT, PID, and LOG
-(where logs are). A failure shows the transcript that this run gave, as a difference to the one that
-is kept.
+What differs from run to run is masked: TIME, US and MS (times), KEY, SECRET, TOKEN, SHARED, PORT,
+PID, and LOG (where logs are). A failure shows the transcript that this run gave, as a difference to
+the one that is kept.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ MASKS = [
     (r"(?<!version: )\b1[789]\d{11}\b", "MS"),
     (r"\brt[0-9a-f]{18}\b", "KEY"),
     (r"(secret +)[\w-]{40}$", r"\1SECRET"),
+    (r"\brts_[0-9a-f]{18}_[\w-]{43}$", "SHARED"),
+    (r"^(token id +)?[0-9a-f]{18}\b", r"\1TOKEN"),
     (r"(127\.0\.0\.1):\d{4,}", r"\1:PORT"),
     (r"(process +)\d+, up .*", r"\1PID, up AGE"),
     (r"(kernels +)(native|Python)$", r"\1KIND"),

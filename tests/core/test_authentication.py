@@ -21,6 +21,7 @@ from rowtide.core.protocol.authentication import (
     parse_date,
 )
 from rowtide.core.protocol.body_compression import compress
+from rowtide.core.protocol.operations import OPERATIONS, OperationSpec, StateAccess
 from rowtide.core.protocol.signature import (
     content_md5,
     request_signature_v2,
@@ -43,6 +44,7 @@ KEYS = {
         Credential("disabled", "testsecret", enabled=False),
         Credential("bound", "testsecret", instances=frozenset({"Inst"})),
         Credential("elsewhere", "testsecret", instances=frozenset({"other"})),
+        Credential("reader", "testsecret", is_read_only=True),
     )
 }
 AUTHENTICATOR = Authenticator(KEYS.get, {"inst", "other"}.__contains__)
@@ -416,3 +418,34 @@ def test_nobody_is_judged_by_what_was_known_too_long_ago(
     aged = Authenticator(AUTHENTICATOR.credential, AUTHENTICATOR.instance_exists, lambda: age_s)
     with pytest.raises(refused) if refused else nullcontext():
         aged.check_head(path, signed(path, **changed), now_s=NOW_S)
+
+
+def operations(access: StateAccess) -> pytest.MarkDecorator:
+    found = [spec for spec in OPERATIONS.values() if spec.access is access]
+    return pytest.mark.parametrize("spec", found, ids=lambda spec: spec.name)
+
+
+@operations(StateAccess.WRITE)
+def test_a_read_only_key_may_not_call_what_changes_something(spec: OperationSpec) -> None:
+    path = b"/" + spec.name.encode()
+    with pytest.raises(Rejected) as caught:
+        AUTHENTICATOR.check_head(path, signed(path, accesskeyid="reader"), now_s=NOW_S)
+    assert (caught.value.status, caught.value.code, caught.value.message) == (
+        403,
+        "OTSNoPermissionAccess",
+        f"Access key 'reader' is read-only: it cannot call {spec.name}. Use a key that may write.",
+    )
+    assert AUTHENTICATOR.check_head(path, signed(path), now_s=NOW_S)
+
+
+@operations(StateAccess.READ)
+def test_a_read_only_key_may_call_what_changes_nothing(spec: OperationSpec) -> None:
+    path = b"/" + spec.name.encode()
+    headers = signed(path, accesskeyid="reader")
+    identity = AUTHENTICATOR.check_head(path, headers, now_s=NOW_S)
+    assert identity.access_key_id == "reader"
+
+
+def test_a_wrong_signature_does_not_tell_that_a_key_is_read_only() -> None:
+    headers = signed(accesskeyid="reader") | {b"x-ots-signature": b"wrong"}
+    assert refusal(headers) == "403 OTSAuthFailed Signature mismatch."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,10 +24,13 @@ from rowtide.core.cluster.catalog import (
     document_body,
     key_content,
     reclaimer_document,
+    snapshot_body,
     table_content,
     table_id,
+    token_document,
     worker_document,
 )
+from rowtide.core.cluster.share_token import ShareToken
 from rowtide.core.records import record
 from rowtide.core.shard.index import count_named, find_named_key, key_names
 from rowtide.core.shard.reshape import MOVE, Reshape, reshape_content
@@ -41,6 +47,7 @@ from rowtide.core.values.schema import (
 )
 from tests.core.shard_model import table
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = st.text("abcdef", max_size=2)
 BORDERS = st.lists(NAMES.filter(bool), unique=True, max_size=5).map(sorted)
 
@@ -145,6 +152,8 @@ DOCUMENTS = [
         "id",
         key_content(AccessKey("id", "secret", frozenset(["inst"]), True, False, 1)),
     ),
+    Document(ACCESS_KEY, "ro", key_content(AccessKey("ro", "s", None, True, True, 1, True))),
+    token_document("t", ShareToken("t", "00" * 32, "feed", "inst", "t", 1, "", 1)),
     Document(RESHAPE, "r", reshape_content(Reshape(MOVE, 1, ("s1",), SHARDS, 1, 2))),
     worker_document("worker", "here:1"),
     reclaimer_document(paused=True),
@@ -172,3 +181,67 @@ def test_elements_that_a_later_version_added_to_a_column_are_ignored() -> None:
     read(catalog, 0, content)
     known = catalog.tables_by_id[WHOLE.table_id]
     assert (known.key, known.defined_columns) == (WHOLE.key, WHOLE.defined_columns)
+
+
+GOLDEN = {
+    name: json.loads(document)
+    for name, _, document in (
+        line.partition(": ")
+        for line in (ROOT / "tests/core/golden/catalog.txt").read_text().splitlines()
+    )
+}
+
+
+def folded(*documents: Document) -> Catalog:
+    """Return the catalog that has read some documents, one after the other."""
+    catalog = Catalog()
+    for offset, document in enumerate(documents):
+        _, body = document_body(document)
+        envelope = record.Envelope(offset, 1, b"ownerid1", offset + 1, record.SINGLE)
+        assert catalog.replay(offset, record.encode_record(envelope, record.encode_body(body)))
+    return catalog
+
+
+def kept(catalog: Catalog, kind: str) -> list[dict[str, Any] | None]:
+    return [document.content for document in catalog.documents() if document.kind == kind]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_golden_document_is_kept_as_it_was_written(name: str) -> None:
+    kind = name.split()[-1]
+    assert kept(folded(Document(kind, "id", GOLDEN[name])), kind) == [GOLDEN[name]]
+
+
+def test_the_page_shows_the_golden_documents() -> None:
+    page = (ROOT / "docs/internals/formats/catalog.md").read_text(encoding="utf-8")
+    shown = [json.loads(line) for line in page.splitlines() if line.startswith('{"')]
+    assert shown == [*GOLDEN.values()]
+
+
+def test_a_key_of_an_earlier_version_is_not_read_only() -> None:
+    catalog = folded(Document(ACCESS_KEY, "id", GOLDEN["key"]))
+    assert not catalog.keys["id"].read_only
+    assert not catalog.credentials["id"].is_read_only
+
+
+def test_a_read_only_key_is_read_only_also_after_a_snapshot() -> None:
+    catalog = folded(Document(ACCESS_KEY, "id", GOLDEN["read-only key"]))
+    for _ in range(2):
+        found = catalog.credentials["id"]
+        assert (found.is_read_only, found.enabled) == (True, True)
+        body = snapshot_body(catalog.documents())
+        envelope = record.Envelope(0, 1, b"ownerid1", 1, record.SINGLE)
+        catalog = Catalog()
+        assert catalog.replay(0, record.encode_record(envelope, record.encode_body(body)))
+
+
+def test_a_worker_of_an_earlier_version_never_makes_a_read_only_key_writable() -> None:
+    """It drops the field that it does not know when it writes a snapshot."""
+    dropped = {n: v for n, v in GOLDEN["read-only key"].items() if n != "read_only"}
+    assert not folded(Document(ACCESS_KEY, "id", dropped)).credentials["id"].enabled
+
+
+def test_a_revoked_token_is_gone() -> None:
+    document = Document("token", "id", GOLDEN["share token"])
+    assert folded(document).tokens["id"].table == "orders"
+    assert folded(document, document._replace(content=None)).tokens == {}

@@ -17,6 +17,7 @@ import pytest
 
 from rowtide.cli.client import ServerError
 from rowtide.client.wire_row import Key, encoded
+from rowtide.core.cluster.share_token import FEED, token_digest
 from rowtide.core.protocol.operations import OPERATIONS, Right
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order
@@ -198,7 +199,18 @@ def walk_instances_and_keys(walk: Walk) -> None:
     made = walk.json("RowtideCreateKey", {"instances": ["other"]})["access_key_id"]
     assert made in {found["access_key_id"] for found in walk.json("RowtideListKeys")["keys"]}
     walk.json("RowtideRevokeKey", {"access_key_id": made})
+    assert walk.json("RowtideDescribeKey")["admin"]
     walk.json("RowtideDeleteInstance", {"name": "other"})
+
+
+def walk_share_tokens(walk: Walk) -> None:
+    made = walk.json("RowtideCreateToken", {"table": TABLE, "key": "a"})
+    asked = {"token_id": made["token_id"], "digest": token_digest(made["token"]), "purpose": FEED}
+    assert walk.json("RowtideCheckToken", asked)["key"] == "a"
+    walk.json("RowtideRevokeToken", {"token_id": made["token_id"]})
+    assert walk.json("RowtideListTokens")["tokens"] == []
+    with walk.refused("RowtideCheckToken", "revoked") as client:
+        client.call_json("RowtideCheckToken", asked)
 
 
 def walk_workers(walk: Walk) -> None:
@@ -235,7 +247,7 @@ def test_every_operation_is_answered_by_workers_of_a_kafka(workers: Workers) -> 
     repeated(clients[0].list_table)
     for step in (
         *(walk_tables, walk_rows, walk_bulk, walk_transactions, walk_indexes, walk_stream),
-        *(walk_shards, walk_instances_and_keys, walk_unbuilt, walk_workers),
+        *(walk_shards, walk_instances_and_keys, walk_share_tokens, walk_unbuilt, walk_workers),
     ):
         step(walk)
     walk.ask(pb.DeleteTableRequest(table_name=TABLE))
