@@ -1,0 +1,86 @@
+/**
+ * Pages that renew themselves: `<main data-refresh="5">` is fetched again every 5 seconds.
+ *
+ * The server renders the page; nothing is rendered twice. A page is not renewed while it is hidden,
+ * while a person is at one of its fields, or while text is selected in it. If the server does not
+ * answer, the page says since when.
+ */
+
+import { fill, settingsOf, timeOfDay } from "./texts.js";
+
+const SECONDS_MAX_UNANSWERED = 8;
+
+const main = /** @type {HTMLElement} */ (document.querySelector("main"));
+const behind = /** @type {HTMLElement} */ (document.getElementById("behind"));
+const seconds = Number(main.dataset.refresh);
+let answeredMs = Date.now();
+
+/**
+ * Return the page at an address as the server renders it now.
+ * @param {string} url
+ * @returns {Promise<Document | null>} Null if the answer is no page, as after the end of a session.
+ */
+function fetchPage(url) {
+  // XMLHttpRequest parses HTML without running anything, and needs no Trusted Types policy.
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", url);
+    request.responseType = "document";
+    request.timeout = SECONDS_MAX_UNANSWERED * 1000;
+    request.addEventListener("load", () => {
+      const isPage = request.status === 200 && request.responseURL === url;
+      if (request.status >= 500) reject(new Error(`status ${request.status}`));
+      else resolve(isPage ? request.responseXML : null);
+    });
+    for (const name of ["error", "timeout"]) {
+      request.addEventListener(name, () => reject(new Error(name)));
+    }
+    request.send();
+  });
+}
+
+function isInUse() {
+  const active = document.activeElement;
+  const isAtField = active instanceof HTMLElement && active.closest("main form, main dialog");
+  const selected = document.getSelection();
+  return Boolean(isAtField) || Boolean(selected && !selected.isCollapsed);
+}
+
+/** @param {Document} page */
+function showPage(page) {
+  const fresh = page.querySelector("main");
+  if (!fresh) return;
+  // What a person has opened or focused stays so, if it has an id.
+  const opened = [...main.querySelectorAll("details[open][id]")].map((element) => element.id);
+  const focused = main.contains(document.activeElement) ? document.activeElement?.id : "";
+  const places = [...main.querySelectorAll(".wide[id]")].map(({ id, scrollTop }) => ({ id, scrollTop }));
+  // Figures draw themselves and fetch their own data.
+  const figures = new Map([...main.querySelectorAll("figure.chart[id]")].map((old) => [old.id, old]));
+  const parts = [...fresh.childNodes].map((node) => document.importNode(node, true));
+  main.replaceChildren(...parts);
+  for (const [id, old] of figures) document.getElementById(id)?.replaceWith(old);
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  for (const { id, scrollTop } of places) {
+    const place = document.getElementById(id);
+    if (place) place.scrollTop = scrollTop;
+  }
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+async function refresh() {
+  if (document.visibilityState === "visible" && !isInUse()) {
+    try {
+      const page = await fetchPage(location.href.split("#")[0]);
+      answeredMs = Date.now();
+      behind.hidden = true;
+      if (page && !isInUse()) showPage(page);
+    } catch {
+      const { texts, language } = settingsOf(behind);
+      behind.textContent = fill(texts, "behind", { time: timeOfDay(answeredMs, language) });
+      behind.hidden = false;
+    }
+  }
+  setTimeout(refresh, seconds * 1000);
+}
+
+if (seconds) setTimeout(refresh, seconds * 1000);
