@@ -148,8 +148,8 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
         beside = [
             watching,
             tasks.create_task(watch_parent(stop), name="parent"),
-            tasks.create_task(_run_once_served(connectors, served), name="connectors"),
-            tasks.create_task(_run_once_served(console, served), name="console"),
+            tasks.create_task(_run_after_start(connectors, served), name="connectors"),
+            tasks.create_task(_run_after_start(console, served), name="console"),
             tasks.create_task(stopping, name="stopping"),
         ]
         if ground.watch is not None:
@@ -179,7 +179,7 @@ def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
 
     is_first = True
 
-    async def started(url: str, port: int) -> None:
+    async def announce(url: str, port: int) -> None:
         nonlocal is_first
         worker.show_console(ConsoleAddress(serving.settings.console_url, port))
         if is_first:
@@ -187,11 +187,11 @@ def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
             await asyncio.to_thread(serving.console_ready, url)
 
     return ConsoleProcess(
-        serving.settings, started=started, ended=lambda: worker.show_console(None)
+        serving.settings, started=announce, ended=lambda: worker.show_console(None)
     )
 
 
-async def _run_once_served(
+async def _run_after_start(
     beside: ConnectorProcess | ConsoleProcess, served: asyncio.Event
 ) -> None:
     await served.wait()

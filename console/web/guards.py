@@ -72,9 +72,21 @@ async def _answer(
 
 def _find_session(request: web.Request) -> None:
     session_id = request.cookies.get(request.app[COOKIE], "")
-    session = request.app[SESSIONS].find(session_id) if session_id else None
+    session = None
+    if session_id:
+        session = request.app[SESSIONS].find(session_id, touch=_is_use(request))
     if session is not None:
         attach_session(request, session)
+
+
+def _is_use(request: web.Request) -> bool:
+    """True if a person does something. Pages that renew themselves must not keep a session alive.
+
+    A browser says whether it navigates or a script asks.
+    """
+    return (
+        request.method == "POST" or request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+    )
 
 
 def _require_origin(request: web.Request) -> None:

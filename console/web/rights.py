@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rowtide.console.workers.calls import KeyPair, WorkerCalls
-from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.values.errors import Rejected
 
 __all__ = ["KeyRights", "learn_rights"]
 
@@ -22,13 +20,16 @@ class KeyRights(NamedTuple):
 
 async def learn_rights(calls: WorkerCalls, key: KeyPair, instance: str) -> KeyRights:
     """Return what a key may do. Raises ``StoreError``: the worker does not accept it."""
-    await calls.call(key, instance, "ListTable", pb.ListTableRequest())
-    try:
+    found = await calls.call(key, instance, "RowtideDescribeKey")
+    names: list[str] | None = found["instances"]
+    if names is None and found["admin"]:
+        # Only an administrator sees which instances exist.
         listed = await calls.call(key, instance, "RowtideListInstances")
-    except Rejected as error:
-        if error.code != "OTSNoPermissionAccess":
-            raise
-        return KeyRights(key, (instance,), is_admin=False, is_read_only=False)
-    names = [found["name"] for found in listed["instances"]]
-    ordered = (instance, *(name for name in names if name != instance))
-    return KeyRights(key, ordered, is_admin=True, is_read_only=False)
+        names = [one["name"] for one in listed["instances"]]
+    others = sorted(name for name in names or () if name != instance)
+    return KeyRights(
+        key,
+        (instance, *others),
+        is_admin=bool(found["admin"]),
+        is_read_only=bool(found["read_only"]),
+    )

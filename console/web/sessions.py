@@ -84,7 +84,7 @@ class WebSessions:
         self, key: KeyPair, instances: tuple[str, ...], *, is_admin: bool, is_read_only: bool
     ) -> WebSession:
         """Return a new session of a key that the worker has accepted."""
-        self._remove_ended()
+        self._remove_old()
         while len(self._found) >= SESSIONS_MAX:
             del self._found[next(iter(self._found))]
         now_s = self.now_s()
@@ -107,7 +107,7 @@ class WebSessions:
         session = self._found.get(session_id)
         if session is None:
             return None
-        if self._has_ended(session):
+        if self._is_over(session):
             del self._found[session_id]
             return None
         if touch:
@@ -125,12 +125,12 @@ class WebSessions:
     def __len__(self) -> int:
         return len(self._found)
 
-    def _has_ended(self, session: WebSession) -> bool:
+    def _is_over(self, session: WebSession) -> bool:
         now_s = self.now_s()
         return now_s - session.began_s > SESSION_S_MAX or now_s - session.used_s > IDLE_S_MAX
 
-    def _remove_ended(self) -> None:
-        for session in [found for found in self._found.values() if self._has_ended(found)]:
+    def _remove_old(self) -> None:
+        for session in [found for found in self._found.values() if self._is_over(found)]:
             del self._found[session.id]
 
 

@@ -53,6 +53,9 @@ def test_every_setting_can_be_a_variable() -> None:
         "metrics": ("true", True),
         "connectors": ("false", False),
         "connector_dir": ("/c", Path("/c")),
+        "console": ("false", False),
+        "console_url": ("https://c.example", "https://c.example"),
+        "console_hide": ("orders.card,people.phone", "orders.card,people.phone"),
         "log_format": ("json", "json"),
         "slow_request_s": ("0.5", 0.5),
         "drain_notice_s": ("5", 5.0),
@@ -123,6 +126,10 @@ FAULTS = [
     ('instance = "-"', "instance must be 3-16 letters"),
     ('kafka = "host"', "kafka must be HOST:PORT"),
     ('topic_prefix = "a.b"', "topic_prefix must be 1-64 letters"),
+    ("console = 1", "rowtide.toml: console: 1 is neither true nor false"),
+    ('console_url = "console"', "console_url must be https://HOST"),
+    ('console_hide = "card"', "console_hide must be TABLE.COLUMN"),
+    ('console_hide = ["orders.card", 5]', "rowtide.toml: console_hide: 5 is not a text in quotes"),
     ("metrics = 1", "rowtide.toml: metrics: 1 is neither true nor false"),
     ('slow_request_s = "1"', "rowtide.toml: slow_request_s: '1' is not a number"),
     ("slow_request_s = -1", "slow_request_s must be 0 to 3600, not -1.0"),
@@ -156,6 +163,16 @@ def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
 def test_a_fault_of_the_environment_names_the_variable() -> None:
     with pytest.raises(SettingsError, match=r"ROWTIDE_PORT: 'tcp://10\.0\.0\.1:1' is not a whole"):
         load_settings(None, {"ROWTIDE_PORT": "tcp://10.0.0.1:1"}, {})
+
+
+def test_hidden_columns_are_a_list_in_the_file(tmp_path: Path) -> None:
+    file = config(tmp_path, 'console_hide = ["orders.card", "people.phone"]')
+    assert load_settings(file, {}, {}).console_hide == "orders.card,people.phone"
+
+
+@pytest.mark.parametrize(("port", "console"), [(0, 0), (8087, 9087), (64535, 65535), (64536, 0)])
+def test_the_console_is_a_thousand_above_or_anywhere(port: int, console: int) -> None:
+    assert Settings(port=port).console_port == console
 
 
 def test_names_are_spelt_for_their_place() -> None:
