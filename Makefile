@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SHELL := /bin/bash
-.PHONY: help demo demo-replication test test-all quick lint bench native wheels generate clean
+.PHONY: help demo demo-replication test test-all quick lint bench native wheels generate vendor clean
 # Steps of the targets above.
 .PHONY: fix format-check ruff types wheel tools native-asan
 
@@ -155,6 +155,12 @@ generate: $(TEST) ## Generate again what is generated: the protocol's messages, 
 	$(BIN)/python -m grpc_tools.protoc -I .src --python_out=.src --pyi_out=.src rowtide/core/protocol/wire/ots.proto
 	$(BIN)/python -m rowtide.cli.reference cli > docs/reference/cli.md
 	$(BIN)/python -m rowtide.cli.reference configuration > docs/reference/configuration.md
+
+vendor: ## Make console/static/vendor from the packages of its lock (node and npm; after a change of the lock)
+	mkdir -p build/javascript
+	cp console/javascript/package.json console/javascript/package-lock.json build/javascript
+	cd build/javascript && npm ci --ignore-scripts --no-audit --no-fund
+	node console/javascript/vendor.mjs build/javascript/node_modules console/static/vendor
 
 clean: ## Remove what was made
 	rm -rf $(VENV) build dist core/native/*.so .mypy_cache .pytest_cache .ruff_cache .hypothesis
