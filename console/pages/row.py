@@ -29,7 +29,7 @@ from rowtide.console.pages.row_edit import (
     parse_form,
     same_as,
 )
-from rowtide.console.pages.row_reading import RowReader, TableShape
+from rowtide.console.pages.row_reading import BrowsedTable, RowReader
 from rowtide.console.pages.rows import find_table, key_query, parse_key_fields
 from rowtide.console.web.audit import audit
 from rowtide.console.web.refusals import RequestRefused
@@ -107,7 +107,7 @@ async def change_row(request: web.Request) -> web.StreamResponse:
     return redirect(request, f"{place}?{urlencode(key_query(shape, key))}", notice)
 
 
-def _key_of(shape: TableShape, fields: Mapping[str, str]) -> tuple[Scalar, ...]:
+def _key_of(shape: BrowsedTable, fields: Mapping[str, str]) -> tuple[Scalar, ...]:
     """Return the whole key that fields name."""
     if shape.hidden.intersection(shape.key):
         raise RequestRefused(403, "rows.hidden_key")
@@ -120,12 +120,12 @@ def _key_of(shape: TableShape, fields: Mapping[str, str]) -> tuple[Scalar, ...]:
     return key
 
 
-def _pairs(shape: TableShape, key: Sequence[Scalar]) -> list[tuple[str, Scalar]]:
+def _pairs(shape: BrowsedTable, key: Sequence[Scalar]) -> list[tuple[str, Scalar]]:
     return list(zip(shape.key, key, strict=True))
 
 
 async def _read_columns(
-    reader: RowReader, shape: TableShape, key: Sequence[Scalar], names: Sequence[str]
+    reader: RowReader, shape: BrowsedTable, key: Sequence[Scalar], names: Sequence[str]
 ) -> RowDict | None:
     """Return columns of a row, whole; None if there is no such row."""
     request = pb.GetRowRequest(
@@ -145,7 +145,7 @@ async def _read_columns(
 
 
 async def _update_row(
-    reader: RowReader, shape: TableShape, key: Sequence[Scalar], form: RowChangeForm
+    reader: RowReader, shape: BrowsedTable, key: Sequence[Scalar], form: RowChangeForm
 ) -> None:
     """Write what a form changes. Raises ``RowHasChanged``, ``BadValueText``, ``StoreError``."""
     if len(form.columns) > CONDITIONS_MAX:
@@ -165,7 +165,7 @@ async def _update_row(
 
 
 async def _delete_row(
-    reader: RowReader, shape: TableShape, key: Sequence[Scalar], form: RowChangeForm
+    reader: RowReader, shape: BrowsedTable, key: Sequence[Scalar], form: RowChangeForm
 ) -> None:
     """Delete a row as it was shown. Raises ``RowHasChanged``, ``StoreError``."""
     names = [name for name in form.shown if name not in shape.hidden]
@@ -180,7 +180,7 @@ async def _delete_row(
 
 async def _check_row(
     reader: RowReader,
-    shape: TableShape,
+    shape: BrowsedTable,
     key: Sequence[Scalar],
     form: RowChangeForm,
     names: Sequence[str],
@@ -203,7 +203,7 @@ async def _write(reader: RowReader, operation: str, request: Any, names: Sequenc
 
 
 async def _read_row(
-    reader: RowReader, shape: TableShape, key: Sequence[Scalar], query: Mapping[str, str]
+    reader: RowReader, shape: BrowsedTable, key: Sequence[Scalar], query: Mapping[str, str]
 ) -> ShownRow:
     """Return the columns of one page of a row."""
     alone, begin = query.get("column", ""), query.get("begin", "")
@@ -243,7 +243,7 @@ async def _read_row(
 
 
 async def _read_versions(
-    reader: RowReader, shape: TableShape, key: Sequence[Scalar], name: str
+    reader: RowReader, shape: BrowsedTable, key: Sequence[Scalar], name: str
 ) -> list[dict[str, Any]]:
     """Return the newest versions of a cell."""
     if name in shape.hidden or name in shape.key:
@@ -267,7 +267,7 @@ async def _read_versions(
 async def _render(
     request: web.Request,
     reader: RowReader,
-    shape: TableShape,
+    shape: BrowsedTable,
     key: Sequence[Scalar],
     *,
     problem: dict[str, object] | None = None,
@@ -291,7 +291,7 @@ async def _render(
             for name, value in _pairs(shape, key)
         ],
         "columns": [
-            _shown_column(place, fields, row, name, is_alone=is_alone) for name in row.columns
+            _describe_column(place, fields, row, name, is_alone=is_alone) for name in row.columns
         ],
         "shown": json.dumps({name: digest_of(value) for name, value in row.columns.items()}),
         "kinds": KINDS,
@@ -308,7 +308,7 @@ async def _render(
     return render_status(request, status, "row.html", **data)
 
 
-def _shown_column(
+def _describe_column(
     place: str, fields: dict[str, str], row: ShownRow, name: str, *, is_alone: bool
 ) -> ShownColumn:
     most = EDIT_ALONE_CHARACTERS_MAX if is_alone else EDIT_CHARACTERS_MAX

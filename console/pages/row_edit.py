@@ -16,7 +16,7 @@ from operator import and_
 from rowtide.client.predicates import Predicate, column
 from rowtide.client.row_values import RowDict
 from rowtide.console.pages.cell_text import BadValueText, digest_of, parse_value
-from rowtide.console.pages.row_reading import TableShape
+from rowtide.console.pages.row_reading import BrowsedTable
 from rowtide.core.values.variant import Scalar
 
 __all__ = ["CONDITIONS_MAX", "RowChangeForm", "RowHasChanged", "parse_form", "same_as"]
@@ -59,7 +59,7 @@ class RowChangeForm:
             raise RowHasChanged(differing)
 
 
-def parse_form(shape: TableShape, fields: Mapping[str, str]) -> RowChangeForm:
+def parse_form(shape: BrowsedTable, fields: Mapping[str, str]) -> RowChangeForm:
     """Return the change that a form asks for. Raises ``BadValueText``.
 
     Column N has the fields ``nameN``, ``kindN``, ``valueN`` and, to delete it, ``deleteN``. A

@@ -27,10 +27,10 @@ from rowtide.core.values.variant import Scalar
 __all__ = [
     "COLUMNS_SHOWN",
     "ROWS_EXAMINED_MAX",
+    "BrowsedTable",
     "RowQuery",
     "RowReader",
     "RowsPage",
-    "TableShape",
     "read_shape",
 ]
 
@@ -44,7 +44,7 @@ BYTES_MAX = 8 * 1024 * 1024
 SECONDS_MAX = 2.0
 
 
-class TableShape(NamedTuple):
+class BrowsedTable(NamedTuple):
     """What the pages of a table know of it. Values of ``hidden`` columns are never shown."""
 
     name: str
@@ -61,11 +61,11 @@ async def read_shape(
     instance: str,
     table: str,
     hidden: frozenset[tuple[str, str]],
-) -> TableShape:
+) -> BrowsedTable:
     """Ask the worker what a table is. Raises ``StoreError`` if there is none."""
     request = pb.DescribeTableRequest(table_name=table)
     found = describe(await calls.call(credentials, instance, "DescribeTable", request))
-    return TableShape(
+    return BrowsedTable(
         name=found.name,
         key=tuple(found.key),
         # A column that the server numbers has integers.
@@ -107,7 +107,7 @@ class RowReader:
     """Reads a table with one person's key."""
 
     def __init__(
-        self, calls: WorkerCalls, credentials: KeyPair, instance: str, shape: TableShape
+        self, calls: WorkerCalls, credentials: KeyPair, instance: str, shape: BrowsedTable
     ) -> None:
         self._calls = calls
         self._credentials = credentials
@@ -226,12 +226,12 @@ class RowReader:
         if query.prefix:
             high_rest = INF_MAX
         if not query.is_reverse:
-            return self._filled(low, low_rest), self._filled(high, high_rest)
+            return self._fill_bound(low, low_rest), self._fill_bound(high, high_rest)
         if len(low) == len(self._shape.key):
             low = low[:-1]  # An end is exclusive; `_is_below` knows the exact one.
-        return self._filled(high, high_rest), self._filled(low, low_rest)
+        return self._fill_bound(high, high_rest), self._fill_bound(low, low_rest)
 
-    def _filled(self, bound: Sequence[Scalar], rest: Special) -> list[tuple[str, Any]]:
+    def _fill_bound(self, bound: Sequence[Scalar], rest: Special) -> list[tuple[str, Any]]:
         values = [*bound, *[rest] * (len(self._shape.key) - len(bound))]
         return list(zip(self._shape.key, values, strict=True))
 

@@ -22,10 +22,10 @@ from rowtide.console.pages.cell_text import BadValueText, key_text, parse_key_te
 from rowtide.console.pages.row_reading import (
     COLUMNS_SHOWN,
     ROWS_EXAMINED_MAX,
+    BrowsedTable,
     RowQuery,
     RowReader,
     RowsPage,
-    TableShape,
     read_shape,
 )
 from rowtide.console.web.refusals import RequestRefused
@@ -51,7 +51,7 @@ class ListedRow:
     has_more: bool
 
 
-async def find_table(request: web.Request) -> tuple[RowReader, TableShape]:
+async def find_table(request: web.Request) -> tuple[RowReader, BrowsedTable]:
     """Return the table that a page's address names, and what reads it with the person's key."""
     calls, credentials = request.app[CALLS], credentials_of(request)
     instance, table = request.match_info["instance"], request.match_info["table"]
@@ -76,7 +76,7 @@ async def show_rows(request: web.Request) -> web.StreamResponse:
     return _render(request, shape, query, page)
 
 
-def parse_query(shape: TableShape, fields: Mapping[str, str]) -> RowQuery:
+def parse_query(shape: BrowsedTable, fields: Mapping[str, str]) -> RowQuery:
     """Return what the address asks for. Raises ``BadValueText``."""
     prefix = parse_key_fields(shape, fields, "key")
     start, end = parse_key_fields(shape, fields, "from"), parse_key_fields(shape, fields, "to")
@@ -94,7 +94,9 @@ def parse_query(shape: TableShape, fields: Mapping[str, str]) -> RowQuery:
     )
 
 
-def parse_key_fields(shape: TableShape, fields: Mapping[str, str], name: str) -> tuple[Scalar, ...]:
+def parse_key_fields(
+    shape: BrowsedTable, fields: Mapping[str, str], name: str
+) -> tuple[Scalar, ...]:
     """Return the values of ``name1``, ``name2`` ..., as many as are given, without a gap.
 
     Raises ``BadValueText``.
@@ -108,12 +110,12 @@ def parse_key_fields(shape: TableShape, fields: Mapping[str, str], name: str) ->
     return tuple(parse_key_text(kind, text) for kind, text in zip(shape.types, texts, strict=False))
 
 
-def key_query(shape: TableShape, key: Sequence[Scalar]) -> dict[str, str]:
+def key_query(shape: BrowsedTable, key: Sequence[Scalar]) -> dict[str, str]:
     """Return the fields of an address that names a key."""
     return {f"key{at + 1}": key_text(value) for at, value in enumerate(key)}
 
 
-def _parse_filter(shape: TableShape, text: str) -> RowTest | None:
+def _parse_filter(shape: BrowsedTable, text: str) -> RowTest | None:
     if not text:
         return None
     if len(text) > FILTER_CHARACTERS_MAX:
@@ -127,7 +129,7 @@ def _parse_filter(shape: TableShape, text: str) -> RowTest | None:
     return test
 
 
-def _parse_columns(shape: TableShape, text: str) -> tuple[str, ...]:
+def _parse_columns(shape: BrowsedTable, text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     shown = [name for name in dict.fromkeys(names) if name not in shape.key]
     if len(shown) > COLUMNS_SHOWN:
@@ -162,7 +164,7 @@ def _table_address(request: web.Request) -> str:
 
 def _render(
     request: web.Request,
-    shape: TableShape,
+    shape: BrowsedTable,
     query: RowQuery,
     page: RowsPage,
     *,
@@ -181,7 +183,7 @@ def _render(
             for name, kind in zip(shape.key, shape.types, strict=True)
         ],
         "columns": columns,
-        "rows": [_listed(shape, place, columns, row) for row in page.rows],
+        "rows": [_list_row(shape, place, columns, row) for row in page.rows],
         "examined": page.examined,
         "examined_max": ROWS_EXAMINED_MAX,
         "is_filtered": query.filter is not None,
@@ -195,7 +197,7 @@ def _render(
     return render_status(request, status, "rows.html", **data)
 
 
-def _list_columns(shape: TableShape, rows: Sequence[RowDict]) -> list[str]:
+def _list_columns(shape: BrowsedTable, rows: Sequence[RowDict]) -> list[str]:
     """Return the columns of the list: those that most rows have, by name."""
     counts: dict[str, int] = {}
     for row in rows:
@@ -206,7 +208,7 @@ def _list_columns(shape: TableShape, rows: Sequence[RowDict]) -> list[str]:
     return sorted(chosen)
 
 
-def _listed(shape: TableShape, place: str, columns: Sequence[str], row: RowDict) -> ListedRow:
+def _list_row(shape: BrowsedTable, place: str, columns: Sequence[str], row: RowDict) -> ListedRow:
     is_open = not shape.hidden.intersection(shape.key)
     key = [row[name] for name in shape.key]
     others = set(row) - set(shape.key) - shape.hidden
