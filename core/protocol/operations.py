@@ -224,6 +224,8 @@ _ROWS = (
     _own("RowtideAdvanceClock", Route.HERE, _WRITE),
     _own("RowtideClusterStatus", Route.ANY, _READ, needs_fresh_keys=False),
     _own("RowtideConsumption", Route.ANY, _READ),
+    _own("RowtideTableFigures", Route.ANY, _READ),
+    _own("RowtideListLoads", Route.ANY, _READ),
     _own("RowtideReclaim", Route.ANY, _WRITE),
     _own("RowtidePauseReclaimer", Route.CATALOG, _WRITE),
     _own("RowtideResumeReclaimer", Route.CATALOG, _WRITE),
@@ -249,6 +251,7 @@ _ROWS = (
     _between(calls.ForgetShardRequest, calls.NoFields, Route.CATALOG, _WRITE),
     _between(calls.PiecesRequest, calls.PiecesAnswer, Route.SHARD, _READ),
     _between(calls.StatusRequest, calls.ObjectAnswer, Route.HERE, _READ),
+    _between(calls.TableFiguresRequest, calls.ObjectAnswer, Route.HERE, _READ),
     _between(calls.RangePartRequest, pb.GetRangeResponse, Route.HERE, _READ),
     _between(calls.ExportPartRequest, pb.BulkExportResponse, Route.HERE, _READ),
 )

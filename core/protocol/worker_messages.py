@@ -42,6 +42,7 @@ __all__ = [
     "ReclaimRequest",
     "SettleRequest",
     "StatusRequest",
+    "TableFiguresRequest",
     "WelcomeRequest",
     "WrittenMiddleRequest",
 ]
@@ -179,6 +180,14 @@ class StatusRequest(NoFields):
     """Report the status of the called worker."""
 
     operation: ClassVar[str] = "RowtideWorkerStatus"
+
+
+@dataclass(slots=True)
+class TableFiguresRequest(_Fields):
+    """Report the figures of tables that are newer than a Unix second, by worker address."""
+
+    operation: ClassVar[str] = "RowtideWorkerTableFigures"
+    since: dict[str, int]
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from rowtide.stream.http.answer import CONTINUE, error_body
 from rowtide.stream.http.pages import Page, PageAnswer, page_bytes, wants_introduction
 from rowtide.stream.http.request import Request, RequestReader
 from rowtide.stream.http.tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
+from rowtide.stream.measures.table_tally import TableNaming
 
 if TYPE_CHECKING:
     from rowtide.stream.http.edge import Edge
@@ -427,8 +428,15 @@ class Connection(asyncio.Protocol):
 
     def _count(self, request: Request, outcome: int) -> None:
         edge = self._edge
-        seconds = perf_counter() - request.begun_s if request.begun_s else 0.0
-        (request.operation or edge.tally.other).count_request(outcome, seconds)
+        now_s = perf_counter()
+        seconds = now_s - request.begun_s if request.begun_s else 0.0
+        operation = request.operation or edge.tally.other
+        operation.count_request(outcome, seconds)
+        naming, identity = operation.naming, request.identity
+        if naming is not TableNaming.NOWHERE and identity is not None and request.content:
+            edge.table_tally.count(
+                naming, identity.instance, request.content, seconds, now_s, outcome == OK
+            )
         if seconds > edge.request_log.slow_s:
             edge.request_log.log_slow(request, seconds)
 

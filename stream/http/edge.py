@@ -22,6 +22,7 @@ from rowtide.stream.http.pages import ConsoleAddress, Page
 from rowtide.stream.http.request import BodyBudget
 from rowtide.stream.http.request_log import RequestLog
 from rowtide.stream.http.tally import BoundedHandler, Handler, Tally
+from rowtide.stream.measures.table_tally import TableTally
 
 __all__ = ["Edge", "Handler"]
 
@@ -39,7 +40,8 @@ class Edge:
     ``clock`` gives seconds since the Unix epoch. A handler's awaitable other than a
     Future runs as a task in ``tasks`` and never fails it. ``pages`` need no signature and
     are served even before operations are (``admitting``). A request that takes ``slow_s``
-    seconds or longer is logged as slow.
+    seconds or longer is logged as slow. ``is_table`` returns True if an instance has a
+    table of a name: then its requests are counted.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class Edge:
         request_ids: Callable[[], bytes] | None = None,
         limits: HttpLimits | None = None,
         slow_s: float = 0.0,
+        is_table: Callable[[str, str], bool] | None = None,
     ) -> None:
         self.authenticator = authenticator
         self.tally = Tally(handlers or {})
+        self.table_tally = TableTally(is_table or (lambda _instance, _table: False))
         self.pages: dict[bytes, Page] = {}
         self.introduction: Page | None = None
         self.console: ConsoleAddress | None = None

@@ -20,6 +20,7 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.operations import OPERATIONS, Latency
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.measures.histogram import Histogram
+from rowtide.stream.measures.table_tally import naming_of
 
 __all__ = [
     "FAULT",
@@ -73,7 +74,7 @@ def outcome_of(failure: StoreError) -> int:
 class Operation:
     """One operation: its handler, and how often it ended with each outcome."""
 
-    __slots__ = ("answered", "bounded", "handler", "name", "took")
+    __slots__ = ("answered", "bounded", "handler", "name", "naming", "took")
 
     def __init__(
         self, name: str, handler: Handler, took: Histogram, bounded: BoundedHandler | None = None
@@ -82,6 +83,8 @@ class Operation:
         self.name = name
         self.handler = handler
         self.took = took
+        self.naming = naming_of(name)
+        """Where a request's body names its tables."""
         self.answered = [0] * len(OUTCOMES)
 
     def count_request(self, outcome: int, seconds: float) -> None:

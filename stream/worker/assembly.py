@@ -44,6 +44,7 @@ from rowtide.stream.worker.cluster_operations import ClusterOperations
 from rowtide.stream.worker.health import Health
 from rowtide.stream.worker.metrics import Metrics
 from rowtide.stream.worker.ownership import Environment, OwnershipParts, SlotParts, WorkerSite
+from rowtide.stream.worker.table_figure_operations import TableFigureOperations
 from rowtide.stream.worker.worker_config import WorkerConfig
 from rowtide.stream.worker.worker_metrics import WorkerParts, families
 from rowtide.stream.worker.worker_operations import WorkerOperations
@@ -134,6 +135,7 @@ class _Assembler:
     def _watch(self, around: Environment) -> WatchedParts:
         """Build the edge for clients, and the health and status pages for operators."""
         config, owned = self._config, self._ownership
+        catalog = self._directory.catalog
         edge = Edge(
             Authenticator(
                 owned.view.credential, owned.view.has_instance, owned.catalog.confirmation_age_s
@@ -143,6 +145,7 @@ class _Assembler:
             clock=time.time,
             limits=config.http,
             slow_s=config.watching.slow_request_s,
+            is_table=lambda instance, table: (instance, table) in catalog.tables,
         )
         health = Health(
             edge,
@@ -180,6 +183,7 @@ class _Assembler:
         directory, owned, status = self._directory, self._ownership, self._watched.status
         catalog, placement = owned.catalog, owned.placement
         all_status = ClusterStatus(status, owned.peers).report
+        balancer, tally = self._balance(), self._watched.edge.table_tally
         return WorkerOperations(
             rows=RowOperations(directory),
             transactions=TransactionOperations(directory),
@@ -194,7 +198,7 @@ class _Assembler:
             unbuilt=UnbuiltOperations(),
             exact=ExactRows(directory),
             reshapes=self._reshapes,
-            balancer=self._balance(),
+            balancer=balancer,
             placement=placement,
             handover=owned.handover,
             introduction=self._introduce(),
@@ -204,6 +208,7 @@ class _Assembler:
             workers=ClusterOperations(
                 directory, placement, owned.peers, owned.hop, owned.handover, all_status
             ),
+            figures=TableFigureOperations(tally, owned.peers, balancer.loads_request),
             fan_out=FanOut(
                 directory,
                 owned.owners,

@@ -30,6 +30,7 @@ from rowtide.stream.routing.introduction import Introduction
 from rowtide.stream.routing.routing import Divided
 from rowtide.stream.worker.balancer import Balancer
 from rowtide.stream.worker.cluster_operations import ClusterOperations
+from rowtide.stream.worker.table_figure_operations import TableFigureOperations
 from rowtide.stream.worker.worker_status import WorkerStatus
 
 __all__ = ["WorkerOperations"]
@@ -60,6 +61,7 @@ class WorkerOperations(NamedTuple):
     tokens: ShareTokenOperations
     status: WorkerStatus
     workers: ClusterOperations
+    figures: TableFigureOperations
     fan_out: FanOut
 
     def handlers(self, catalog: Catalog) -> dict[str, Handler]:

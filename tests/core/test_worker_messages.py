@@ -23,6 +23,7 @@ MESSAGES: list[tuple[Any, bytes]] = [
     ),
     (calls.FarewellRequest("w", "a:1"), b'{"name": "w", "address": "a:1"}'),
     (calls.StatusRequest(), b"{}"),
+    (calls.TableFiguresRequest({"a:1": 5}), b'{"since": {"a:1": 5}}'),
     (calls.ConsumptionRequest("i", None, 0, None), b'["i", null, 0, null]'),
     (
         calls.ConsumptionAnswer([[3600, "i", "t", 1, 2]], {"3600": 0.5}),

@@ -220,6 +220,12 @@ def walk_workers(walk: Walk) -> None:
     assert walk.json("RowtideReclaim", {"table": TABLE})["table"] == TABLE
     walk.json("RowtideResumeReclaimer")
     assert walk.json("RowtideConsumption", {"table": TABLE})["hours"]
+    found = walk.json("RowtideTableFigures", {"since": {address: 0}})
+    assert len(found["workers"]) == 2
+    assert TABLE in {table["table"] for of in found["workers"] for table in of["tables"]}
+    opened = walk.json("RowtideListShards", {"table": TABLE})["shards"]
+    [shard] = [found["shard"] for found in opened if found["state"] == "open"]
+    assert walk.json("RowtideListLoads")["shards"][shard]["end"] > 0
     with walk.refused("RowtideForgetWorker", "is alive") as client:
         client.call_json("RowtideForgetWorker", {"worker": address})
     assert walk.json("RowtideDrain", {"worker": address})["drained"]
