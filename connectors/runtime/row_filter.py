@@ -47,6 +47,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 _WORDS = frozenset(("and", "or", "not", "in", "is", "null", "true", "false"))
 DEPTH_MAX = 50
+NUMBER_CHARS_MAX = 400
+"""A double has at most 309 digits before its point. Python refuses to read 4,300 or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,18 @@ class _Parser:
         return test
 
     def _either(self) -> Test:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise SettingsRefused(f"{self._where} is nested deeper than {DEPTH_MAX}.")
+        self._descend()
         tests = [self._both()]
         while self._took("or"):
             tests.append(self._both())
         self._depth -= 1
         return tests[0] if len(tests) == 1 else lambda row: any(test(row) for test in tests)
+
+    def _descend(self) -> None:
+        """Go a level deeper. Each one is a call in the parser and in the test."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise SettingsRefused(f"{self._where} is nested deeper than {DEPTH_MAX}.")
 
     def _both(self) -> Test:
         tests = [self._one()]
@@ -102,7 +108,9 @@ class _Parser:
 
     def _one(self) -> Test:
         if self._took("not"):
+            self._descend()
             test = self._one()
+            self._depth -= 1
             return lambda row: not test(row)
         if self._took("("):
             test = self._either()
@@ -148,6 +156,8 @@ class _Parser:
         if kind == "text":
             value = word[1:-1].replace("''", "'")
         elif kind == "number":
+            if len(word) > NUMBER_CHARS_MAX:
+                raise self._refused(f"a number of at most {NUMBER_CHARS_MAX} characters")
             value = int(word) if word.lstrip("+-").isdigit() else float(word)
         elif kind == "name" and word.lower() in ("true", "false"):
             value = word.lower() == "true"

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from rowtide.console.feed.feed_routes import FEED_ROUTES, start_feeds
+from rowtide.console.pages.connectors import CONNECTOR_ROUTES
+from rowtide.console.pages.consumers import CONSUMER_ROUTES
 from rowtide.console.pages.health import HEALTH, HEALTH_ROUTES, HealthWatch
+from rowtide.console.pages.keys import KEY_ROUTES
+from rowtide.console.pages.live import LIVE_ROUTES
+from rowtide.console.pages.row import ROW_ROUTES
+from rowtide.console.pages.rows import ROWS_ROUTES
 from rowtide.console.web.attempts import ATTEMPTS, LoginAttempts
 from rowtide.console.web.console_settings import ConsoleSettings
 from rowtide.console.web.guards import BODY_BYTES_MAX, COOKIE, ORIGINS, guard
@@ -26,6 +33,13 @@ ROUTES: tuple[WebRoute, ...] = (
     *LOGIN_ROUTES,
     *STATIC_ROUTES,
     *HEALTH_ROUTES,
+    *CONNECTOR_ROUTES,
+    *CONSUMER_ROUTES,
+    *KEY_ROUTES,
+    *FEED_ROUTES,
+    *ROWS_ROUTES,
+    *ROW_ROUTES,
+    *LIVE_ROUTES,
 )
 """Every address of the console."""
 
@@ -42,10 +56,11 @@ def make_app(
     app[STOPPING] = asyncio.Event()
     app[SESSIONS], app[LINKS], app[ATTEMPTS] = WebSessions(), OneTimeLinks(), LoginAttempts()
     app[ORIGINS] = OriginRules({settings.host}, settings.public_url)
-    # Cookies do not know ports: each console on this machine has a name of its own.
-    app[COOKIE] = f"rowtide_console_{settings.port}"
+    # Cookies do not know ports: each console of a host has a name of its own.
+    app[COOKIE] = f"rowtide_console_{settings.public_port}"
     app[HEALTH] = HealthWatch(calls, settings.own_key, settings.instance)
     app.on_startup.append(_start_tasks)
+    app.on_startup.append(start_feeds)
     app.on_response_prepare.append(add_headers)
     add_routes(app, routes)
     return app
