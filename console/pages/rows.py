@@ -143,7 +143,8 @@ def _parse_at(text: str) -> bytes:
     if len(text) > AT_BYTES_MAX:
         raise RequestRefused(400, "rows.bad_at")
     try:
-        return base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4))
+        padded = text.encode() + b"=" * (-len(text) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error) as error:
         raise RequestRefused(400, "rows.bad_at") from error
 
