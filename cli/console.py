@@ -18,7 +18,7 @@ from rowtide.cli.credentials import write_private
 from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.exits import CommandRefused, NotNow
 from rowtide.cli.log_format import LOG_FORMATS, set_up_logging
-from rowtide.cli.more_workers import watch_parent
+from rowtide.cli.more_workers import PARENT, watch_parent
 from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import CONSOLE_PORT_OFFSET, Settings, listening_url, variable
 from rowtide.console.web.console_settings import ConsoleSettings, parse_hidden_columns
@@ -124,7 +124,8 @@ async def _serve(settings: ConsoleSettings, ready_file: Path | None) -> None:
     receive_stop_signals(lambda _: stop.set())
 
     def ready() -> None:
-        click.echo(f"The console is at {url}", err=True)
+        if PARENT not in os.environ:  # A server says it where its people look.
+            click.echo(f"The console is at {url}", err=True)
         if ready_file is not None:
             here = listening_url(settings.host, port)
             write_private(ready_file, {"url": here, "port": port, "pid": os.getpid()})

@@ -16,7 +16,10 @@ import pytest
 from tests.test_tidy import PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("client", "core", "stream", "connectors", "cli", "deploy", "testing", "demo", "tests")
+FOLDERS = (
+    *("client", "core", "stream", "connectors", "console", "cli", "deploy", "testing"),
+    *("demo", "tests"),
+)
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("*.md", "docs/**/*.md", *(f"{folder}/**/*.md" for folder in FOLDERS))
@@ -26,7 +29,7 @@ DOCUMENTS = sorted(
 PLACE = re.compile(r"(?<![\w/.])((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*\w)")
 # `tests/stream/test_hop.py` or `tests/model/test_model.py::test_it`, without a name behind a colon.
 FILE = re.compile(
-    r"`((?:tests|client|core|stream|connectors|cli|deploy|testing|demo)/[\w/.-]+)(?:::(\w+))?`"
+    r"`((?:tests|client|core|stream|connectors|console|cli|deploy|testing|demo)/[\w/.-]+)(?:::(\w+))?`"
 )
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)

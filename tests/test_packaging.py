@@ -18,7 +18,9 @@ from hatchling.builders.wheel import WheelBuilder
 from rowtide.core.release import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ["cli", "client", "connectors", "core", "deploy", "stream", "testing"]
+FOLDERS = ["cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"]
+
+KINDS = {".py", ".typed", ".avsc", ".json", ".html", ".css", ".js", ".svg"}
 
 
 def packaged(folder: str) -> set[str]:
@@ -28,7 +30,7 @@ def packaged(folder: str) -> set[str]:
     return {
         f"rowtide/{path.relative_to(ROOT)}"
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.suffix in {".py", ".typed", ".avsc", ".json"}
+        if path.is_file() and path.suffix in KINDS
         if not skipped & set(path.parts)
     }
 

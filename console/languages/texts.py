@@ -23,7 +23,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 FOLDER = Path(__file__).parent
 
 
-def translate(language: str, name: str, **values: object) -> str:
+def translate(language: str, name: str, /, **values: object) -> str:
     """Return the text ``PART.KEY`` with its placeholders filled.
 
     Raises ``KeyError`` for a text that does not exist and for a placeholder without a value.

@@ -72,7 +72,7 @@ def _faults_of_slot(address: str, slot: Status) -> Iterator[ClusterFault]:
     if slot["failure"] is not None:
         yield ClusterFault("slot_fails", subject, True, str(slot["failure"]))
     elif not slot["open"]:
-        yield ClusterFault("slot_opening", subject, True)
+        yield ClusterFault("slot_waits", subject, True)
     elif not slot["lease"]:
         yield ClusterFault("slot_lease", subject, True)
     for shard, reason in slot["closed"].items():

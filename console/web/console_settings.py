@@ -39,6 +39,14 @@ class ConsoleSettings:
                     f"{self.public_url!r}"
                 )
 
+    @property
+    def public_port(self) -> int:
+        """Port at which browsers reach the console."""
+        public = urlsplit(self.public_url)
+        if not self.public_url:
+            return self.port
+        return public.port or (443 if public.scheme == "https" else 80)
+
     def at_port(self, port: int) -> ConsoleSettings:
         """Return the settings with the port that the console got."""
         return replace(self, port=port)

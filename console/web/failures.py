@@ -14,10 +14,12 @@ import secrets
 from http import HTTPStatus
 
 from aiohttp import web
+from jinja2 import TemplateError
 
 from rowtide.console.languages.texts import translate
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.render import language_of, render_status
+from rowtide.console.web.sessions import SESSIONS, find_session
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
 __all__ = ["answer_failure"]
@@ -43,7 +45,16 @@ OWN_WORDS = {404: "failure.no_page", 405: "failure.method", 413: "failure.body"}
 
 def answer_failure(request: web.Request, error: Exception) -> web.StreamResponse:
     """Return the answer to a request that failed."""
+    try:
+        return _answer_known(request, error)
+    except (AssertionError, KeyError, TypeError, ValueError, TemplateError) as fault:
+        logger.error("the error page of %s failed", request.path, exc_info=fault)
+        return web.Response(status=500, text="The console met an error of its own: see its log.")
+
+
+def _answer_known(request: web.Request, error: Exception) -> web.StreamResponse:
     if isinstance(error, StoreError):
+        _end_session_without_key(request, error)
         return _show(request, STATUS.get(error.code, 500), error.code, error.message, _hint(error))
     if isinstance(error, RequestRefused):
         words = translate(language_of(request), error.text, **error.values)
@@ -57,6 +68,13 @@ def answer_failure(request: web.Request, error: Exception) -> web.StreamResponse
     logger.error("request %s %s failed: %s", request.method, request.path, number, exc_info=error)
     words = translate(language_of(request), "failure.internal", number=number)
     return _show(request, 500, "InternalError", words)
+
+
+def _end_session_without_key(request: web.Request, error: StoreError) -> None:
+    """End the session of a key that the worker does not know any more: it was revoked."""
+    session = find_session(request)
+    if error.code == "OTSAuthFailed" and session is not None:
+        request.app[SESSIONS].end(session)
 
 
 def _show_exception(request: web.Request, error: web.HTTPException) -> web.Response:

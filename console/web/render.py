@@ -92,7 +92,7 @@ def _frame_of(request: web.Request) -> dict[str, object]:
 
 
 def redirect(
-    request: web.Request, address: str, notice: str = "", **values: object
+    request: web.Request, address: str, notice: str = "", /, **values: object
 ) -> web.Response:
     """Answer a change that was made: send a browser to ``address``, which shows the notice once.
 

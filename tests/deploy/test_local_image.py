@@ -45,7 +45,7 @@ def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
 def test_its_settings_are_those_of_local_mode() -> None:
     told = dict(instructions(LOCAL_IMAGE))
     settings = load_settings(None, image_settings(LOCAL_IMAGE), {"log": "local"})
-    assert settings.port == int(told["EXPOSE"])
+    assert told["EXPOSE"].split() == [str(settings.port), str(settings.console_port)]
     assert str(settings.data_dir).startswith(told["VOLUME"] + "/")
 
 

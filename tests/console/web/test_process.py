@@ -1,0 +1,195 @@
+"""A console process beside its worker: when it runs, and what happens if either of them ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from rowtide.deploy.up import RUN
+from tests.support.consoles import RunningConsole, serving_console
+from tests.support.servers import serving
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.system
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Shows a redirect in place of following it."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def open_endpoint(url: str, host: str) -> tuple[int, str | None]:
+    """Return the status and the Location that a browser gets at a worker's endpoint."""
+    request = urllib.request.Request(url, headers={"Accept": "text/html", "Host": host})
+    try:
+        with urllib.request.build_opener(NoRedirect).open(request, timeout=10) as answer:
+            return answer.status, answer.headers["Location"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Location"]
+
+
+def answers(console: RunningConsole) -> bool:
+    try:
+        return console.visitor().get("/login").status == 200
+    except OSError:
+        return False
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_endpoint_leads_a_browser_to_the_console(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        endpoint = console.ready.endpoint
+        found = open_endpoint(endpoint, "my-laptop.lan:8087")
+        assert found == (302, f"http://my-laptop.lan:{console.port}/")
+        assert open_endpoint(endpoint, "[::1]:8087") == (302, f"http://[::1]:{console.port}/")
+        # What is no host gets the introduction: nothing of it is in a header of ours.
+        assert open_endpoint(endpoint, "a/b") == (200, None)
+        # The first start of a new server prints a link, as it prints the secret.
+        until(lambda: f"{console.url}/link#" in console.output, lambda: console.output)
+
+
+def test_a_console_that_is_killed_comes_back_at_its_port(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        killed = console.pid
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: "the console ended with status -9" in console.output, lambda: console.output)
+        until(lambda: answers(console), lambda: console.output)
+        assert console.pid != killed
+        # A session is in memory alone.
+        assert console.visitor().get("/").status == 303
+
+
+def test_a_console_ends_with_its_worker(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        pid = console.pid
+    assert not is_alive(pid)
+    assert not (tmp_path / "data" / "console.json").exists()
+
+
+def test_a_console_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        pid = console.pid
+        worker = int(json.loads((tmp_path / "data" / "endpoint.json").read_text())["pid"])
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: not is_alive(pid), lambda: console.output)
+
+
+def test_a_worker_goes_on_where_the_consoles_port_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as first, socket.socket() as second:
+        # A port for the worker whose console's port is taken.
+        while True:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1000))
+                break
+            except (OSError, OverflowError):
+                first.close()
+                first = socket.socket()
+        second.listen()
+        first.close()
+        output = tmp_path / "output"
+        with serving(tmp_path, "--console", "true", "--port", str(port)) as ready:
+            until(lambda: "the console does not start" in output.read_text(), output.read_text)
+            text = output.read_text()
+            assert f"port {port + 1000} of 127.0.0.1 is in use by another program" in text
+            assert open_endpoint(ready.endpoint, f"127.0.0.1:{port}") == (200, None)
+
+
+def test_a_setting_turns_it_off(tmp_path: Path) -> None:
+    with serving(tmp_path, "--console", "false") as ready:
+        assert open_endpoint(ready.endpoint, "localhost") == (200, None)
+        refused = run_command("console", "open", "--data-dir", str(tmp_path / "data"))
+        assert refused.returncode == 3
+        assert "No console answers at" in refused.stderr
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-c", RUN, *words], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_command_prints_a_link_that_works(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        done = run_command("console", "open", "--data-dir", str(tmp_path / "data"))
+        assert done.returncode == 0, done.stderr
+        link = done.stdout.strip()
+        assert link.startswith(f"{console.url}/link#")
+        visitor = console.visitor()
+        assert visitor.post("/link", {"code": link.partition("#")[2]}).status == 303
+        assert visitor.get("/").status == 200
+        assert link.partition("#")[2] not in console.output
+
+
+def test_a_console_runs_alone_and_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path, "--console", "false") as ready:
+        ready_file = tmp_path / "console-ready.json"
+        words = ["--endpoint", ready.endpoint, "--data-dir", str(tmp_path / "data")]
+        words += ["--port", "0", "--ready-file", str(ready_file)]
+        with (tmp_path / "console-output").open("wb") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-c", RUN, "console", *words], stdout=output, stderr=output
+            )
+        try:
+            until(ready_file.exists, lambda: (tmp_path / "console-output").read_text())
+            found = json.loads(ready_file.read_text())
+            console = RunningConsole(int(found["port"]), ready, tmp_path)
+            assert console.log_in().get("/health.json").document["is_healthy"]
+            assert found["pid"] == child.pid
+        finally:
+            child.send_signal(signal.SIGTERM)
+            assert child.wait(20) == 0
+
+
+def test_health_says_that_the_worker_is_gone_and_since_when(tmp_path: Path) -> None:
+    with serving(tmp_path, "--console", "false") as ready:
+        ready_file = tmp_path / "console-ready.json"
+        words = ["--endpoint", ready.endpoint, "--data-dir", str(tmp_path / "data")]
+        words += ["--port", "0", "--ready-file", str(ready_file)]
+        child = subprocess.Popen([sys.executable, "-P", "-c", RUN, "console", *words])
+        try:
+            until(ready_file.exists)
+            port = int(json.loads(ready_file.read_text())["port"])
+            visitor = RunningConsole(port, ready, tmp_path).log_in()
+            worker = int(json.loads((tmp_path / "data" / "endpoint.json").read_text())["pid"])
+            os.kill(worker, signal.SIGKILL)
+
+            def faults() -> list[dict[str, object]]:
+                found: list[dict[str, object]] = visitor.get("/health.json").document["faults"]
+                return found
+
+            until(lambda: [fault["kind"] for fault in faults()] == ["no_answer"], faults)
+            until(lambda: faults()[0]["since_s"] is not None, faults)
+            page = visitor.get("/")
+            assert page.status == 200
+            assert "does not answer the console" in page.text
+            assert "Is its process running" in page.text
+            # Every other page says it too, with a status and without a stack trace.
+            for path in ("/keys", "/connectors"):
+                answer = visitor.get(path)
+                assert answer.status == 503
+                assert "Nothing was changed. Try again in a moment." in answer.text
+                assert "Traceback" not in answer.text
+        finally:
+            child.kill()
+            child.wait()
