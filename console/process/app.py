@@ -10,11 +10,15 @@ from aiohttp import web
 from rowtide.console.feed.feed_routes import FEED_ROUTES, start_feeds
 from rowtide.console.pages.connectors import CONNECTOR_ROUTES
 from rowtide.console.pages.consumers import CONSUMER_ROUTES
+from rowtide.console.pages.figures import ANSWERS, SAMPLER
 from rowtide.console.pages.health import HEALTH, HEALTH_ROUTES, HealthWatch
 from rowtide.console.pages.keys import KEY_ROUTES
 from rowtide.console.pages.live import LIVE_ROUTES
 from rowtide.console.pages.row import ROW_ROUTES
 from rowtide.console.pages.rows import ROWS_ROUTES
+from rowtide.console.pages.shards import SHARD_ROUTES
+from rowtide.console.pages.tables import TABLE_ROUTES
+from rowtide.console.pages.usage import USAGE_ROUTES
 from rowtide.console.web.attempts import ATTEMPTS, LoginAttempts
 from rowtide.console.web.console_settings import ConsoleSettings
 from rowtide.console.web.guards import BODY_BYTES_MAX, COOKIE, ORIGINS, guard
@@ -26,6 +30,8 @@ from rowtide.console.web.routes import CALLS, SETTINGS, STOPPING, TASKS, WebRout
 from rowtide.console.web.sessions import SESSIONS, WebSessions
 from rowtide.console.web.static_files import STATIC_ROUTES
 from rowtide.console.workers.calls import WorkerCalls
+from rowtide.console.workers.sampler import Sampler
+from rowtide.console.workers.shared_answers import SharedAnswers
 
 __all__ = ["ROUTES", "make_app"]
 
@@ -36,6 +42,9 @@ ROUTES: tuple[WebRoute, ...] = (
     *CONNECTOR_ROUTES,
     *CONSUMER_ROUTES,
     *KEY_ROUTES,
+    *TABLE_ROUTES,
+    *SHARD_ROUTES,
+    *USAGE_ROUTES,
     *FEED_ROUTES,
     *ROWS_ROUTES,
     *ROW_ROUTES,
@@ -58,7 +67,8 @@ def make_app(
     app[ORIGINS] = OriginRules({settings.host}, settings.public_url)
     # Cookies do not know ports: each console of a host has a name of its own.
     app[COOKIE] = f"rowtide_console_{settings.public_port}"
-    app[HEALTH] = HealthWatch(calls, settings.own_key, settings.instance)
+    own = (calls, settings.own_key, settings.instance)
+    app[HEALTH], app[SAMPLER], app[ANSWERS] = HealthWatch(*own), Sampler(*own), SharedAnswers(*own)
     app.on_startup.append(_start_tasks)
     app.on_startup.append(start_feeds)
     app.on_response_prepare.append(add_headers)
@@ -68,3 +78,4 @@ def make_app(
 
 async def _start_tasks(app: web.Application) -> None:
     app[TASKS].create_task(app[HEALTH].run(), name="health")
+    app[TASKS].create_task(app[SAMPLER].run(), name="sampler")

@@ -23,7 +23,7 @@ from rowtide.core.cluster.table_figures import (
 )
 from rowtide.core.values.errors import StoreError
 
-__all__ = ["HourOfTable", "JoinedSecond", "Sampler"]
+__all__ = ["HourOfTable", "JoinedSecond", "Sampler", "join_seconds"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class HourOfTable(NamedTuple):
     def last(self, span_s: int) -> JoinedSecond:
         """Return the sums and latencies of the last ``span_s`` seconds."""
         within = [s for s in self.seconds if s.second > self.until_s - span_s]
-        return _join(self.until_s, within)
+        return join_seconds(self.until_s, within)
 
 
 class Sampler:
@@ -108,14 +108,15 @@ class Sampler:
         recent = [second for second in self._since.values() if second > now_s - HOUR_S]
         return max(recent, default=now_s)
 
-    def tables(self, instance: str) -> set[str]:
-        """Return the tables of an instance that had requests in the last hour."""
-        return {
-            table
-            for figures in self._workers.values()
-            for found, table, _ in figures.tables()
-            if found == instance
-        }
+    def tables(self, instance: str) -> list[str]:
+        """Return the tables of an instance that had requests in the last hour, busiest first."""
+        until = self.until_s
+        requests: dict[str, int] = {}
+        for figures in self._workers.values():
+            for found, table, seconds in figures.tables():
+                if found == instance and (count := seconds.requests(until - HOUR_S, until)):
+                    requests[table] = requests.get(table, 0) + count
+        return sorted(requests, key=lambda table: (-requests[table], table))
 
     def hour(self, instance: str, table: str, *, after: int = 0) -> HourOfTable:
         """Return the last hour of a table, or what of it is later than ``after``."""
@@ -125,7 +126,7 @@ class Sampler:
             seconds = figures.of_table(instance, table)
             for entry in seconds.figures(max(after, until - HOUR_S), until):
                 by_second.setdefault(entry.second, []).append(_show_entry(entry))
-        joined = [_join(second, by_second[second]) for second in sorted(by_second)]
+        joined = [join_seconds(second, by_second[second]) for second in sorted(by_second)]
         return HourOfTable(until, joined)
 
     def _figures_of(self, address: str) -> TableFigures:
@@ -144,7 +145,8 @@ def _show_entry(entry: SecondFigures) -> JoinedSecond:
     return JoinedSecond(second, requests, errors, latency_us(p50), latency_us(p99))
 
 
-def _join(second: int, entries: Iterable[JoinedSecond]) -> JoinedSecond:
+def join_seconds(second: int, entries: Iterable[JoinedSecond]) -> JoinedSecond:
+    """Return several workers, or several seconds, as one; see the top of this module."""
     entries = list(entries)
     if len(entries) == 1:
         return entries[0]._replace(second=second)

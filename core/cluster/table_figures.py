@@ -101,6 +101,11 @@ class TableSeconds:
         """Return how many entries are later than ``after`` and not later than ``until``."""
         return bisect_right(self._seconds, until) - bisect_right(self._seconds, after)
 
+    def requests(self, after: int, until: int) -> int:
+        """Return the requests of the same entries."""
+        first, end = bisect_right(self._seconds, after), bisect_right(self._seconds, until)
+        return sum(self._requests[first:end])
+
     def figures(self, after: int, until: int) -> Iterator[SecondFigures]:
         """Yield the entries later than ``after`` and not later than ``until``."""
         first, end = bisect_right(self._seconds, after), bisect_right(self._seconds, until)

@@ -208,7 +208,9 @@ class _Assembler:
             workers=ClusterOperations(
                 directory, placement, owned.peers, owned.hop, owned.handover, all_status
             ),
-            figures=TableFigureOperations(tally, owned.peers, balancer.loads_request),
+            figures=TableFigureOperations(
+                tally, directory.catalog, owned.peers, balancer.loads_request
+            ),
             fan_out=FanOut(
                 directory,
                 owned.owners,

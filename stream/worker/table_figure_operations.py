@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.worker_messages import LoadsRequest, ObjectAnswer, TableFiguresRequest
 from rowtide.core.values.errors import invalid
@@ -31,9 +32,14 @@ class TableFigureOperations:
     """Handlers by operation. ``loads`` answers ``LoadsRequest`` for this worker."""
 
     def __init__(
-        self, tally: TableTally, peers: Peers, loads: Callable[[Identity, bytes], bytes]
+        self,
+        tally: TableTally,
+        catalog: Catalog,
+        peers: Peers,
+        loads: Callable[[Identity, bytes], bytes],
     ) -> None:
         self._tally = tally
+        self._catalog = catalog
         self._peers = peers
         self._loads = loads
 
@@ -60,7 +66,7 @@ class TableFigureOperations:
 
     @answers("RowtideListLoads")
     async def shard_loads(self, _identity: Identity, body: bytes) -> bytes:
-        """Return the worker, the log's end and the bytes on disk of every open shard.
+        """Return the table, the worker, the log's end and the bytes on disk of every open shard.
 
         Rows that were written last are not on the disk yet: up to 16 MiB for each slot.
         """
@@ -69,10 +75,17 @@ class TableFigureOperations:
         found = await self._peers.ask(request.operation, request.encode())
         answers_by_worker = {self._peers.address: self._loads(NOBODY, request.encode()), **found}
         shards = {
-            shard: {"worker": address, "end": end, "bytes": size}
+            shard: {
+                "instance": known[0].instance,
+                "table": known[0].name,
+                "worker": address,
+                "end": end,
+                "bytes": size,
+            }
             for address, answer in answers_by_worker.items()
             if isinstance(answer, bytes)
             for shard, (end, size) in ObjectAnswer.decode(answer).content.items()
+            if (known := self._catalog.shards.get(shard)) is not None
         }
         return json_answer({"shards": shards, "silent": silent(found)})
 

@@ -71,7 +71,8 @@ def test_the_load_of_a_shard_has_its_worker_and_the_end_of_its_log(
 
     def load() -> dict[str, Any]:
         found: dict[str, Any] = client.call_json("RowtideListLoads", {})["shards"]
-        return found.get(shard["shard"], {"end": -1})
+        load: dict[str, Any] = found.get(shard["shard"], {"end": -1})
+        return load
 
     until(lambda: load()["end"] >= 0)
     before = load()
@@ -79,3 +80,4 @@ def test_the_load_of_a_shard_has_its_worker_and_the_end_of_its_log(
     assert load()["end"] == before["end"] + 1
     assert load()["worker"] == client.call_json("RowtideStatus", {})["address"]
     assert load()["bytes"] >= 0
+    assert (load()["instance"], load()["table"]) == (client.access.instance, table)

@@ -65,8 +65,8 @@ async def test_a_second_is_collected_once_however_often_is_asked() -> None:
     await cluster.sampler.sample()
     assert cluster.hour() == [(NOW_S - 1, 5), (NOW_S + 1, 7)]
     assert cluster.calls.asked[-1][1] == {"since": {"a:1": NOW_S}}
-    assert cluster.sampler.tables("demo") == {"orders"}
-    assert cluster.sampler.tables("other") == set()
+    assert cluster.sampler.tables("demo") == ["orders"]
+    assert cluster.sampler.tables("other") == []
 
 
 async def test_workers_are_joined_by_the_second() -> None:
