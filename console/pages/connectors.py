@@ -80,10 +80,10 @@ def _document(standing: ConnectorStatus) -> dict[str, Any]:
 
 def _copy_seconds(table: dict[str, Any], rate: float) -> float | None:
     """Return how long a table's copy may take at the present rate; None if nobody knows."""
-    estimate, copied = table["rows_estimate"], table["rows_copied"]
+    estimate: int | None = table["rows_estimate"]
     if table["state"] != "copying" or estimate is None or rate <= 0:
         return None
-    return max(0.0, (estimate - copied) / rate)
+    return max(0.0, (estimate - int(table["rows_copied"])) / rate)
 
 
 async def change_connector(request: web.Request) -> web.Response:
@@ -156,9 +156,9 @@ def _frame(request: web.Request) -> dict[str, Any]:
     }
 
 
-def _back(request: web.Request, name: str, notice: str, **values: object) -> web.Response:
+def _back(request: web.Request, connector: str, notice: str, /, **values: object) -> web.Response:
     query = urlencode({"instance": _instance(request)})
-    return redirect(request, f"/connectors/{quote(name, safe='')}?{query}", notice, **values)
+    return redirect(request, f"/connectors/{quote(connector, safe='')}?{query}", notice, **values)
 
 
 CONNECTOR_ROUTES = (

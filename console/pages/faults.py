@@ -53,7 +53,7 @@ def _faults_of(worker: Status) -> Iterator[ClusterFault]:
     # A slot's own faults say more than the worker's sentence about it.
     whole = [reason for reason in others if not reason.startswith(("slot ", "the disk has"))]
     for reason in whole:
-        yield ClusterFault("worker_not_ready", address, True, reason)
+        yield ClusterFault(_kind_of(reason), address, True, reason)
     if worker.get("drained"):
         yield ClusterFault("worker_drained", address, False)
     for slot in slots:
@@ -65,6 +65,13 @@ def _faults_of(worker: Status) -> Iterator[ClusterFault]:
         if index["behind_s"] > INDEX_BEHIND_S_MAX:
             subject = f"{index['instance']}/{index['table']}/{index['index']}"
             yield ClusterFault("index_behind", subject, False, f"{index['behind_s']:.0f} s")
+
+
+def _kind_of(reason: str) -> str:
+    """Return the kind of a reason for which a worker is not ready."""
+    if reason.startswith("no broker has answered"):
+        return "broker_silent"
+    return "keys_old" if reason.startswith("access keys") else "worker_not_ready"
 
 
 def _faults_of_slot(address: str, slot: Status) -> Iterator[ClusterFault]:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rowtide.console.web.sessions import find_session
 
-__all__ = ["audit", "log_change"]
+__all__ = ["audit", "log_change", "log_event"]
 
 logger = logging.getLogger("rowtide.console.audit")
 
@@ -28,17 +28,17 @@ def audit(request: web.Request, **facts: object) -> None:
 def log_change(request: web.Request, status: int) -> None:
     """Write the audit line of a change that was answered with ``status``."""
     session = find_session(request)
-    fields: dict[str, object] = {
-        "key": session.access_key_id if session is not None else "-",
-        "address": request.remote or "-",
-        "method": request.method,
-        "path": request.path,
-        "status": status,
-        **request.get(_FACTS, {}),
-    }
-    shown = {name: _text(value) for name, value in fields.items()}
+    key = session.access_key_id if session is not None else "-"
+    facts = {"method": request.method, "path": request.path, "status": status}
+    log_event(request, "change", key=key, **facts, **request.get(_FACTS, {}))
+
+
+def log_event(request: web.Request, event: str, /, **facts: object) -> None:
+    """Write one line about what somebody did, with the address that they came from."""
+    shown = {name: _text(value) for name, value in facts.items()}
+    shown["address"] = _text(request.remote or "-")
     line = " ".join(f"{name}={value}" for name, value in shown.items())
-    logger.info("change %s", line, extra={"fields": {"event": "change", **shown}})
+    logger.info("%s %s", event, line, extra={"fields": {"event": event, **shown}})
 
 
 def _text(value: object) -> str:

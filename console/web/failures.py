@@ -19,7 +19,6 @@ from jinja2 import TemplateError
 from rowtide.console.languages.texts import translate
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.render import language_of, render_status
-from rowtide.console.web.sessions import SESSIONS, find_session
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
 __all__ = ["answer_failure"]
@@ -54,7 +53,6 @@ def answer_failure(request: web.Request, error: Exception) -> web.StreamResponse
 
 def _answer_known(request: web.Request, error: Exception) -> web.StreamResponse:
     if isinstance(error, StoreError):
-        _end_session_without_key(request, error)
         return _show(request, STATUS.get(error.code, 500), error.code, error.message, _hint(error))
     if isinstance(error, RequestRefused):
         words = translate(language_of(request), error.text, **error.values)
@@ -68,13 +66,6 @@ def _answer_known(request: web.Request, error: Exception) -> web.StreamResponse:
     logger.error("request %s %s failed: %s", request.method, request.path, number, exc_info=error)
     words = translate(language_of(request), "failure.internal", number=number)
     return _show(request, 500, "InternalError", words)
-
-
-def _end_session_without_key(request: web.Request, error: StoreError) -> None:
-    """End the session of a key that the worker does not know any more: it was revoked."""
-    session = find_session(request)
-    if error.code == "OTSAuthFailed" and session is not None:
-        request.app[SESSIONS].end(session)
 
 
 def _show_exception(request: web.Request, error: web.HTTPException) -> web.Response:

@@ -15,7 +15,7 @@ from rowtide.console.web.audit import log_change
 from rowtide.console.web.failures import answer_failure
 from rowtide.console.web.origins import OriginRules
 from rowtide.console.web.refusals import RequestRefused
-from rowtide.console.web.routes import Handler, WebRoute, route_of, wants_json
+from rowtide.console.web.routes import CALLS, Handler, WebRoute, route_of, wants_json
 from rowtide.console.web.sessions import (
     CHANGES_PER_S,
     SESSIONS,
@@ -23,6 +23,7 @@ from rowtide.console.web.sessions import (
     attach_session,
     find_session,
 )
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["BODY_BYTES_MAX", "COOKIE", "ORIGINS", "guard"]
 
@@ -39,6 +40,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         response = await _answer(request, route, handler)
     except Exception as error:  # noqa: BLE001  # The outermost place of a request: it is logged.
+        if isinstance(error, StoreError) and error.code == "OTSAuthFailed":
+            await _end_session_without_key(request)
         response = answer_failure(request, error)
     if route is not None and route.is_change:
         log_change(request, response.status)
@@ -77,6 +80,21 @@ def _find_session(request: web.Request) -> None:
         session = request.app[SESSIONS].find(session_id, touch=_is_use(request))
     if session is not None:
         attach_session(request, session)
+
+
+async def _end_session_without_key(request: web.Request) -> None:
+    """End a session whose key the worker does not know any more.
+
+    An address with another instance is refused with the same code, so the worker is asked again.
+    """
+    session = find_session(request)
+    if session is None:
+        return
+    try:
+        await request.app[CALLS].call(session.credentials, session.instance, "RowtideDescribeKey")
+    except StoreError as error:
+        if error.code == "OTSAuthFailed":
+            request.app[SESSIONS].end(session)
 
 
 def _is_use(request: web.Request) -> bool:

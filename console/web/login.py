@@ -7,12 +7,12 @@ Its secret is in the body of one request and then in the session: in no answer, 
 from __future__ import annotations
 
 import json
-import logging
 
 from aiohttp import web
 
 from rowtide.console.languages.texts import LANGUAGES
 from rowtide.console.web.attempts import ATTEMPTS
+from rowtide.console.web.audit import log_event
 from rowtide.console.web.guards import COOKIE, ORIGINS
 from rowtide.console.web.links import LINK_S_MAX, LINKS
 from rowtide.console.web.refusals import RequestRefused
@@ -30,8 +30,6 @@ from rowtide.console.workers.calls import KeyPair
 from rowtide.core.values.errors import Rejected
 
 __all__ = ["LOGIN_ROUTES"]
-
-logger = logging.getLogger("rowtide.console.audit")
 
 FIELD_CHARACTERS_MAX = 256
 PREFERENCE_S_MAX = 365 * 24 * 3600
@@ -59,7 +57,7 @@ async def log_in(request: web.Request) -> web.Response:
     except Rejected as error:
         if error.code not in REFUSED_KEYS:
             raise
-        logger.info("log-in refused key=%s address=%s code=%s", key_id, request.remote, error.code)
+        log_event(request, "log-in refused", key=key_id, code=error.code)
         return _login_page(request, 403, to=to, key_id=key_id, problem="login.refused")
     return _begin(request, rights, to)
 
@@ -109,7 +107,7 @@ async def make_link(request: web.Request) -> web.Response:
         raise RequestRefused(400, "failure.link_request") from error
     request.app[ATTEMPTS].require(f"address {request.remote}", f"key {key_id}")
     rights = await learn_rights(request.app[CALLS], KeyPair(key_id, secret), instance)
-    logger.info("one-time link made key=%s address=%s", key_id, request.remote)
+    log_event(request, "one-time link made", key=key_id)
     code = request.app[LINKS].make(rights)
     return web.json_response({"code": code, "path": "/link", "seconds": LINK_S_MAX})
 
@@ -157,7 +155,7 @@ def _begin(request: web.Request, rights: KeyRights, to: str) -> web.Response:
     if former is not None:
         session.language, session.theme = former.language, former.theme
         sessions.end(former)
-    logger.info("log-in key=%s address=%s", session.access_key_id, request.remote)
+    log_event(request, "log-in", key=session.access_key_id)
     response = web.Response(status=303, headers={"Location": to})
     response.set_cookie(
         request.app[COOKIE],

@@ -134,8 +134,8 @@ def _csrf_field(session: WebSession | None) -> Markup:
 
 def _data_address(request: web.Request) -> str:
     """Return the address of the data of this page, with the same query."""
-    query = f"?{request.query_string}" if request.query_string else ""
-    return json_path(request.path) + query
+    query = request.rel_url.raw_query_string
+    return json_path(request.rel_url.raw_path) + (f"?{query}" if query else "")
 
 
 def _json_text(document: Any) -> str:
