@@ -47,6 +47,7 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 _WORDS = frozenset(("and", "or", "not", "in", "is", "null", "true", "false"))
 DEPTH_MAX = 50
+SHOWN_CHARS_MAX = 500
 NUMBER_CHARS_MAX = 400
 """A double has at most 309 digits before its point. Python refuses to read 4,300 or more."""
 
@@ -193,7 +194,10 @@ class _Parser:
 
     def _make_error(self, wanted: str) -> SettingsRefused:
         found = self._word or "the end"
-        return SettingsRefused(f"{self._where}: {self._text!r} has {found!r} in place of {wanted}.")
+        text = self._text
+        shown = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+        found = found if len(found) <= SHOWN_CHARS_MAX else f"{found[:SHOWN_CHARS_MAX]}..."
+        return SettingsRefused(f"{self._where}: {shown!r} has {found!r} in place of {wanted}.")
 
 
 def _make_comparison(column: str, compare: Callable[[Any, Any], Any], value: Scalar) -> Test:

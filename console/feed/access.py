@@ -1,25 +1,33 @@
-"""Who may follow a table.
+"""Who may follow a table: a person with a session, or a program with a share token.
 
-A person's session must be allowed to read the table: the worker decides, for the person's own key.
-The right is confirmed again every few seconds while the feed runs.
+The worker decides. It is asked with the person's own key, or for the token's digest. The right is
+confirmed again every few seconds while the feed runs. A token comes in the header ``Authorization:
+Bearer TOKEN`` or in the cookie ``rowtide_share``, never in an address, because those are logged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 
+from rowtide.console.web.guards import ORIGINS
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.routes import CALLS
 from rowtide.console.web.sessions import SESSIONS, find_session
+from rowtide.console.workers.tokens import ShareTokens
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
 
-__all__ = ["SESSION_FEEDS_MAX", "FeedAccess", "authorize"]
+__all__ = ["SESSION_FEEDS_MAX", "TOKENS", "FeedAccess", "authorize", "require_origin"]
 
 SESSION_FEEDS_MAX = 20
+TOKEN_FEEDS_MAX = 2000
+TOKENS = web.AppKey("TOKENS", ShareTokens)
+TOKEN_COOKIE = "rowtide_share"
+BEARER = "bearer "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,48 @@ class FeedAccess:
 
 async def authorize(request: web.Request, instance: str, table: str) -> FeedAccess:
     """Return the right of a request. Raises ``RequestRefused`` and ``StoreError``."""
+    require_origin(request)
+    token = find_token(request)
+    if token:
+        return await _authorize_token(request.app[TOKENS], token, instance, table)
+    return await _authorize_session(request, instance, table)
+
+
+def require_origin(request: web.Request) -> None:
+    """Raise 403 if a page of another site opens a feed: a WebSocket is not kept from it."""
+    origin = request.headers.get("Origin", "")
+    if origin and not request.app[ORIGINS].allows_origin(origin, request.headers.get("Host", "")):
+        raise RequestRefused(403, "failure.origin")
+
+
+def find_token(request: web.Request) -> str:
+    """Return the share token of a request; empty if it has none."""
+    header = request.headers.get("Authorization", "")
+    if header[: len(BEARER)].lower() == BEARER:
+        return header[len(BEARER) :].strip()
+    return "" if find_session(request) is not None else request.cookies.get(TOKEN_COOKIE, "")
+
+
+async def _authorize_token(
+    tokens: ShareTokens, token: str, instance: str, table: str
+) -> FeedAccess:
+    shared = await tokens.check(token)
+    if (shared.instance, shared.table) != (instance.lower(), table):
+        raise Rejected(
+            "OTSNoPermissionAccess",
+            f"The share token does not allow table '{table}' of instance '{instance}'.",
+        )
+    return FeedAccess(
+        instance=shared.instance,
+        table=table,
+        owner=f"token {shared.token_id}",
+        feeds_max=TOKEN_FEEDS_MAX,
+        confirm=partial(tokens.confirm, shared),
+        key=shared.key,
+    )
+
+
+async def _authorize_session(request: web.Request, instance: str, table: str) -> FeedAccess:
     session = find_session(request)
     if session is None:
         raise RequestRefused(401, "failure.session")

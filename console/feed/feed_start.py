@@ -9,7 +9,7 @@ from rowtide.client.changes.source import SourceShard
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.stream_reading import StreamReading
 from rowtide.core.records.position import Position, decode_position, encode_position
-from rowtide.core.values.errors import Rejected
+from rowtide.core.values.errors import Rejected, Unavailable
 
 __all__ = ["FeedBegin", "find_start"]
 
@@ -27,6 +27,8 @@ async def find_start(
     """
     now_us = await reading.now_us()
     shards = await reading.list_shards()
+    if not shards:
+        raise Unavailable(f"Table '{reading.stream.table}' has no shards yet.")
     if roots is not None:
         shards = select_shards(shards, roots)
     if begin in ("latest", "rows"):

@@ -189,6 +189,7 @@ async def resolve_request(access: FeedAccess, request: FeedRequest, hub: TableHu
         key = key._replace(shards=await find_roots(hub, frontier, key.shards))
         rows_from = position.rows_from if position.kind == KIND_ROWS else None
         return OpenFeed(access, request, hub, key, frontier, rows_from)
+    rows_from = find_first_key(key) if request.begin == "rows" else None
     if request.begin == "latest":
         frontier = hub.find_goal(key).copy()
         if key.shards is not None:
@@ -196,7 +197,6 @@ async def resolve_request(access: FeedAccess, request: FeedRequest, hub: TableHu
     else:
         frontier = await find_start(hub.reading, request.begin, key.shards)
     require_token(hub, frontier)
-    rows_from = find_first_key(key) if request.begin == "rows" else None
     return OpenFeed(access, request, hub, key, frontier, rows_from)
 
 

@@ -90,8 +90,11 @@ def route_of(request: web.Request) -> WebRoute | None:
 
 
 def wants_json(request: web.Request) -> bool:
-    """True if a request asks for data: by its path, or by an Accept header without HTML."""
-    if request.path.endswith(".json"):
+    """True if a request asks for data: by its path, or by an Accept header without HTML.
+
+    A feed is never a page, so programs get the reason of a refusal as data.
+    """
+    if request.path.endswith(".json") or f"{request.path}/".startswith("/stream/"):
         return True
     accepted = request.headers.get("Accept", "")
     return "application/json" in accepted and "text/html" not in accepted
