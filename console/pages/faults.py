@@ -12,6 +12,9 @@ INDEX_BEHIND_S_MAX = 60.0
 FREE_RATIO_WARN = 2.0
 """Below this multiple of the free bytes that writes need, the disk fills up."""
 
+CAUSES = ("broker_silent", "disk_full", "shard_closed", "worker_silent", "slot_fails")
+"""Kinds that other faults follow from: a silent broker takes all leases with it."""
+
 Status = Mapping[str, Any]
 
 
@@ -33,9 +36,14 @@ class ClusterFault(NamedTuple):
 
 
 def find_faults(workers: Sequence[Status]) -> list[ClusterFault]:
-    """Return what is wrong, what is worst first."""
+    """Return what is wrong: causes before what follows from them, warnings last."""
     found = [fault for worker in workers for fault in _faults_of(worker)]
-    return sorted(found, key=lambda fault: not fault.is_bad)
+    return sorted(found, key=_rank)
+
+
+def _rank(fault: ClusterFault) -> tuple[bool, int]:
+    place = CAUSES.index(fault.kind) if fault.kind in CAUSES else len(CAUSES)
+    return not fault.is_bad, place
 
 
 def _faults_of(worker: Status) -> Iterator[ClusterFault]:

@@ -10,6 +10,7 @@ import logging
 
 from aiohttp import web
 
+from rowtide.console.web.addresses import address_of
 from rowtide.console.web.sessions import find_session
 
 __all__ = ["audit", "log_change", "log_event"]
@@ -36,7 +37,7 @@ def log_change(request: web.Request, status: int) -> None:
 def log_event(request: web.Request, event: str, /, **facts: object) -> None:
     """Write one line about what somebody did, with the address that they came from."""
     shown = {name: _text(value) for name, value in facts.items()}
-    shown["address"] = _text(request.remote or "-")
+    shown["address"] = address_of(request)
     line = " ".join(f"{name}={value}" for name, value in shown.items())
     logger.info("%s %s", event, line, extra={"fields": {"event": event, **shown}})
 

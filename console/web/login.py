@@ -11,6 +11,7 @@ import json
 from aiohttp import web
 
 from rowtide.console.languages.texts import LANGUAGES
+from rowtide.console.web.addresses import address_of
 from rowtide.console.web.attempts import ATTEMPTS
 from rowtide.console.web.audit import log_event
 from rowtide.console.web.guards import COOKIE, ORIGINS
@@ -49,7 +50,7 @@ async def log_in(request: web.Request) -> web.Response:
     )
     instance = instance or request.app[SETTINGS].instance
     to = local_address(_field(form.get("to"), FIELD_CHARACTERS_MAX * 8))
-    request.app[ATTEMPTS].require(f"address {request.remote}", f"key {key_id}")
+    request.app[ATTEMPTS].require(f"address {address_of(request)}", f"key {key_id}")
     if not key_id or not secret:
         return _login_page(request, 400, to=to, key_id=key_id, problem="login.empty")
     try:
@@ -84,7 +85,7 @@ async def show_link(request: web.Request) -> web.Response:
 async def use_link(request: web.Request) -> web.Response:
     """Begin a session with the code of a one-time link."""
     form = await request.post()
-    request.app[ATTEMPTS].require(f"address {request.remote}")
+    request.app[ATTEMPTS].require(f"address {address_of(request)}")
     rights = request.app[LINKS].take(_field(form.get("code")))
     if rights is None:
         raise RequestRefused(403, "failure.link")
@@ -105,7 +106,7 @@ async def make_link(request: web.Request) -> web.Response:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RequestRefused(400, "failure.link_request") from error
-    request.app[ATTEMPTS].require(f"address {request.remote}", f"key {key_id}")
+    request.app[ATTEMPTS].require(f"address {address_of(request)}", f"key {key_id}")
     rights = await learn_rights(request.app[CALLS], KeyPair(key_id, secret), instance)
     log_event(request, "one-time link made", key=key_id)
     code = request.app[LINKS].make(rights)

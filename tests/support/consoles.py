@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from html import unescape
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from rowtide.cli.client import ProtocolClient
@@ -80,9 +80,11 @@ class RunningConsole(NamedTuple):
 
 
 @contextmanager
-def serving_console(folder: Path, *options: str) -> Iterator[RunningConsole]:
+def serving_console(
+    folder: Path, *options: str, log: Literal["chosen", "kafka"] = "chosen"
+) -> Iterator[RunningConsole]:
     """Run a server with a console until the end."""
-    with serving(folder, "--console", "true", *options) as ready:
+    with serving(folder, "--console", "true", *options, log=log) as ready:
         place = folder / "data" / "console.json"
         until(place.exists, lambda: (folder / "output").read_text(errors="replace"))
         yield RunningConsole(int(json.loads(place.read_text())["port"]), ready, folder)

@@ -97,6 +97,13 @@ def test_the_worst_is_first() -> None:
     assert [fault.kind for fault in find_faults([worker])] == ["shard_closed", "worker_drained"]
 
 
+def test_a_cause_is_before_what_follows_from_it() -> None:
+    worker = healthy()
+    worker["slots"][0]["lease"] = False
+    worker["reasons"] = ["slot 0 has no lease", "no broker has answered for 12 s"]
+    assert [fault.kind for fault in find_faults([worker])] == ["broker_silent", "slot_lease"]
+
+
 def test_every_kind_of_fault_has_a_case_and_words_in_both_languages() -> None:
     assert {found[0] for _, found in CASES} | {"no_answer", "own_key"} == KINDS
     for language in LANGUAGES:

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from rowtide.deploy.up import RUN
-from tests.support.consoles import RunningConsole, serving_console
+from tests.support.consoles import ConsoleAnswer, RunningConsole, serving_console
 from tests.support.servers import serving
 from tests.support.waiting import until
 
@@ -159,6 +160,33 @@ def test_a_console_runs_alone_and_says_so(tmp_path: Path) -> None:
         finally:
             child.send_signal(signal.SIGTERM)
             assert child.wait(20) == 0
+
+
+def test_behind_a_proxy_visitors_have_their_own_addresses(tmp_path: Path) -> None:
+    with serving_console(tmp_path, "--console-url", "https://console.example.org") as console:
+        proxy = console.visitor()
+        proxy.host = "console.example.org"
+
+        def log_in(address: str) -> ConsoleAnswer:
+            headers = {"Origin": "https://console.example.org", "X-Forwarded-For": address}
+            wrong = {"access_key_id": f"absent-{next(numbers)}", "access_key_secret": "x"}
+            return proxy.post("/login", wrong, headers)
+
+        numbers = count()
+        # A visitor may invent entries, but the last one is the proxy's.
+        statuses = [log_in(f"10.0.0.{number}, 192.0.2.1").status for number in range(11)]
+        assert statuses == [403] * 10 + [429]
+        assert log_in("192.0.2.2").status == 403
+        assert "address=192.0.2.2" in console.output
+        found = open_endpoint(console.ready.endpoint, "127.0.0.1")
+        assert found == (302, "https://console.example.org")
+        right = proxy.post(
+            "/login", console.create_key(), {"Origin": "https://console.example.org"}
+        )
+        assert (right.status, right.location) == (303, "/")
+        cookie = right.headers["Set-Cookie"]
+        assert cookie.startswith("rowtide_console_443=")
+        assert "; Secure" in cookie
 
 
 def test_health_says_that_the_worker_is_gone_and_since_when(tmp_path: Path) -> None:
