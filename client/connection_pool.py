@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rowtide.client.failures import not_connected
 from rowtide.client.http_exchange import IDLE_S_MAX, RECEIVE_BYTES, Address
+from rowtide.client.server_clock import ServerClock
 
 __all__ = ["ConnectionPool", "OpenConnection"]
 
@@ -37,11 +38,14 @@ class ConnectionPool:
     """The connections to the server at ``address``. Belongs to one event loop.
 
     ``timeout_s`` bounds the wait for a new connection. Idle connections are used again for
-    ``IDLE_S_MAX`` seconds, the last one first.
+    ``IDLE_S_MAX`` seconds, the last one first. ``clock`` dates the requests on them.
     """
 
-    def __init__(self, address: Address, *, timeout_s: float) -> None:
+    def __init__(
+        self, address: Address, *, timeout_s: float, clock: ServerClock | None = None
+    ) -> None:
         self.address = address
+        self.clock = clock or ServerClock()
         self._tls = ssl.create_default_context() if address.is_tls else None
         self._timeout_s = timeout_s
         self._idle: deque[tuple[float, OpenConnection]] = deque()

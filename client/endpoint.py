@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Self, TypeVar
 
 from google.protobuf.message import Message
@@ -96,12 +95,17 @@ class Endpoint:
     ) -> HttpAnswer:
         """Return the whole answer of which ``ask`` returns the content."""
         retries = Retries(self._patience_s, time.monotonic())
+        is_redated = False
         while True:
             answer = await self.send(operation, body, more)
+            has_learned = self._pool.clock.learn(answer.server_us)
             if answer.status == 200:
                 self.changed = self.changed or not is_read_only(operation)
                 return answer
             failure = failure_of_answer(answer)
+            if failure.code == "OTSAuthFailed" and has_learned and not is_redated:
+                is_redated = True  # It was refused for its date, so nothing was done.
+                continue
             pause_s = retries.pause_s(failure, time.monotonic())
             if pause_s is None:
                 raise failure
@@ -116,7 +120,7 @@ class Endpoint:
         """
         connection = await self._pool.take()
         request = request_bytes(
-            self._pool.address, self._access, operation, body, datetime.now(UTC), more
+            self._pool.address, self._access, operation, body, self._pool.clock.now(), more
         )
         try:
             async with asyncio.timeout(self._timeout_s):

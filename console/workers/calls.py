@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from rowtide.client.connection_pool import ConnectionPool
 from rowtide.client.endpoint import Endpoint
 from rowtide.client.http_exchange import parse_address
+from rowtide.client.server_clock import ServerClock
 from rowtide.core.protocol.operations import OPERATIONS, OperationSpec, Right
 
 __all__ = ["KeyPair", "WorkerCalls"]
@@ -48,7 +49,9 @@ class WorkerCalls:
         self.endpoint = endpoint
         self._timeout_s = timeout_s
         self._patience_s = patience_s
-        self._pool = ConnectionPool(parse_address(endpoint), timeout_s=timeout_s)
+        # The clock of this machine may be wrong: the worker's is the one that counts.
+        clock = ServerClock(follows=True)
+        self._pool = ConnectionPool(parse_address(endpoint), timeout_s=timeout_s, clock=clock)
 
     async def __aenter__(self) -> Self:
         return self
