@@ -17,6 +17,7 @@ from rowtide.client.changes.start import Begin
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.connector_log import ConnectorLog
+from rowtide.connectors.runtime.declaration import variables
 from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
 from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.removal import begin_again
@@ -108,14 +109,19 @@ async def change_connector(request: web.Request) -> web.Response:
 async def _rewind(
     request: web.Request, endpoint: Endpoint, declared: DeclaredConnector, form: Any
 ) -> None:
-    """Restart a connector from a place. A source's checkpoint is changed by the command line."""
+    """Restart a connector from a place. A source begins with its rows again, and nowhere else."""
     declaration = declared.declaration
-    if declaration is None or not declaration.sink:
-        raise RequestRefused(400, "connectors.rewind_source", name=declared.name)
+    if declaration is None:
+        raise RequestRefused(400, "connectors.unreadable", reason=declared.failure)
     to = _place(str(form.get("to", "")), str(form.get("minutes", "")))
+    if not declaration.sink and to != "rows":
+        raise RequestRefused(400, "connectors.rewind_source", name=declared.name)
     audit(request, to=to)
+    # A checkpoint is changed without a connection to the source, so no password is needed.
+    names = variables(declaration.source) if declaration.source else ()
+    place = ProcessContext(endpoint, {name: f"${{{name}}}" for name in names}, "")
     try:
-        await begin_again(ProcessContext(endpoint, {}, ""), declaration, to)
+        await begin_again(place, declaration, to)
     except SettingsRefused as error:
         raise RequestRefused(400, "connectors.unreadable", reason=error) from error
 

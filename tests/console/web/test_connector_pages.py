@@ -22,6 +22,11 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.system
 
 BAD = "<script>alert('bad')</script>"
+SHOP = (
+    "{source: {kind: mysql, host: 127.0.0.1, port: 1, user: u, password: '${SHOP_PASSWORD}', "
+    "tables: [shop.*]}}"
+)
+"""A source whose server does not answer, and whose password nobody knows here."""
 CARD = "4111-1111-1111-1111"
 
 
@@ -80,7 +85,8 @@ def connector(console: RunningConsole, hook: str) -> None:
             client.put("orders", {"id": name, "card": CARD})
 
     async def declare() -> None:
-        text = f"connectors: {{hook: {{table: orders, sink: {{kind: webhook, url: '{hook}'}}}}}}"
+        sink = f"hook: {{table: orders, sink: {{kind: webhook, url: '{hook}'}}}}"
+        text = f"connectors: {{{sink}, shop: {SHOP}}}"
         async with Endpoint(ready.endpoint, **access, patience_s=10.0) as endpoint:
             for declaration in parse_file(text, "test"):
                 await Declarations(endpoint).declare(declaration)
@@ -96,7 +102,7 @@ def read(visitor: Visitor) -> Any:
 
 def test_a_parked_row_is_shown_retried_and_gone(console: RunningConsole, admin: Visitor) -> None:
     until(lambda: read(admin)["parked"], lambda: console.output)
-    [listed] = admin.get("/connectors.json").document["connectors"]
+    listed, _ = admin.get("/connectors.json").document["connectors"]
     assert (listed["name"], listed["kind"], listed["table"]) == ("hook", "webhook", "orders")
     until(lambda: read(admin)["connector"]["state"] == "running", lambda: console.output)
 
@@ -138,6 +144,16 @@ def test_a_connector_is_rewound(console: RunningConsole, admin: Visitor) -> None
         answer = admin.change("/connectors/hook/rewind", wrong)
         assert answer.status == 400
         assert "Choose a place" in answer.text
+
+
+def test_a_source_begins_again_with_its_rows_alone(admin: Visitor) -> None:
+    page = PageReader(admin.get("/connectors/shop").text)
+    assert "The source copies all its rows again" in page.text
+    refused = admin.change("/connectors/shop/rewind", {"to": "oldest"})
+    assert refused.status == 400
+    assert "shop is a source" in refused.text
+    assert admin.change("/connectors/shop/rewind", {"to": "rows"}).status == 303
+    assert "shop is rewound." in admin.get("/connectors/shop").text
 
 
 def test_a_reader_sees_no_button_and_changes_nothing(
