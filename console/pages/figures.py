@@ -73,10 +73,11 @@ def _chart(
     found = []
     for label, (hour, field) in lines.items():
         values: list[float | None] = [quiet] * max(0, until - begin + 1)
-        for entry in hour.seconds:
-            if entry.second >= begin:
-                value = getattr(entry, field)
-                values[entry.second - begin] = value / 1000 if field.endswith("_us") else value
+        scale = 1000 if field.endswith("_us") else 1
+        seconds, column = hour.columns[0], hour.columns[JoinedSecond._fields.index(field)]
+        for second, value in zip(seconds, column, strict=True):
+            if second >= begin:
+                values[second - begin] = value / scale if scale > 1 else value
         found.append({"label": label, "values": values})
     return {"unit": unit, "seconds": list(range(begin, until + 1)), "lines": found}
 
@@ -84,7 +85,7 @@ def _chart(
 def minutes_of(hour: HourOfTable) -> list[dict[str, Any]]:
     """Return the last hour by the minute, newest first; a minute without requests is left out."""
     minutes: dict[int, list[JoinedSecond]] = {}
-    for entry in hour.seconds:
+    for entry in hour.seconds():
         minutes.setdefault(entry.second // 60 * 60, []).append(entry)
     return [
         {"minute_s": minute, **rate_of(join_seconds(minute, minutes[minute]))}

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rowtide.console.workers.calls import KeyPair, WorkerCalls
 from rowtide.core.cluster.table_figures import (
     HOUR_S,
-    SecondFigures,
     TableFigures,
+    TableSeconds,
     latency_us,
 )
 from rowtide.core.values.errors import StoreError
@@ -42,18 +42,24 @@ class JoinedSecond(NamedTuple):
     p99_us: int
 
 
-class HourOfTable(NamedTuple):
+class HourOfTable:
     """The last hour of a table: its seconds with requests, oldest first; others had none.
 
-    ``until_s`` is the last second that all workers that answer have told.
+    ``until_s`` is the last second that is known. The columns are in the order of the fields of
+    ``JoinedSecond``: an hour has up to 3600 entries, and objects for them would take 20 ms.
     """
 
-    until_s: int
-    seconds: list[JoinedSecond]
+    def __init__(self, until_s: int, columns: Sequence[Sequence[int]]) -> None:
+        self.until_s = until_s
+        self.columns = columns
+
+    def seconds(self) -> Iterator[JoinedSecond]:
+        """Yield the entries."""
+        return map(JoinedSecond._make, zip(*self.columns, strict=True))
 
     def last(self, span_s: int) -> JoinedSecond:
         """Return the sums and latencies of the last ``span_s`` seconds."""
-        within = [s for s in self.seconds if s.second > self.until_s - span_s]
+        within = [s for s in self.seconds() if s.second > self.until_s - span_s]
         return join_seconds(self.until_s, within)
 
 
@@ -121,13 +127,12 @@ class Sampler:
     def hour(self, instance: str, table: str, *, after: int = 0) -> HourOfTable:
         """Return the last hour of a table, or what of it is later than ``after``."""
         until = self.until_s
-        by_second: dict[int, list[JoinedSecond]] = {}
-        for figures in self._workers.values():
-            seconds = figures.of_table(instance, table)
-            for entry in seconds.figures(max(after, until - HOUR_S), until):
-                by_second.setdefault(entry.second, []).append(_show_entry(entry))
-        joined = [join_seconds(second, by_second[second]) for second in sorted(by_second)]
-        return HourOfTable(until, joined)
+        after = max(after, until - HOUR_S)
+        found = [known.of_table(instance, table) for known in self._workers.values()]
+        parts = [_columns_of(one, after, until) for one in found if one.count(after, until)]
+        if len(parts) == 1:
+            return HourOfTable(until, parts[0])
+        return HourOfTable(until, _join_columns(parts))
 
     def _figures_of(self, address: str) -> TableFigures:
         figures = self._workers.get(address)
@@ -140,16 +145,39 @@ class Sampler:
         return figures
 
 
-def _show_entry(entry: SecondFigures) -> JoinedSecond:
-    second, requests, errors, p50, p99 = entry
-    return JoinedSecond(second, requests, errors, latency_us(p50), latency_us(p99))
+def _columns_of(figures: TableSeconds, after: int, until: int) -> list[Sequence[int]]:
+    """Return the columns of one worker, latencies in microseconds."""
+    seconds, requests, errors, p50, p99 = figures.columns(after, until)
+    return [seconds, requests, errors, [*map(latency_us, p50)], [*map(latency_us, p99)]]
+
+
+def _join_columns(parts: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    """Return the columns of several workers as one, by the rule at the top of this module."""
+    first = min((part[0][0] for part in parts), default=0)
+    size = max((part[0][-1] for part in parts), default=first - 1) - first + 1
+    requests, errors, weighted, p99 = ([0] * size for _ in range(4))
+    for part in parts:
+        for second, of_requests, of_errors, of_p50, of_p99 in zip(*part, strict=True):
+            at = second - first
+            requests[at] += of_requests
+            errors[at] += of_errors
+            weighted[at] += of_p50 * of_requests
+            p99[at] = max(p99[at], of_p99)
+    busy = [at for at, count in enumerate(requests) if count]
+    return [
+        [first + at for at in busy],
+        [requests[at] for at in busy],
+        [errors[at] for at in busy],
+        [weighted[at] // requests[at] for at in busy],
+        [p99[at] for at in busy],
+    ]
 
 
 def join_seconds(second: int, entries: Iterable[JoinedSecond]) -> JoinedSecond:
     """Return several workers, or several seconds, as one; see the top of this module."""
     entries = list(entries)
     if len(entries) == 1:
-        return entries[0]._replace(second=second)
+        return JoinedSecond(second, *entries[0][1:])
     requests = sum(entry.requests for entry in entries)
     weighted = sum(entry.p50_us * entry.requests for entry in entries)
     return JoinedSecond(

@@ -108,9 +108,13 @@ class TableSeconds:
 
     def figures(self, after: int, until: int) -> Iterator[SecondFigures]:
         """Yield the entries later than ``after`` and not later than ``until``."""
-        first, end = bisect_right(self._seconds, after), bisect_right(self._seconds, until)
-        for entry in zip(*(column[first:end] for column in self._columns()), strict=True):
+        for entry in zip(*self.columns(after, until), strict=True):
             yield SecondFigures(*entry)
+
+    def columns(self, after: int, until: int) -> list[array[int]]:
+        """Return the same entries as columns, in the order of the fields of ``SecondFigures``."""
+        first, end = bisect_right(self._seconds, after), bisect_right(self._seconds, until)
+        return [column[first:end] for column in self._columns()]
 
     def _columns(self) -> tuple[array[int], ...]:
         return self._seconds, self._requests, self._errors, self._p50, self._p99

@@ -92,7 +92,7 @@ async def test_the_sampler_collects_what_a_worker_counted(tmp_path: Path) -> Non
                 await calls.call(admin, place, "BatchGetRow", wanted)
 
             def count() -> int:
-                return sum(second.requests for second in sampler.hour(place, "orders").seconds)
+                return sum(second.requests for second in sampler.hour(place, "orders").seconds())
 
             await asyncio.to_thread(until, lambda: count() == 3)
             assert not sampler.failure

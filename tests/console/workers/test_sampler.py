@@ -51,7 +51,7 @@ class ClusterFigures:
 
     def hour(self) -> list[tuple[int, int]]:
         found = self.sampler.hour("demo", "orders")
-        return [(entry.second, entry.requests) for entry in found.seconds]
+        return [(entry.second, entry.requests) for entry in found.seconds()]
 
 
 async def test_a_second_is_collected_once_however_often_is_asked() -> None:
@@ -74,7 +74,7 @@ async def test_workers_are_joined_by_the_second() -> None:
     cluster.count("a:1", NOW_S, requests=30, p50=10)
     cluster.count("b:1", NOW_S, requests=10, p50=14)
     await cluster.sampler.sample()
-    [joined] = cluster.sampler.hour("demo", "orders").seconds
+    [joined] = cluster.sampler.hour("demo", "orders").seconds()
     p50_us = (30 * latency_us(10) + 10 * latency_us(14)) // 40
     assert joined == JoinedSecond(NOW_S, 40, 0, p50_us, latency_us(24))
 
@@ -112,7 +112,7 @@ async def test_a_long_past_comes_in_pages() -> None:
         assert len(cluster.calls.asked) < 100
     assert len(cluster.hour()) == HOUR_S
     recent = cluster.sampler.hour("demo", "orders", after=NOW_S - 3)
-    assert [entry.second for entry in recent.seconds] == [NOW_S - 2, NOW_S - 1, NOW_S]
+    assert [entry.second for entry in recent.seconds()] == [NOW_S - 2, NOW_S - 1, NOW_S]
 
 
 async def test_a_worker_that_does_not_answer_is_an_error_and_figures_stay() -> None:
@@ -131,6 +131,6 @@ async def test_a_worker_that_does_not_answer_is_an_error_and_figures_stay() -> N
 
 def test_the_last_seconds_are_summed() -> None:
     seconds = [JoinedSecond(NOW_S - back, 10, 1, 100 * back, 1000 * back) for back in (3, 2, 1)]
-    hour = HourOfTable(NOW_S, seconds)
+    hour = HourOfTable(NOW_S, [*zip(*seconds, strict=True)])
     assert hour.last(3) == JoinedSecond(NOW_S, 20, 2, 150, 2000)
     assert hour.last(1) == JoinedSecond(NOW_S, 0, 0, 0, 0)
