@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -82,10 +83,9 @@ def test_bytes_with_a_right_checksum_never_break_the_reader(body: bytes) -> None
     content = b"\x01" + body
     content += zlib.crc32(content).to_bytes(4, "big")
     token = base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-    try:
-        decode(token)
-    except Rejected as error:
-        assert "position" in error.message
+    with suppress(Rejected):
+        found = decode(token)
+        assert found.tag == TAG
 
 
 def test_a_token_of_another_table_or_stream_says_so() -> None:

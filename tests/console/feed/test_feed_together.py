@@ -1,0 +1,291 @@
+"""Readers that reconnect at random moments miss nothing, whatever happens to shards and processes.
+
+Server and consoles are real processes. Shards split, merge and move, and both kinds of processes
+are killed. ``ROWTIDE_FEED_SEED`` repeats a run as far as chance here decides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from rowtide.cli.client import ProtocolClient
+from rowtide.client import Client, OutcomeUnknown, Unavailable
+from rowtide.deploy.up import RUN, Ready, Up
+from tests.console.feed.feed_client import FeedClient, Refusal
+from tests.support.servers import LOG_OPTIONS
+from tests.support.waiting import until, until_async
+
+pytestmark = pytest.mark.system
+
+SEED = int(os.environ.get("ROWTIDE_FEED_SEED", str(random.SystemRandom().randrange(10**6))))
+NAMES = [f"{letter}{number}" for letter in "abcdefgh" for number in range(3)]
+SLOTS = 4
+CAUGHT_UP_S_MAX = 120.0
+POSITION_AGE_S_MAX = 6.0
+NOT_NOW = (Unavailable, OutcomeUnknown)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Processes:
+    """A server and a console at addresses that stay the same, killed and started again."""
+
+    def __init__(self, folder: Path, closing: ExitStack) -> None:
+        options = [*LOG_OPTIONS, "--port", str(free_port()), "--slots", str(SLOTS)]
+        options += ["--console", "false", "--table-operations-per-s", "0"]
+        self._output = closing.enter_context((folder / "output").open("wb"))
+        self.server = closing.enter_context(
+            Up(folder / "data", options=options, output=self._output)
+        )
+        self.ready: Ready = self.server.start()
+        self._port = free_port()
+        self._folder = folder
+        self._console: subprocess.Popen[bytes] | None = None
+        closing.callback(self.kill_console)
+
+    @property
+    def url(self) -> str:
+        """Address of the console."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start_console(self) -> None:
+        """Start the console and wait until it listens."""
+        ready = self.ready
+        command = [sys.executable, "-P", "-c", RUN, "console", "run", "--port", str(self._port)]
+        command += ["--endpoint", ready.endpoint, "--instance", ready.instance]
+        command += ["--access-key-id", ready.access_key_id]
+        command += ["--access-key-secret", ready.access_key_secret]
+        self._console = subprocess.Popen(
+            command, cwd=self._folder, stdout=self._output, stderr=self._output
+        )
+        until(self._listens, "the console listens")
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def kill_console(self) -> None:
+        """End the console as a crash would."""
+        if self._console is not None:
+            self._console.kill()
+            self._console.wait()
+            self._console = None
+
+    def restart_console(self) -> None:
+        """Kill the console and start another one, which knows nothing of the first."""
+        self.kill_console()
+        self.start_console()
+
+    def restart_server(self) -> None:
+        """Kill the server and start it again."""
+        self.server.kill()
+        self.server.start()
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """A server and a console."""
+    with ExitStack() as closing:
+        running = Processes(tmp_path, closing)
+        running.start_console()
+        yield running
+
+
+@pytest.fixture
+def world(processes: Processes) -> Iterator[FeedWorld]:
+    """A table with a stream, and a token to follow it."""
+    made = FeedWorld(processes, random.Random(SEED))
+    with made.client:
+        yield made
+
+
+class FeedWorld:
+    """A table that is written while its shards change."""
+
+    def __init__(self, processes: Processes, chance: random.Random) -> None:
+        ready = processes.ready
+        self.processes = processes
+        self.chance = chance
+        self.written: dict[str, list[int]] = {}
+        self.client = Client(
+            ready.endpoint,
+            instance=ready.instance,
+            access_key_id=ready.access_key_id,
+            access_key_secret=ready.access_key_secret,
+            patience_s=60.0,
+        )
+        self.client.create_table("t", {"k": str}, stream_hours=24)
+        with ProtocolClient(**ready._asdict(), timeout_s=30.0) as admin:
+            made = admin.call_json("RowtideCreateToken", {"table": "t"})
+        self.headers = {"Authorization": f"Bearer {made['token']}"}
+        self.path = f"/stream/{ready.instance}/t"
+
+    async def write(self, count: int) -> None:
+        """Write rows whose numbers rise by one along each key."""
+        for _ in range(count):
+            name = self.chance.choice(NAMES)
+            numbers = self.written.setdefault(name, [])
+            await self._put(name, len(numbers))
+            numbers.append(len(numbers))
+
+    async def _put(self, name: str, number: int) -> None:
+        """Write one number once, also if the server is killed meanwhile."""
+        while True:
+            try:
+                held = await asyncio.to_thread(self.client.get, "t", {"k": name})
+                if held is not None and held["n"] == number:
+                    return
+                await asyncio.to_thread(self.client.put, "t", {"k": name, "n": number})
+            except NOT_NOW:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def reshape(self, kind: str) -> None:
+        """Split, merge or move some shard; one that cannot be stays as it is."""
+        ready = self.processes.ready
+        with ProtocolClient(**ready._asdict(), timeout_s=30.0) as admin:
+            told = await asyncio.to_thread(admin.call_json, "RowtideListShards", {"table": "t"})
+            shards = [one["shard"] for one in told["shards"] if one["state"] == "open"]
+            shard = self.chance.choice(shards)
+            at = self.chance.randrange(max(1, len(shards) - 1))
+            calls: dict[str, tuple[str, dict[str, Any]]] = {
+                "split": ("RowtideSplitShard", {"shard": shard, "at": self.chance.choice(NAMES)}),
+                "merge": ("RowtideMergeShards", {"shards": shards[at : at + 2]}),
+                "move": (
+                    "RowtideMoveShard",
+                    {"shard": shard, "slot": self.chance.randrange(SLOTS)},
+                ),
+            }
+            operation, fields = calls[kind]
+            await asyncio.to_thread(admin.call_json, operation, {"table": "t", **fields})
+
+
+class RandomReader:
+    """Follows the table, and loses its connection at random moments."""
+
+    def __init__(self, world: FeedWorld, number: int) -> None:
+        self.client = FeedClient(
+            world.path,
+            headers=world.headers,
+            begin="oldest",
+            format="sse" if number % 2 else "ndjson",
+        )
+        self.connections = 0
+        self._world = world
+        self._chance = random.Random(f"{SEED} {number}")
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        while True:
+            if self.client.token:
+                self.client.parameters.pop("begin", None)
+            try:
+                async with asyncio.timeout(self._chance.uniform(0.05, 4.0)):
+                    await self._read()
+            except (TimeoutError, aiohttp.ClientError, OSError):
+                pass
+            except Refusal as error:
+                # A position is never refused; a process may be away.
+                if error.status != 503:
+                    raise AssertionError(f"seed {SEED}: {error}") from error
+            await asyncio.sleep(self._chance.uniform(0, 0.3))
+
+    async def _read(self) -> None:
+        async with self.client.connect(self._world.processes.url) as events:
+            self.connections += 1
+            async for event in events:
+                assert event["event"] not in ("expired", "slow"), event
+
+    def numbers(self) -> dict[str, list[int]]:
+        """Return the numbers of each key as they came."""
+        found: dict[str, list[int]] = {}
+        for record in self.client.records:
+            found.setdefault(record["key"]["k"], []).append(record["columns"]["n"])
+        return found
+
+
+async def follow_through(world: FeedWorld, *, readers: int, steps: int) -> list[RandomReader]:
+    """Let readers follow while shards change and processes die, until each has everything."""
+    found = [RandomReader(world, number) for number in range(readers)]
+    processes = world.processes
+    kinds = ["split", "merge", "move", "split", "kill console", "merge", "kill server", "split"]
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(reader.run()) for reader in found]
+        for step in range(steps):
+            kind = kinds[step % len(kinds)]
+            writing = tasks.create_task(world.write(20))
+            if kind == "kill console":
+                await asyncio.to_thread(processes.restart_console)
+            elif kind == "kill server":
+                await asyncio.to_thread(processes.restart_server)
+            else:
+                await change_shards(world, kind)
+            await writing
+        await until_async(
+            lambda: all(reader.numbers() == world.written for reader in found),
+            lambda: f"seed {SEED}: {[len(reader.client.records) for reader in found]}",
+            s_max=CAUGHT_UP_S_MAX,
+        )
+        for task in running:
+            task.cancel()
+    return found
+
+
+async def change_shards(world: FeedWorld, kind: str) -> None:
+    """Change the shards once, or leave them if they cannot be changed so."""
+    from rowtide.cli.client import ServerError
+
+    try:
+        await world.reshape(kind)
+    except ServerError as error:
+        if error.code not in ("OTSParameterInvalid", "OTSObjectNotExist"):
+            raise
+
+
+async def test_readers_that_reconnect_get_each_record_once(world: FeedWorld) -> None:
+    found = await follow_through(world, readers=5, steps=8)
+    assert min(reader.connections for reader in found) > 2
+
+
+@pytest.mark.slow
+async def test_twenty_readers_get_each_record_once(world: FeedWorld) -> None:
+    found = await follow_through(world, readers=20, steps=80)
+    assert min(reader.connections for reader in found) > 20
+
+
+async def test_a_position_is_never_older_than_six_seconds(world: FeedWorld) -> None:
+    follower = FeedClient(world.path, headers=world.headers, filter="n = 100000", format="ndjson")
+    loop = asyncio.get_running_loop()
+    ages: list[float] = []
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(world.write(10_000))
+        async with follower.connect(world.processes.url) as events:
+            last_s = loop.time()
+            async for event in events:
+                ages.append(loop.time() - last_s)
+                last_s = loop.time()
+                assert event["event"] in ("ready", "position")
+                if len(ages) == 4:
+                    break
+        writing.cancel()
+    assert max(ages) <= POSITION_AGE_S_MAX, ages
+    tokens = {event["id"] for event in follower.events}
+    assert len(tokens) == len(ages)
