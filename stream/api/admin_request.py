@@ -38,6 +38,8 @@ def json_fields(body: bytes, known: set[str]) -> dict[str, Any]:
     """Return a JSON object with no other fields than ``known``. Raises OTSParameterInvalid."""
     try:
         fields = json.loads(body or b"{}")
+        # Half of a surrogate pair is JSON, but no text that an answer could repeat.
+        json.dumps(fields, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise invalid(f"Invalid request body: not JSON: {error}.") from error
     if not isinstance(fields, dict):

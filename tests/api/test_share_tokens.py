@@ -89,6 +89,8 @@ def test_what_is_not_exactly_the_token_is_refused_with_one_text(
     assert checked(client, text, token_id="00" * 9) == {}
     assert checked(client, text, purpose="write") == {}
     assert checked(client, text, digest="") == {}
+    with pytest.raises(ServerError, match="surrogates not allowed"):
+        client.call_json("RowtideCheckToken", {"token_id": "\ud800", "digest": "\ud800"})
     with pytest.raises(ServerError, match="both texts"):
         client.call_json("RowtideCheckToken", {"token_id": 1, "digest": None})
 

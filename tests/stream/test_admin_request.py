@@ -27,6 +27,9 @@ BAD = {
     "no object": b'["t"]',
     "another field": b'{"tables": "t"}',
     "too deep": b"[" * 200_000,
+    "half of a pair": b'{"table": "\\ud800"}',
+    "half of a pair within": b'{"table": [{"a\\udfff": 1}]}',
+    "half of a pair as a field": b'{"\\ud800": "t"}',
 }
 
 

@@ -43,7 +43,9 @@ OPERATIONS = [
 ]
 JSON_OPERATIONS = [
     *("RowtideStatus", "RowtideListInstances", "RowtideCreateInstance"),
-    *("RowtideListKeys", "RowtideCreateKey"),
+    *("RowtideListKeys", "RowtideCreateKey", "RowtideDescribeKey"),
+    *("RowtideListTokens", "RowtideCreateToken", "RowtideCheckToken"),
+    *("RowtideTableFigures", "RowtideListLoads"),
 ]
 GROWTH_MIB_MAX = 150
 """Memory that a few thousand requests may cost: caches and pools, not what they sent."""
