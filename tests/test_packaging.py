@@ -26,7 +26,7 @@ KINDS = {".py", ".typed", ".avsc", ".json", ".html", ".css", ".js", ".svg"}
 def packaged(folder: str) -> set[str]:
     """Return what a wheel must hold of ``folder``: every module and every data file."""
     # What is deployed from a checkout is no part of the package.
-    skipped = {"__pycache__", "DESIGN.md", "alerts", "compose", "container", "helm"}
+    skipped = {"__pycache__", "DESIGN.md", "alerts", "compose", "container", "helm", "javascript"}
     return {
         f"rowtide/{path.relative_to(ROOT)}"
         for path in (ROOT / folder).rglob("*")

@@ -125,3 +125,16 @@ def test_a_new_log_in_ends_the_former_session(
     former = console.visitor()
     former.cookies = kept
     assert former.get("/").status == 303
+
+
+def test_language_and_colours_are_kept_without_a_log_in(console: RunningConsole) -> None:
+    visitor = console.visitor()
+    assert '<html lang="en">' in visitor.get("/login").text
+    chosen = {"language": "zh", "theme": "dark", "back": "/login?to=/keys"}
+    answer = visitor.post("/preferences", chosen)
+    assert (answer.status, answer.location) == (303, "/login?to=/keys")
+    page = visitor.get("/login").text
+    assert '<html lang="zh" data-theme="dark">' in page
+    assert "访问密钥" in page
+    visitor.post("/preferences", {"language": "xx", "theme": "auto"})
+    assert '<html lang="zh">' in visitor.get("/login").text
