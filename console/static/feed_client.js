@@ -6,7 +6,7 @@
  */
 
 import { FeedHub } from "./feed_hub.js";
-import { fetchFeed } from "./feed_transport.js";
+import { FeedSocket, socketAddress } from "./feed_socket.js";
 
 /** @typedef {import("./feed_hub.js").HubMessage} HubMessage */
 
@@ -108,7 +108,7 @@ function makeLine(worker, take, again) {
  * @returns {Line}
  */
 function makeOwnHub(take) {
-  const hub = new FeedHub(fetchFeed);
+  const hub = new FeedHub(new FeedSocket(socketAddress(location.href)).open);
   const viewer = { send: take };
   return {
     join: (path, token) => hub.join(viewer, path, token),

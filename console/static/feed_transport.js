@@ -1,5 +1,6 @@
 /**
- * How the bytes of a feed arrive: Server-Sent Events over fetch.
+ * A feed over a connection of its own: Server-Sent Events over fetch. Used where a proxy lets no
+ * WebSocket through (`feed_socket.js`).
  */
 
 import { EventParser } from "./feed_events.js";
@@ -27,24 +28,38 @@ export function fetchFeed(path, ends) {
  * @returns {Promise<Refusal>}
  */
 async function readFeed(path, ends, signal) {
+  const lost = { status: 0, reason: "", after: 0 };
+  const headers = { Accept: "text/event-stream" };
+  /** @type {ReadableStreamDefaultReader<Uint8Array>} */
+  let reader;
   try {
-    const headers = { Accept: "text/event-stream" };
     const answer = await fetch(path, { headers, signal, cache: "no-store", redirect: "error" });
     if (answer.status !== 200 || !answer.body) return await refusalOf(answer);
-    ends.onOpen();
-    const parser = new EventParser();
-    const reader = answer.body.getReader();
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done || signal.aborted) break;
-      for (const event of parser.feed(value)) {
-        if (!signal.aborted) ends.onEvent(event);
-      }
-    }
+    reader = answer.body.getReader();
   } catch {
-    // The connection is lost, or was refused. The next attempt shows which.
+    return lost;
   }
-  return { status: 0, reason: "", after: 0 };
+  ends.onOpen();
+  const parser = new EventParser();
+  for (;;) {
+    const bytes = await readBytes(reader);
+    if (!bytes || signal.aborted) return lost;
+    for (const event of parser.feed(bytes)) {
+      if (!signal.aborted) ends.onEvent(event);
+    }
+  }
+}
+
+/**
+ * Return the next bytes; undefined at the end, and if the connection is lost.
+ * @param {ReadableStreamDefaultReader<Uint8Array>} reader
+ */
+async function readBytes(reader) {
+  try {
+    return (await reader.read()).value;
+  } catch {
+    return undefined;
+  }
 }
 
 /**

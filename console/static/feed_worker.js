@@ -6,7 +6,7 @@
  */
 
 import { FeedHub } from "./feed_hub.js";
-import { fetchFeed } from "./feed_transport.js";
+import { FeedSocket, socketAddress } from "./feed_socket.js";
 
 /**
  * @typedef {object} TabMessage
@@ -16,7 +16,7 @@ import { fetchFeed } from "./feed_transport.js";
  */
 
 const TAB_SILENCE_MS_MAX = 40000;
-const hub = new FeedHub(fetchFeed);
+const hub = new FeedHub(new FeedSocket(socketAddress(location.href)).open);
 /** @type {Map<MessagePort, { viewer: import("./feed_hub.js").Viewer, heard: number }>} */
 const tabs = new Map();
 

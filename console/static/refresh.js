@@ -46,6 +46,18 @@ function isInUse() {
   return Boolean(isAtField) || Boolean(selected && !selected.isCollapsed);
 }
 
+/**
+ * Put a chart back in place of the fresh one, with the fresh one's table.
+ * @param {Element} chart
+ */
+function keepChart(chart) {
+  const fresh = document.getElementById(chart.id);
+  if (!fresh) return;
+  const table = fresh.querySelector("details");
+  if (table) chart.querySelector("details")?.replaceWith(table);
+  fresh.replaceWith(chart);
+}
+
 /** @param {Document} page */
 function showPage(page) {
   const fresh = page.querySelector("main");
@@ -54,11 +66,11 @@ function showPage(page) {
   const opened = [...main.querySelectorAll("details[open][id]")].map((element) => element.id);
   const focused = main.contains(document.activeElement) ? document.activeElement?.id : "";
   const places = [...main.querySelectorAll(".wide[id]")].map(({ id, scrollTop }) => ({ id, scrollTop }));
-  // Figures draw themselves and fetch their own data.
-  const figures = new Map([...main.querySelectorAll("figure.chart[id]")].map((old) => [old.id, old]));
+  // Charts draw themselves and fetch their own figures. The table of each is the server's.
+  const charts = [...main.querySelectorAll("figure.chart[id]")];
   const parts = [...fresh.childNodes].map((node) => document.importNode(node, true));
   main.replaceChildren(...parts);
-  for (const [id, old] of figures) document.getElementById(id)?.replaceWith(old);
+  for (const chart of charts) keepChart(chart);
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   for (const { id, scrollTop } of places) {
     const place = document.getElementById(id);

@@ -26,7 +26,7 @@ export function fill(texts, key, values = {}) {
 }
 
 /**
- * Return a time of day to the millisecond, in the language of the page.
+ * Return a time of day to the millisecond, in UTC as everywhere in the console.
  * @param {number} ms Milliseconds since 1970.
  * @param {string} language
  */
@@ -47,6 +47,7 @@ function formatOf(language) {
       second: "2-digit",
       fractionalSecondDigits: 3,
       hourCycle: "h23",
+      timeZone: "UTC",
     });
     formats.set(language, format);
   }

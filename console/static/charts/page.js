@@ -41,7 +41,11 @@ function optionsOf(chart, width) {
     width,
     height: HEIGHT,
     series: [{}, ...lines],
-    axes: [axis, { ...axis, size: 60, values: (_, ticks) => ticks.map(short) }],
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map(timeOf) },
+      { ...axis, size: 60, values: (_, ticks) => ticks.map(short) },
+    ],
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     scales: { y: { range: (_, low, high) => [Math.min(low ?? 0, 0), Math.max(high ?? 1, 1) * 1.05] } },
     legend: { live: false },
     cursor: { drag: { x: false, y: false } },
@@ -54,6 +58,16 @@ function short(value) {
     notation: "compact",
     maximumFractionDigits: 1,
   }).format(value);
+}
+
+/** @param {number} seconds */
+function timeOf(seconds) {
+  return new Intl.DateTimeFormat(document.documentElement.lang, {
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+    timeZone: "UTC",
+  }).format(seconds * 1000);
 }
 
 class Chart {

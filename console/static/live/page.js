@@ -27,7 +27,7 @@ const state = signal({ name: "connecting", since: 0, reason: "", oldest: "" });
 /** @type {import("../vendor/preact.js").Signal<Item | null>} */
 const chosen = signal(null);
 /** True while the page is paused and what it could hold is exceeded. */
-let isLeft = false;
+const isLeft = signal(false);
 
 /**
  * @param {string} key
@@ -42,7 +42,7 @@ function takeMessage({ event, state: shown }) {
   if (shown) state.value = shown;
   if (!event) return;
   if (!list.take(event)) {
-    isLeft = true;
+    isLeft.value = true;
     client.leave();
   }
   drawn.value += 1;
@@ -52,8 +52,8 @@ function togglePause() {
   if (list.isPaused) {
     list.resume();
     // What could not be held is read again, from where the page was paused.
-    if (isLeft) client.join(list.token);
-    isLeft = false;
+    if (isLeft.value) client.join(list.token);
+    isLeft.value = false;
   } else {
     list.pause();
   }
@@ -79,7 +79,7 @@ function continueAtOldest(oldest) {
 
 function Status() {
   const { name, since, reason, oldest } = state.value;
-  if (isLeft) return html`<p class="notice">${t("paused_left")}</p>`;
+  if (isLeft.value) return html`<p class="notice">${t("paused_left")}</p>`;
   if (name === "live") {
     return html`<p class="good"><span class="dot" aria-hidden="true"></span> ${t("state_live")}</p>`;
   }

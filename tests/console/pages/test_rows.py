@@ -34,7 +34,7 @@ def key_of(customer: str, number: int = 1) -> dict[str, Any]:
     return {"customer": customer, "number": number}
 
 
-def read(visitor: Visitor, path: str = ROWS, **fields: object) -> Any:
+def read(visitor: Visitor, path: str = ROWS, **fields: Any) -> Any:
     answer = visitor.get(f"{path}.json?{urlencode(fields)}")
     assert answer.status == 200, answer.text
     return answer.document
@@ -44,7 +44,7 @@ def keys(page: Any) -> list[tuple[str, int]]:
     return [(row["values"][0]["text"], int(row["values"][1]["text"])) for row in page["rows"]]
 
 
-def walk(visitor: Visitor, **fields: object) -> list[tuple[str, int]]:
+def walk(visitor: Visitor, **fields: Any) -> list[tuple[str, int]]:
     """Return the keys of all pages, one after the other."""
     page = read(visitor, **fields)
     found = keys(page)

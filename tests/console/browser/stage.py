@@ -1,0 +1,131 @@
+"""A server and a console, each its own process, that tests kill and start again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from rowtide.client import Client
+from rowtide.deploy.ports import free_ports
+from rowtide.deploy.up import Ready, Up
+from tests.support.servers import LOG_OPTIONS
+from tests.support.waiting import until
+
+__all__ = ["Stage", "on_stage"]
+
+ROWTIDE = Path(sys.executable).with_name("rowtide")
+HOST = "127.0.0.1"
+
+
+class Stage:
+    """Both processes of one data directory, on ports that stay the same."""
+
+    def __init__(self, folder: Path, output: IO[bytes]) -> None:
+        ports = free_ports(HOST)
+        self._server_port, self._console_port = next(ports), next(ports)
+        self._folder = folder
+        self._output = output
+        options = (*LOG_OPTIONS, "--port", str(self._server_port), "--console", "false")
+        self._up = Up(folder / "data", options=options, output=output)
+        self._console: subprocess.Popen[bytes] | None = None
+        self.ready = Ready("", "", "", "")
+
+    @property
+    def url(self) -> str:
+        """Address of the console."""
+        return f"http://{HOST}:{self._console_port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Directory of the server's rows and keys."""
+        return self._folder / "data"
+
+    def start_server(self) -> None:
+        """Start the server."""
+        self.ready = self._up.start()
+
+    def kill_server(self) -> None:
+        """Kill the server."""
+        self._up.kill()
+
+    def stop_server(self) -> None:
+        """Stop the server."""
+        self._up.stop()
+
+    def start_console(self) -> None:
+        """Start the console and wait until it serves."""
+        place = self._folder / "console.json"
+        place.unlink(missing_ok=True)
+        command = [
+            *(ROWTIDE, "console", "run", "--port", str(self._console_port)),
+            *("--ready-file", place, "--endpoint", self.ready.endpoint),
+            *("--data-dir", self.data_dir),
+        ]
+        self._console = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+        until(lambda: place.exists() and json.loads(place.read_text()), self.output)
+
+    def kill_console(self) -> None:
+        """Kill the console."""
+        self._end_console(signal.SIGKILL)
+
+    def stop_console(self) -> None:
+        """Stop the console."""
+        self._end_console(signal.SIGTERM)
+
+    def pause_console(self, *, is_paused: bool) -> None:
+        """Stop all of the console's threads, or let them go on."""
+        assert self._console is not None
+        os.kill(self._console.pid, signal.SIGSTOP if is_paused else signal.SIGCONT)
+
+    def _end_console(self, how: signal.Signals) -> None:
+        child, self._console = self._console, None
+        if child is not None:
+            child.send_signal(how)
+            child.wait(30)
+
+    def connect(self) -> Client:
+        """Return a client of the server."""
+        return Client(
+            self.ready.endpoint,
+            instance=self.ready.instance,
+            access_key_id=self.ready.access_key_id,
+            access_key_secret=self.ready.access_key_secret,
+        )
+
+    def run(self, *words: str) -> str:
+        """Run ``rowtide`` on the data directory and return what it printed."""
+        command = [ROWTIDE, *words, "--data-dir", self.data_dir]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def output(self) -> str:
+        """Return what both processes printed."""
+        return (self._folder / "output").read_text(errors="replace")
+
+
+@contextmanager
+def on_stage(folder: Path) -> Iterator[Stage]:
+    """Run a server and a console until the end, whatever was done to them."""
+    with (folder / "output").open("wb") as output:
+        stage = Stage(folder, output)
+        try:
+            stage.start_server()
+            stage.start_console()
+            yield stage
+        finally:
+            stage.stop_console()
+            stage.stop_server()

@@ -1,0 +1,273 @@
+"""The live page in a real browser: nothing is lost, and it says when it is behind."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from rowtide.client import Client, PutRow
+from tests.console.browser.stage import Stage
+from tests.console.browser.visit import LOST, Person, instance_path
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("browser")]
+
+BEHIND_MS_MAX = 10_000
+HIDE = """
+(state) => {
+  Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}
+"""
+
+NO_WEBSOCKETS = """
+globalThis.WebSocket = class extends EventTarget {
+  constructor() {
+    super();
+    setTimeout(() => this.dispatchEvent(new Event("close")));
+  }
+  close() {}
+};
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table(store: Client) -> str:
+    """A table with a stream."""
+    store.create_table("orders", {"customer": str, "number": int}, stream_hours=24)
+    return "orders"
+
+
+def write(store: Client, customer: str, count: int, begin: int = 0) -> None:
+    rows: list[dict[str, Any]] = [
+        {"customer": customer, "number": number, "state": "open"}
+        for number in range(begin, begin + count)
+    ]
+    for at in range(0, count, 200):
+        store.write([PutRow("orders", row) for row in rows[at : at + 200]])
+
+
+def open_live(user: Person, query: str = "") -> Page:
+    page = user.open(instance_path(user.stage, "t", "orders", "live") + query)
+    expect(page.locator("#live .good")).to_be_visible()
+    return page
+
+
+def counts(page: Page) -> int:
+    """Return how many changes a page has received: those shown and those left out."""
+    place = page.locator("#counts")
+    return int(place.get_attribute("data-shown") or 0) + int(
+        place.get_attribute("data-left-out") or 0
+    )
+
+
+def keys(page: Page) -> list[str]:
+    return [text.strip() for text in page.locator(".records tbody button").all_inner_texts()]
+
+
+def status(page: Page) -> Locator:
+    return page.locator("#live [role=status]")
+
+
+def test_a_change_appears_as_it_is_written(user: Person, store: Client) -> None:
+    page = open_live(user)
+    store.put("orders", {"customer": "<b>bold</b>", "number": 1, "v": 1.0})
+    row = page.locator(".records tbody tr").first
+    expect(row).to_contain_text("<b>bold</b>, 1")
+    expect(row).to_contain_text("put")
+    row.locator("button").click()
+    expect(page.locator("article")).to_contain_text("1.0 double")
+    store.delete("orders", {"customer": "<b>bold</b>", "number": 1})
+    expect(page.locator(".records tbody tr").first).to_contain_text("delete")
+    # What was chosen stays, whatever comes.
+    expect(page.locator("article")).to_contain_text("1.0 double")
+
+
+def test_a_filter_is_in_the_address_and_is_kept(user: Person, store: Client) -> None:
+    page = open_live(user, "?filter=state+%3D+'sent'")
+    store.put("orders", {"customer": "filter", "number": 1, "state": "open"})
+    store.put("orders", {"customer": "filter", "number": 2, "state": "sent"})
+    expect(page.locator(".records tbody button")).to_have_text(["filter, 2"])
+    assert page.locator("[name=filter]").input_value() == "state = 'sent'"
+
+
+def test_a_wrong_filter_is_answered_with_words(user: Person) -> None:
+    with user.allowing("status of 400"):
+        page = user.open(instance_path(user.stage, "t", "orders", "live") + "?filter=state+%3D")
+        expect(status(page)).to_contain_text("state =")
+
+
+def test_a_paused_page_loses_nothing(user: Person, store: Client) -> None:
+    page = open_live(user)
+    write(store, "before", 3)
+    until(lambda: counts(page) == 3)
+    page.get_by_role("button", name="Pause").click()
+    write(store, "paused", 30)
+    expect(page.locator("#counts")).to_contain_text("30 more wait")
+    assert counts(page) == 3
+    assert "after=" in page.url
+    page.get_by_role("button", name="Go on").click()
+    until(lambda: counts(page) == 33, lambda: str(counts(page)))
+    assert "after=" not in page.url
+
+
+def test_a_page_that_is_paused_for_long_reads_the_log_when_it_goes_on(
+    user: Person, store: Client
+) -> None:
+    page = open_live(user)
+    write(store, "held", 2)
+    until(lambda: counts(page) == 2)
+    page.get_by_role("button", name="Pause").click()
+    # Slower than the page samples, so that frames are full and the page must let go.
+    written = 0
+    while not page.get_by_text("Paused. What comes now").is_visible():
+        write(store, "held", 200, begin=2 + written)
+        written += 200
+        assert written < 100_000
+    page.get_by_role("button", name="Go on").click()
+    until(lambda: counts(page) == 2 + written, lambda: f"{counts(page)} of {2 + written}")
+
+
+def test_a_copy_of_a_paused_pages_address_goes_on_there(user: Person, store: Client) -> None:
+    page = open_live(user)
+    write(store, "copy", 2)
+    until(lambda: counts(page) == 2)
+    page.get_by_role("button", name="Pause").click()
+    write(store, "copied", 5)
+    other = user.context.new_page()
+    other.goto(page.url)
+    until(lambda: counts(other) == 5, lambda: str(keys(other)))
+    assert sorted(keys(other)) == [f"copied, {number}" for number in range(5)]
+
+
+def test_eight_tabs_are_live_at_once_over_one_worker(user: Person, store: Client) -> None:
+    pages = [open_live(user) for _ in range(8)]
+    write(store, "tabs", 10)
+    for page in pages:
+        until(lambda page=page: counts(page) == 10, lambda page=page: str(keys(page)))  # type: ignore[misc]
+    assert user.context.browser is not None
+    session = user.context.browser.new_browser_cdp_session()
+    targets = session.send("Target.getTargets")["targetInfos"]
+    workers = [one for one in targets if one["type"] == "shared_worker"]
+    assert len(workers) == 1, workers
+    # Another page of the console loads while all of them are open.
+    assert user.open("/").title()
+
+
+def test_eight_tabs_with_a_filter_each_are_live_at_once(user: Person, store: Client) -> None:
+    pages = [open_live(user, f"?filter=number+%3D+{number}") for number in range(8)]
+    write(store, "filters", 8)
+    for number, page in enumerate(pages):
+        expect(page.locator(".records tbody button")).to_have_text([f"filters, {number}"])
+
+
+def test_a_page_whose_proxy_lacks_websockets_is_live(user: Person, store: Client) -> None:
+    user.context.add_init_script("delete globalThis.SharedWorker")
+    page = user.context.new_page()
+    page.add_init_script(NO_WEBSOCKETS)
+    page.goto(instance_path(user.stage, "t", "orders", "live"))
+    expect(page.locator("#live .good")).to_be_visible()
+    write(store, "proxy", 3)
+    until(lambda: counts(page) == 3)
+
+
+def test_a_page_without_shared_workers_has_a_feed_of_its_own(user: Person, store: Client) -> None:
+    user.context.add_init_script("delete globalThis.SharedWorker")
+    sockets: list[str] = []
+    page = user.context.new_page()
+    page.on("websocket", lambda socket: sockets.append(socket.url))
+    page.goto(instance_path(user.stage, "t", "orders", "live"))
+    expect(page.locator("#live .good")).to_be_visible()
+    write(store, "alone", 3)
+    until(lambda: counts(page) == 3)
+    assert [url.rpartition("/")[2] for url in sockets] == ["stream"]
+
+
+def test_a_hidden_tab_leaves_after_thirty_seconds_and_comes_back_without_a_gap(
+    user: Person, store: Client
+) -> None:
+    page = user.context.new_page()
+    page.clock.install()
+    page.goto(instance_path(user.stage, "t", "orders", "live"))
+    expect(page.locator("#live .good")).to_be_visible()
+    write(store, "hidden", 2)
+    until(lambda: counts(page) == 2)
+    page.evaluate(HIDE, "hidden")
+    page.clock.fast_forward(29_000)
+    write(store, "hidden", 2, begin=2)
+    until(lambda: counts(page) == 4)
+    page.clock.fast_forward(2_000)
+    # An open page of the same browser tells when these have been sent to whoever still listens.
+    other = open_live(user, "?begin=oldest")
+    total = counts(other)
+    write(store, "hidden", 3, begin=4)
+    until(lambda: counts(other) > total)
+    assert counts(page) == 4
+    page.evaluate(HIDE, "visible")
+    until(lambda: counts(page) == 7, lambda: str(keys(page)))
+
+
+def test_a_page_says_since_when_it_is_behind_and_heals_when_the_worker_is_back(
+    user: Person, store: Client, stage: Stage
+) -> None:
+    page = open_live(user)
+    write(store, "worker", 2)
+    until(lambda: counts(page) == 2)
+    with user.allowing(f"{LOST}|status of 50"):
+        stage.kill_server()
+        expect(status(page)).to_contain_text(
+            re.compile(r"Behind since \d\d:\d\d:\d\d"), timeout=BEHIND_MS_MAX
+        )
+        stage.start_server()
+        expect(page.locator("#live .good")).to_be_visible()
+        with stage.connect() as client:
+            write(client, "worker", 3, begin=2)
+        until(lambda: counts(page) == 5, lambda: str(keys(page)))
+    assert sorted(keys(page)) == [f"worker, {number}" for number in range(5)]
+
+
+def test_a_console_that_hangs_is_noticed(user: Person, store: Client, stage: Stage) -> None:
+    page = open_live(user)
+    write(store, "hang", 2)
+    until(lambda: counts(page) == 2)
+    with user.allowing():
+        stage.pause_console(is_paused=True)
+        try:
+            expect(status(page)).to_contain_text("Behind since", timeout=BEHIND_MS_MAX)
+        finally:
+            stage.pause_console(is_paused=False)
+        write(store, "hang", 2, begin=2)
+        until(lambda: counts(page) == 4, lambda: str(keys(page)))
+
+
+def test_a_page_goes_on_without_a_gap_when_the_console_was_killed(
+    user: Person, store: Client, stage: Stage
+) -> None:
+    page = open_live(user)
+    write(store, "console", 2)
+    until(lambda: counts(page) == 2)
+    with user.allowing(f"{LOST}|status of 401"):
+        stage.kill_console()
+        expect(status(page)).to_contain_text("Behind since", timeout=BEHIND_MS_MAX)
+        write(store, "console", 3, begin=2)
+        stage.start_console()
+        # Sessions are in the memory of the process: the person logs in again, in another tab.
+        expect(status(page)).to_contain_text("You are logged out")
+        with user.context.expect_page() as opened:
+            page.get_by_role("link", name=re.compile("Log in")).click()
+        user.fill_log_in(opened.value)
+        until(lambda: counts(page) == 5, lambda: str(keys(page)))
+    assert sorted(keys(page)) == [f"console, {number}" for number in range(5)]
+    expect(page.locator("#live .good")).to_be_visible()
+
+
+def test_a_page_has_few_rows_whatever_comes(user: Person, store: Client) -> None:
+    page = open_live(user)
+    for _ in range(5):
+        write(store, "many", 100)
+    until(lambda: counts(page) == 500, lambda: str(counts(page)))
+    page.locator(".records tbody button").first.click()
+    assert page.locator("tr").count() <= 200
