@@ -158,7 +158,7 @@ class _Parser:
             value = word[1:-1].replace("''", "'")
         elif kind == "number":
             if len(word) > NUMBER_CHARS_MAX:
-                raise self._refused(f"a number of at most {NUMBER_CHARS_MAX} characters")
+                raise self._make_error(f"a number of at most {NUMBER_CHARS_MAX} characters")
             value = int(word) if word.lstrip("+-").isdigit() else float(word)
         elif kind == "name" and word.lower() in ("true", "false"):
             value = word.lower() == "true"

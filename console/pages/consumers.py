@@ -9,7 +9,7 @@ from aiohttp import web
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import LEASE_TABLE, START, TableLeases
 from rowtide.client.endpoint import Endpoint
-from rowtide.connectors.runtime.lag import Lag, measured
+from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.console.web.render import render
 from rowtide.console.web.routes import CALLS, WebRoute
 from rowtide.console.web.sessions import session_of
@@ -82,7 +82,7 @@ def _edge_key(consumer: bytes, shard: bytes) -> bytes:
 
 async def _consumer(endpoint: Endpoint, table: str, name: str) -> dict[str, Any]:
     leases = TableLeases(endpoint, name)
-    lag = await measured(ApiSource(endpoint, table), leases)
+    lag = await measure_lag(ApiSource(endpoint, table), leases)
     rows = await leases.all()
     owners: dict[str, int] = {}
     for shard_id, row in rows.items():

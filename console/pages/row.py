@@ -213,7 +213,7 @@ async def _read_row(
     if alone:
         request.columns_to_get.extend([*shape.key, alone])
     else:
-        request.filter = ColumnPage(limit=COLUMNS_MAX + 1 + len(shape.hidden)).encoded()
+        request.filter = ColumnPage(limit=COLUMNS_MAX + 1 + len(shape.hidden)).encode()
         if begin:
             request.start_column = begin
     columns, versions = RowDict(), dict[str, int]()

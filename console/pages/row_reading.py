@@ -201,7 +201,7 @@ class RowReader:
             request.columns_to_get.extend([*self._shape.key, *query.columns])
         else:
             count = COLUMNS_SHOWN + 1 + len(self._shape.hidden)
-            request.filter = ColumnPage(limit=count).encoded()
+            request.filter = ColumnPage(limit=count).encode()
 
     async def _read_matches(self, query: RowQuery, matches: list[RowDict]) -> list[RowDict]:
         """Return the rows that a filter found, with the columns that are shown."""

@@ -17,8 +17,7 @@ import pytest
 from rowtide.cli.credentials import CREDENTIALS, DamagedFile, load_or_create
 from rowtide.cli.kafka_start import ClusterUnreachable, _JarProgress, _StartEnded
 from rowtide.cli.log_format import LIBRARIES, set_up_logging
-from rowtide.cli.settings import Settings
-from rowtide.cli.settings import listening_url
+from rowtide.cli.settings import Settings, listening_url
 from rowtide.cli.start_failures import explain_failure
 from rowtide.core.records.record import CorruptRecord
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable

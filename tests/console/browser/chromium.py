@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from demo.servers.debian import NotToBeHad, library_path, unpacked
+from demo.servers.debian import NotToBeHad, library_path, unpack
 
 __all__ = ["ARGUMENTS", "Chromium", "NotToBeHad", "find_chromium"]
 
@@ -56,12 +56,12 @@ class Chromium(NamedTuple):
 
 def find_chromium(cache_dir: Path, environment: Mapping[str, str]) -> Chromium:
     """Return Chromium, fetched once if need be. Raises ``NotToBeHad``."""
-    fonts = unpacked(cache_dir / "browser-fonts", *FONTS)
+    fonts = unpack(cache_dir / "browser-fonts", *FONTS)
     own = {**environment, "FONTCONFIG_FILE": str(_write_font_settings(cache_dir, fonts))}
     installed = shutil.which("chromium") or shutil.which("chromium-browser")
     if installed:
         return Chromium(Path(installed), own)
-    root = unpacked(cache_dir / "chromium", "chromium")
+    root = unpack(cache_dir / "chromium", "chromium")
     # Of PulseAudio one library has a folder of its own.
     libraries = [library_path(root, {}), *map(str, root.glob("usr/lib/*-linux-gnu/pulseaudio"))]
     own["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from demo.servers.made_once import made_once
+from demo.servers.made_once import make_once
 
 __all__ = ["JAVASCRIPT", "STATIC", "NoNodeTools", "fetch_packages", "run_node", "write_tsconfig"]
 
@@ -32,7 +32,7 @@ def fetch_packages(cache_dir: Path) -> Path:
             raise NoNodeTools(f"{program} is not on the PATH")
     lock = (JAVASCRIPT / "package-lock.json").read_bytes()
     home = cache_dir / f"javascript-{hashlib.sha256(lock).hexdigest()[:12]}"
-    return made_once(home, _install) / "node_modules"
+    return make_once(home, _install) / "node_modules"
 
 
 def _install(folder: Path) -> None:
