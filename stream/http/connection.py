@@ -33,7 +33,6 @@ from rowtide.stream.http.answer import CONTINUE, error_body
 from rowtide.stream.http.pages import Page, PageAnswer, page_bytes, wants_introduction
 from rowtide.stream.http.request import Request, RequestReader
 from rowtide.stream.http.tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
-from rowtide.stream.measures.table_tally import TableNaming
 
 if TYPE_CHECKING:
     from rowtide.stream.http.edge import Edge
@@ -433,7 +432,7 @@ class Connection(asyncio.Protocol):
         operation = request.operation or edge.tally.other
         operation.count_request(outcome, seconds)
         naming, identity = operation.naming, request.identity
-        if naming is not TableNaming.NOWHERE and identity is not None and request.content:
+        if naming is not None and identity is not None and request.content:
             edge.table_tally.count(
                 naming, identity.instance, request.content, seconds, now_s, outcome == OK
             )

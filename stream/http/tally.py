@@ -84,7 +84,7 @@ class Operation:
         self.handler = handler
         self.took = took
         self.naming = naming_of(name)
-        """Where a request's body names its tables."""
+        """Where a request's body names its tables; None: it is not about rows."""
         self.answered = [0] * len(OUTCOMES)
 
     def count_request(self, outcome: int, seconds: float) -> None:
