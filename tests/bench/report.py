@@ -25,6 +25,14 @@ class Bar:
 
 # The rates are per second at 64 connections, one worker, embedded broker with fsync, stream on.
 BARS = {
+    "console memory, idle": Bar(70, 55, smaller_is_better=True),
+    "console memory, 500 sampled viewers": Bar(200, 120, smaller_is_better=True),
+    "put answered -> viewer, p50": Bar(40, 25, smaller_is_better=True),
+    "put answered -> viewer, p99": Bar(100, 60, smaller_is_better=True),
+    "write rate lost, 500 sampled viewers": Bar(10, 5, smaller_is_better=True),
+    "write rate lost, 50 exact viewers": Bar(10, 5, smaller_is_better=True),
+    "write rate lost, 2,000 viewers of one key each": Bar(10, 5, smaller_is_better=True),
+    "500 viewers back after kill -9": Bar(5, 3, smaller_is_better=True),
     "PutRow": Bar(5_000, 12_000),
     "GetRow": Bar(8_000, 18_000),
     "BatchWriteRow(200), rows": Bar(15_000, 35_000),

@@ -22,6 +22,7 @@ import pytest
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client, OutcomeUnknown, Unavailable
+from rowtide.deploy.ports import free_ports
 from rowtide.deploy.up import RUN, Ready, Up
 from tests.console.feed.feed_client import FeedClient, Refusal
 from tests.support.servers import LOG_OPTIONS
@@ -37,25 +38,21 @@ POSITION_AGE_S_MAX = 6.0
 NOT_NOW = (Unavailable, OutcomeUnknown)
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Processes:
     """A server and a console at addresses that stay the same, killed and started again."""
 
     def __init__(self, folder: Path, closing: ExitStack) -> None:
-        options = [*LOG_OPTIONS, "--port", str(free_port()), "--slots", str(SLOTS)]
+        # Below the ports that outgoing connections use: a reader that connects while nobody
+        # listens might otherwise get that very port, and reach itself.
+        ports = free_ports("127.0.0.1")
+        options = [*LOG_OPTIONS, "--port", str(next(ports)), "--slots", str(SLOTS)]
         options += ["--console", "false", "--table-operations-per-s", "0"]
         self._output = closing.enter_context((folder / "output").open("wb"))
         self.server = closing.enter_context(
             Up(folder / "data", options=options, output=self._output)
         )
         self.ready: Ready = self.server.start()
-        self._port = free_port()
+        self._port = next(ports)
         self._folder = folder
         self._console: subprocess.Popen[bytes] | None = None
         closing.callback(self.kill_console)
@@ -75,7 +72,7 @@ class Processes:
         self._console = subprocess.Popen(
             command, cwd=self._folder, stdout=self._output, stderr=self._output
         )
-        until(self._listens, "the console listens")
+        until(self._listens, lambda: (self._folder / "output").read_text(errors="replace")[-3000:])
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
