@@ -74,7 +74,7 @@ def find_token(request: web.Request) -> str:
 async def _authorize_token(
     tokens: ShareTokens, token: str, instance: str, table: str
 ) -> FeedAccess:
-    shared = await tokens.check(token)
+    shared = await tokens.check(token)  # Each time: a revoked token opens nothing.
     if (shared.instance, shared.table) != (instance.lower(), table):
         raise Rejected(
             "OTSNoPermissionAccess",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
+from rowtide.client.changes.source import SourceShard
 from rowtide.console.feed.access import FeedAccess
 from rowtide.console.feed.feed_lens import LensKey
 from rowtide.console.feed.feed_position import (
@@ -238,18 +239,28 @@ async def find_roots(
         if not all(hub.is_within(name, shards) for name in names):
             raise invalid("The position is of other shards than ?shard= names.")
         return frozenset(names)
-    listed = await hub.reading.list_shards()
-    split = {parent for shard in listed for parent in shard.parents}
+    missing = find_missing_shard(names, hub.listed)
+    if missing:
+        # The token may be newer than what the hub listed last.
+        missing = find_missing_shard(names, await hub.reading.list_shards())
+    if missing:
+        raise invalid(
+            f"The position does not have shard {missing}: it is of a feed of some shards. Name "
+            f"them with ?shard=NAME."
+        )
+    return None
+
+
+def find_missing_shard(names: Collection[str], shards: Sequence[SourceShard]) -> str:
+    """Return an open shard that is none of some shards and no descendant; empty if all are."""
+    split = {parent for shard in shards for parent in shard.parents}
     known = set(names)
-    for shard in listed:
+    for shard in shards:
         if known & set(shard.parents):
             known.add(shard.shard_id)
         if shard.shard_id not in split and shard.shard_id not in known:
-            raise invalid(
-                f"The position does not have shard {shard.shard_id}: it is of a feed of some "
-                f"shards. Name them with ?shard=NAME."
-            )
-    return None
+            return shard.shard_id
+    return ""
 
 
 def find_first_key(key: LensKey) -> bytes:

@@ -100,6 +100,8 @@ class TableHub:
         self.walking: set[WalkingViewer] = set()
         self.end: FeedEnd | None = None
         self.find_end = find_end
+        self.listed: list[SourceShard] = []
+        """The shards of the stream, as they were listed last."""
         self._parents: dict[str, tuple[str, ...]] = {}
         self._flushed_s = dict.fromkeys(WINDOW_S, 0.0)
         self._timers: dict[FeedMode, asyncio.TimerHandle] = {}
@@ -132,7 +134,7 @@ class TableHub:
                 timer.cancel()
 
     async def _start(self) -> None:
-        self._note_parents(await self.reading.list_shards())
+        self._note_shards(await self.reading.list_shards())
         self.frontier = await find_start(self.reading, "latest")
         self._ready.set()
 
@@ -204,7 +206,7 @@ class TableHub:
         while True:
             try:
                 shards = await self.reading.list_shards()
-                self._note_parents(shards)
+                self._note_shards(shards)
                 self._require_children(shards)
                 children = [
                     (child, await self.find_first_offset(child, self.frontier))
@@ -230,7 +232,8 @@ class TableHub:
         times = [frontier.times[name] for name in child.parents if name in frontier.times]
         return await self.reading.find_first_offset(child.shard_id, max(times, default=0))
 
-    def _note_parents(self, shards: list[SourceShard]) -> None:
+    def _note_shards(self, shards: list[SourceShard]) -> None:
+        self.listed = shards
         self._parents |= {shard.shard_id: shard.parents for shard in shards}
 
     def is_within(self, shard: str, shards: frozenset[str] | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -204,7 +205,7 @@ async def measure_return(console: RunningConsole, writers: Writers) -> Result:
             try:
                 await follower.take(RunningConsole(*console).url, "records")
             except (OSError, AssertionError):
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(random.uniform(0.1, 0.5))
 
     async with asyncio.timeout(BACK_S_MAX), asyncio.TaskGroup() as tasks:
         for follower in followers:

@@ -26,7 +26,16 @@ from rowtide.core.values.schema import STRING, KeyColumn
 from tests.changes.virtual_table import Table
 from tests.support.waiting import until_async
 
-__all__ = ["HOUR_US", "STREAM", "Console", "MemorySource", "MemoryViewer", "MemoryWire", "key_of"]
+__all__ = [
+    "ACCESS",
+    "HOUR_US",
+    "STREAM",
+    "Console",
+    "MemorySource",
+    "MemoryViewer",
+    "MemoryWire",
+    "key_of",
+]
 
 HOUR_US = 3600 * 1_000_000
 STREAM = TableStream("Inst", "t", "t_1", 1, 24 * HOUR_US, (KeyColumn("pk", STRING),))
@@ -238,13 +247,3 @@ class MemoryViewer:
             return len(self.records) + self.left_out >= count
 
         await until_async(has_all, lambda: f"{len(self.records)} of {count}: {self.events[-3:]}")
-
-
-def sse_events(frames: bytes) -> list[dict[str, str]]:
-    """Return the events of a text of Server-Sent Events: their fields."""
-    found = []
-    for block in frames.decode().split("\n\n"):
-        lines = [line.partition(": ") for line in block.splitlines() if line]
-        if lines:
-            found.append({name: value for name, _, value in lines})
-    return found

@@ -8,9 +8,17 @@ from typing import Any
 
 import aiohttp
 import pytest
+from multidict import MultiDict
 
+from rowtide.cli.client import ProtocolClient
+from rowtide.console.feed.feed_position import KIND_OVER, FeedPosition, encode_token, table_tag
+from rowtide.console.feed.feed_request import parse_request
+from rowtide.console.feed.open_feed import OpenFeeds
+from rowtide.console.feed.table_hubs import TableHubs
+from rowtide.console.web.refusals import RequestRefused
 from tests.console.feed.conftest import Followed
 from tests.console.feed.feed_client import FeedClient, Refusal
+from tests.console.feed.memory_table import ACCESS
 from tests.support.consoles import RunningConsole
 
 pytestmark = pytest.mark.system
@@ -290,8 +298,6 @@ async def test_a_key_that_is_revoked_ends_its_feeds(
 
 def revoke_key(console: RunningConsole, key_id: str) -> None:
     """Revoke an access key."""
-    from rowtide.cli.client import ProtocolClient
-
     ready = console.ready
     with ProtocolClient(**ready._asdict(), timeout_s=30.0) as client:
         client.call_json("RowtideRevokeKey", {"access_key_id": key_id})
@@ -300,8 +306,6 @@ def revoke_key(console: RunningConsole, key_id: str) -> None:
 async def test_a_share_token_follows_one_key_until_it_is_revoked(
     followed: Followed, console: RunningConsole
 ) -> None:
-    from rowtide.cli.client import ProtocolClient
-
     followed.create()
     with ProtocolClient(**console.ready._asdict(), timeout_s=30.0) as client:
         made = client.call_json("RowtideCreateToken", {"table": followed.name, "key": "ada"})
@@ -321,3 +325,28 @@ async def test_a_share_token_follows_one_key_until_it_is_revoked(
         with pytest.raises(Refusal) as refused:
             await other.take(followed.url, "ready")
         assert refused.value.status == 403
+
+
+async def test_a_feed_that_is_over_for_good_is_204(followed: Followed) -> None:
+    followed.create()
+    follower = followed.follow()
+    [ready] = await follower.take(followed.url, "ready")
+    enabled_at_us = int(ready["data"]["stream"].rpartition("_")[2])
+    tag = table_tag(followed.console.ready.instance, followed.name)
+    over = followed.follow()
+    over.token = encode_token(FeedPosition(tag, enabled_at_us, (), KIND_OVER))
+    with pytest.raises(Refusal) as refused:
+        await over.take(followed.url, "ready")
+    assert (refused.value.status, refused.value.text) == (204, "")
+
+
+async def test_a_console_that_is_full_says_when_to_come_again() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        hubs = TableHubs(tasks, lambda _instance: pytest.fail("nothing is read"))
+        feeds = OpenFeeds(hubs, feeds_max=0)
+        request = parse_request(MultiDict(), "", "")
+        with pytest.raises(RequestRefused) as refused:
+            async with feeds.open(ACCESS, request):
+                pytest.fail("a feed was opened")
+    assert refused.value.status == 503
+    assert refused.value.retry_after_s > 0

@@ -286,3 +286,30 @@ async def test_a_position_is_never_older_than_six_seconds(world: FeedWorld) -> N
     assert max(ages) <= POSITION_AGE_S_MAX, ages
     tokens = {event["id"] for event in follower.events}
     assert len(tokens) == len(ages)
+
+
+async def test_a_worker_that_is_gone_is_reported_and_then_the_feed_goes_on(
+    world: FeedWorld,
+) -> None:
+    follower = FeedClient(world.path, headers=world.headers)
+    processes = world.processes
+    async with follower.connect(processes.url) as events:
+        assert (await anext(events))["event"] == "ready"
+        await asyncio.to_thread(processes.server.kill)
+        async for event in events:
+            if event["event"] == "behind":
+                break
+        stranger = FeedClient(world.path, headers=world.headers)
+        with pytest.raises(Refusal) as refused:
+            await stranger.take(processes.url, "ready")
+        assert refused.value.status == 503
+        assert "Traceback" not in refused.value.text
+        await asyncio.to_thread(processes.server.start)
+        await world.write(1)
+        async for event in events:
+            if event["event"] == "records":
+                break
+    assert "no answer from" in next(
+        event["data"]["reason"] for event in follower.events if event["event"] == "behind"
+    )
+    assert len(follower.records) == 1
