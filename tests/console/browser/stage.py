@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client
+from rowtide.client.table_requests import create_request
+from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.ports import free_ports
 from rowtide.deploy.up import Ready, Up
 from tests.support.servers import LOG_OPTIONS
@@ -104,6 +107,28 @@ class Stage:
             access_key_id=self.ready.access_key_id,
             access_key_secret=self.ready.access_key_secret,
         )
+
+    def create_table_keeping(self, table: str, columns: Sequence[str]) -> None:
+        """Create a table of orders whose stream keeps columns as they were before a change."""
+        request = create_request(
+            table,
+            {"customer": str, "number": int},
+            defined={},
+            indexes=(),
+            max_versions=5,
+            time_to_live_s=None,
+            stream_hours=24,
+        )
+        request.stream_spec.columns_to_get.extend(columns)
+        ready = self.ready
+        with ProtocolClient(
+            ready.endpoint,
+            instance=ready.instance,
+            access_key_id=ready.access_key_id,
+            access_key_secret=ready.access_key_secret,
+            timeout_s=30.0,
+        ) as client:
+            client.call("CreateTable", request, pb.CreateTableResponse)
 
     def run(self, *words: str) -> str:
         """Run ``rowtide`` on the data directory and return what it printed."""

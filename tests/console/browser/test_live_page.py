@@ -86,6 +86,22 @@ def test_a_change_appears_as_it_is_written(user: Person, store: Client) -> None:
     expect(page.locator("article")).to_contain_text("1.0 double")
 
 
+def test_a_record_is_shown_before_and_after(user: Person, store: Client) -> None:
+    user.stage.create_table_keeping("kept", ["a", "b"])
+    key = {"customer": "ada", "number": 1}
+    store.put("kept", {**key, "a": 1, "b": "x", "c": True})
+    page = user.open(instance_path(user.stage, "t", "kept", "live"))
+    expect(page.locator("#live .good")).to_be_visible()
+    store.update("kept", {**key, "a": 2})
+    page.locator(".records tbody button").first.click()
+    rows = page.locator("article tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_have_text(re.compile(r"a\s*1 integer\s*2 integer"))
+    expect(rows.nth(0)).to_have_class("changed")
+    expect(rows.nth(1)).to_have_text(re.compile(r"b\s*x text\s*x text"))
+    expect(rows.nth(1)).not_to_have_class("changed")
+
+
 def test_a_filter_is_in_the_address_and_is_kept(user: Person, store: Client) -> None:
     page = open_live(user, "?filter=state+%3D+'sent'")
     store.put("orders", {"customer": "filter", "number": 1, "state": "open"})

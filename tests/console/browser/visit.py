@@ -80,7 +80,7 @@ class Person:
     def leave(self) -> None:
         """Close all tabs. Fails if any page reported an error."""
         self.context.close()
-        assert self.errors == []
+        assert not self.errors, self.errors
 
 
 def instance_path(stage: Stage, *parts: str) -> str:
@@ -91,8 +91,9 @@ def instance_path(stage: Stage, *parts: str) -> str:
 def check_accessibility(page: Page) -> None:
     """Fail if axe-core finds something serious in a page as it is now."""
     found = Axe().run(page, options=AXE_RULES).response["violations"]
-    assert [
+    faults = [
         (one["id"], one["help"], [node["html"][:200] for node in one["nodes"]][:3])
         for one in found
         if one["impact"] in SERIOUS
-    ] == []
+    ]
+    assert not faults, faults
