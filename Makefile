@@ -115,6 +115,7 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	@if command -v go > /dev/null; then $(BIN)/python -m tests.bench.sdk; \
 		else echo "NOT MEASURED: the official Go SDK, as go is not on the PATH"; fi
 	$(BIN)/python -m tests.bench.changes
+	$(BIN)/python -m tests.bench.console
 	$(BIN)/python -m tests.bench.feed
 	$(BIN)/python -m tests.bench.sinks
 	$(BIN)/python -m tests.bench.sink_analytics

@@ -13,19 +13,27 @@ import logging
 import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from rowtide.cli.connector_process import CONNECTION_VARIABLES
 from rowtide.cli.console_link import CONSOLE_FILE
 from rowtide.cli.credentials import read_endpoint
-from rowtide.cli.more_workers import PARENT, RUN, but_settings
+from rowtide.cli.more_workers import PARENT, but_settings
 from rowtide.cli.settings import Settings, flag
 
 __all__ = ["ConsoleProcess"]
 
 logger = logging.getLogger(__name__)
+
+LOAD = (
+    "import json, sys, rowtide.cli.console, rowtide.console.process.serve; "
+    "sys.argv[1:] = json.loads(sys.stdin.readline() or sys.exit()); "
+    "from rowtide.cli.main import main; main()"
+)
+"""Loads what the console needs, most of its start, and waits for its command line. If the worker
+ends before that, so does the child."""
 
 POLL_S = 0.02
 """How late its start may be noticed."""
@@ -60,34 +68,62 @@ class ConsoleProcess:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Keep it running until cancelled or stopped; return at once if it is turned off."""
+        """Keep it running until cancelled or stopped; return at once if it is turned off.
+
+        Its modules are loaded while the worker starts, so it serves soon after the worker does.
+        """
         pause_s = AGAIN_S
         if self._settings.console is False:
             return
         while not self._is_stopping:
-            endpoint = read_endpoint(self._settings.data_dir)
-            if endpoint is None:  # The worker may serve before it tells where.
-                await asyncio.sleep(POLL_S)
-                continue
             try:
-                child = await self._start(endpoint)
+                child = await self._load()
             except OSError as error:
                 logger.warning("the console cannot be started now: %s", error)
             else:
+                await self._start(child)
                 pause_s = await self._watch(child, pause_s)
             await asyncio.sleep(pause_s)
+
+    async def _load(self) -> Process:
+        """Return the child, which loads its modules and waits for its command line."""
+        self._ready_file.unlink(missing_ok=True)
+        environment = {
+            name: value
+            for name, value in but_settings(os.environ).items()
+            if name not in CONNECTION_VARIABLES
+        }
+        self._child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", LOAD, "console"),
+            stdin=PIPE,
+            env={**environment, PARENT: str(os.getpid())},
+            # Ctrl-C of a terminal reaches it through us alone, once.
+            start_new_session=True,
+        )
+        return self._child
+
+    async def _start(self, child: Process) -> None:
+        """Give the child its command line once the worker has told where it serves."""
+        while (endpoint := read_endpoint(self._settings.data_dir)) is None:
+            if self._is_stopping:
+                return
+            await asyncio.sleep(POLL_S)
+        words = _words(self._settings, endpoint, self._port, self._ready_file)
+        assert child.stdin is not None
+        child.stdin.write(json.dumps(words).encode() + b"\n")
+        child.stdin.close()
 
     async def _watch(self, child: Process, pause_s: float) -> float:
         """Return when the child has ended, with the pause before the next start."""
         has_served = await self._is_ready(child)
-        served_s = asyncio.get_running_loop().time()
+        began_s = asyncio.get_running_loop().time()
         status = await child.wait()
-        served_s = asyncio.get_running_loop().time() - served_s
         if self._is_stopping:
             return 0.0
         if has_served:
             self._ended()
             logger.warning("the console ended with status %s, it starts again", status)
+            served_s = asyncio.get_running_loop().time() - began_s
             return 0.0 if served_s > AGAIN_S_MAX else AGAIN_S
         pause_s = min(pause_s * 2, AGAIN_S_MAX)
         logger.warning(
@@ -125,29 +161,13 @@ class ConsoleProcess:
             child.kill()
             await child.wait()
 
-    async def _start(self, endpoint: str) -> Process:
-        self._ready_file.unlink(missing_ok=True)
-        environment = {
-            name: value
-            for name, value in but_settings(os.environ).items()
-            if name not in CONNECTION_VARIABLES
-        }
-        self._child = await asyncio.create_subprocess_exec(
-            *_command(self._settings, endpoint, self._port, self._ready_file),
-            stdin=DEVNULL,
-            env={**environment, PARENT: str(os.getpid())},
-            # Ctrl-C of a terminal reaches it through us alone, once.
-            start_new_session=True,
-        )
-        return self._child
 
-
-def _command(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:
-    command = [sys.executable, "-c", RUN, "console", "run", "--endpoint", endpoint]
-    command += ["--data-dir", str(settings.data_dir), "--host", settings.host]
-    command += ["--port", str(port), "--ready-file", str(ready_file)]
-    command += ["--log-format", settings.log_format]
+def _words(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:
+    """Return the console's command line, without the program."""
+    words = ["console", "run", "--endpoint", endpoint, "--data-dir", str(settings.data_dir)]
+    words += ["--host", settings.host, "--port", str(port), "--ready-file", str(ready_file)]
+    words += ["--log-format", settings.log_format]
     for name in ("console_url", "console_hide"):
         if value := getattr(settings, name):
-            command += [flag(name), value]
-    return command
+            words += [flag(name), value]
+    return words

@@ -148,8 +148,8 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
         beside = [
             watching,
             tasks.create_task(watch_parent(stop), name="parent"),
-            tasks.create_task(_run_after_start(connectors, served), name="connectors"),
-            tasks.create_task(_run_after_start(console, served), name="console"),
+            tasks.create_task(_run_connectors(connectors, served), name="connectors"),
+            tasks.create_task(console.run(), name="console"),
             tasks.create_task(stopping, name="stopping"),
         ]
         if ground.watch is not None:
@@ -191,11 +191,9 @@ def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
     )
 
 
-async def _run_after_start(
-    beside: ConnectorProcess | ConsoleProcess, served: asyncio.Event
-) -> None:
+async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -> None:
     await served.wait()
-    await beside.run()
+    await connectors.run()
 
 
 async def _stop_in_turn(

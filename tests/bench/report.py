@@ -25,6 +25,12 @@ class Bar:
 
 # The rates are per second at 64 connections, one worker, embedded broker with fsync, stream on.
 BARS = {
+    "console ready after the worker": Bar(1, 0.5, smaller_is_better=True),
+    "first page, empty cache": Bar(120, 80, smaller_is_better=True),
+    "page of health, p50": Bar(150, 60, smaller_is_better=True),
+    "page of first rows, p50": Bar(150, 60, smaller_is_better=True),
+    "page of last rows, p50": Bar(150, 60, smaller_is_better=True),
+    "page of next rows at the end, p50": Bar(150, 60, smaller_is_better=True),
     "console memory, idle": Bar(70, 55, smaller_is_better=True),
     "console memory, 500 sampled viewers": Bar(200, 120, smaller_is_better=True),
     "put answered -> viewer, p50": Bar(40, 25, smaller_is_better=True),

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from rowtide.cli import connector_process, more_workers
+from rowtide.cli import connector_process, console_process, more_workers
 from rowtide.cli.connector_process import ConnectorProcess
+from rowtide.cli.console_process import ConsoleProcess
 from rowtide.cli.credentials import SavedCredentials, write_endpoint, write_private
 from rowtide.cli.more_workers import MoreWorkers
 from rowtide.cli.serving import _stop_in_turn
@@ -158,7 +159,7 @@ async def test_probes_hear_of_a_stop_before_connectors_are_waited_for(tmp_path: 
     more = workers(tmp_path)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(more.watch(), name="watching")
-        stopping = _stop_in_turn(connectors, more, watching, stop, left.set, worker_stop)
+        stopping = _stop_in_turn((connectors,), more, watching, stop, left.set, worker_stop)
         tasks.create_task(stopping, name="stopping")
         stop.set()
         async with asyncio.timeout(WITHIN_S):
@@ -185,3 +186,35 @@ async def test_workers_that_were_told_to_stop_are_told_once(
     more.signal_stop()
     await more.stop()
     assert told == [signal.SIGTERM]
+
+
+async def test_a_console_that_cannot_load_is_tried_again_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console_process, "LOAD", "raise SystemExit(3)")
+    monkeypatch.setattr(console_process, "AGAIN_S", 0.01)
+    write_endpoint(tmp_path, "http://127.0.0.1:1")
+
+    async def never(*_: object) -> None:
+        raise AssertionError("it never served")
+
+    console = ConsoleProcess(Settings(data_dir=tmp_path), started=never, ended=lambda: None)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(console.run(), name="console")
+        async with asyncio.timeout(WITHIN_S):
+            while caplog.text.count("the console does not start (status 3)") < ATTEMPTS:
+                assert not running.done()
+                await asyncio.sleep(0.01)
+        await console.stop()
+
+
+async def test_a_console_is_not_loaded_where_it_is_turned_off(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, console=False)
+
+    async def never(*_: object) -> None:
+        raise AssertionError("it never served")
+
+    console = ConsoleProcess(settings, started=never, ended=lambda: None)
+    async with asyncio.timeout(WITHIN_S):
+        await console.run()
+        await console.stop()
