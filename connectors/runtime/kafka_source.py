@@ -111,8 +111,8 @@ class KafkaSource:
         at_end = fetched.following == at.offset
         return ChangePage(changes, _text(at, fetched.following), at_end)
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
-        """Commit the positions as the group's offsets, see ``ChangeSource.finished``."""
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
+        """Commit the positions as the group's offsets, see ``ChangeSource.report_positions``."""
         group = self._groups.setdefault(consumer, GroupOffsets(self._cluster.brokers, consumer))
         found = {at.shard_id: at.offset for at in map(decode_position, positions)}
         ends, self._ends = self._ends, {}
