@@ -1,7 +1,7 @@
-"""The states of a standby, and the table of what leads from one to another.
+"""The states of a standby, and the table of transitions between them.
 
-Each state is a class that has only what exists in it. The page ``docs/internals/slot-life.md``
-draws the table, and a test compares them.
+Each state is a class with only the fields that exist in it. The page
+``docs/internals/slot-life.md`` draws the table, and a test compares them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class StandbyEvent(Enum):
-    """What leads from one state to another."""
+    """An event that leads from one state to another."""
 
     OPEN_ROWS = "rows opened"
     CATCH_UP = "caught up"
@@ -41,14 +41,14 @@ class ClosedStandby:
 
 @dataclass(frozen=True, slots=True)
 class OpenStandby:
-    """What all other states have: the open rows."""
+    """The field of all other states: the open rows."""
 
     rows: RowStore
 
 
 @dataclass(frozen=True, slots=True)
 class CatchingUpStandby(OpenStandby):
-    """The rows read the changelog, up to what was its end at the beginning. No log is followed."""
+    """The rows read the changelog, up to the end that it had first. No log is followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FollowingStandby(OpenStandby):
 
 @dataclass(frozen=True, slots=True)
 class FailedStandby(OpenStandby):
-    """The rows could not be read when the catalog changed. Its task closes them soon."""
+    """The rows could not be read when the catalog changed. The standby's task closes them soon."""
 
     failure: StoreFailed
 
@@ -77,12 +77,12 @@ STANDBY_TRANSITIONS = (
 
 
 class StandbyLife:
-    """Which state a standby is in."""
+    """The state of a standby."""
 
     def __init__(self) -> None:
         self.state: StandbyState = ClosedStandby()
 
     def move(self, event: StandbyEvent, state: StandbyState) -> None:
-        """Enter ``state``, to which the table says that ``event`` leads from the present one."""
+        """Enter ``state``; the table must lead there from the present state by ``event``."""
         require_transition(STANDBY_TRANSITIONS, event, state=self.state, next_state=state)
         self.state = state

@@ -1,11 +1,11 @@
-"""Holds what a copy reads of its changelog to what it has read of the logs.
+"""Compares what a copy reads of its changelog with what it has read of the logs.
 
-A copy reads the changelog only as far as it has read the logs, so its entries bring nothing new. A
-log is read to the end that its broker tells, and one that was deposed, and does not know it, tells
-an old one. So entries are looked at before they are folded: those that are ahead of a log's fold
-would show a part of what came later. Nor does a copy show a shard whose rows are removed without a
-word in its log: they went to another slot, which neither the log's end nor the catalog may have
-told, both as deposed brokers have them.
+A copy reads the changelog only as far as it has read the logs, so its entries bring
+nothing new. A log is read to the end that its broker reports, and a deposed broker may
+report an old end. So entries are checked before they are folded: entries ahead of a log's
+fold would show a part of later changes. A copy also stops showing a shard whose rows are
+removed without a record in its log. They moved to another slot, which neither the log's
+end nor the catalog may have shown, if deposed brokers answered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Reach", "Removed"]
 
 
 class Removed(Unavailable):
-    """Rows that ``shards`` show are removed, and not by what is in their logs."""
+    """Rows that ``shards`` show are removed, but not by records in their logs."""
 
     def __init__(self, shards: Collection[StandbyShard]) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class Removed(Unavailable):
 
 
 class Reach:
-    """How far the shards of one slot were followed. Those of which nothing is shown bind nobody."""
+    """How far the shards of one slot were followed. Shards that are not shown do not count."""
 
     def __init__(self, shards: Collection[StandbyShard]) -> None:
-        # Behind a seal stand no-ops alone, which only the owner counts.
+        # After a seal there are only no-ops, which only the owner counts.
         self._marks = {mark_key(s.place.shard_id): s for s in shards if not (s.lacks or s.ended)}
         self._ranges = [
             (low, high, shard)
@@ -44,9 +44,10 @@ class Reach:
         ]
 
     def require(self, entries: Sequence[ChangelogEntry]) -> None:
-        """Raise ``Unavailable`` where an entry tells of more than was read of its shard's log.
+        """Raise ``Unavailable`` if an entry is ahead of what was read of its shard's log.
 
-        Raises ``Removed`` where shards are not to be shown any more before it is folded.
+        Raises ``Removed`` for shards that must not be shown any more before the entry is
+        folded.
         """
         for entry in entries:
             if entry.key[:1] == b"r":
@@ -68,11 +69,11 @@ class Reach:
         stamp = tombstone_stamp(headers) if value is None else header(value)[4]
         having = [shard for low, high, shard in self._ranges if low <= key < high]
         if not having or any(shard.lacks or shard.broken for shard in having):
-            return False  # Nobody shows it.
+            return False  # It is not shown.
         return stamp > max(max(s.shard.state.stamp, s.place.floor_us) for s in having)
 
     def _require_gone(self, entry: ChangelogEntry) -> None:
-        """Raise where a row is removed that lives in what was read of its shard's log."""
+        """Raise if a row is removed that exists in what was read of its shard's log."""
         stamp = tombstone_stamp(entry.headers)
         within = [shard for low, high, shard in self._ranges if low <= entry.key < high]
         shown = [shard for shard in within if shard.fresh_s is not None]

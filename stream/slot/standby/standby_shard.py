@@ -1,9 +1,14 @@
-"""One shard as a standby follows it: its log folded into the local rows, and how old that view is.
+"""One shard as a standby follows it: its log folded into the local rows, and the view's age.
 
-It is in one of four states: *followed*; *lacking* something before it can go on (what was trimmed,
-from the changelog; a table it has not heard of, from the catalog); *broken* by bytes that no owner
-of ours wrote, which its owner tells the operator of; or *unfollowed*, before it begins and after
-its seal. Only a followed one has a view that grows younger; ``fresh_s`` is when the fetch was asked
+It is in one of four states:
+
+- *followed*;
+- *lacking* entries before it can continue: trimmed ones, from the changelog, or an unknown
+  table, from the catalog;
+- *broken* by bytes that no owner wrote, which its owner reports to the operator;
+- *unfollowed*, before it begins and after its seal.
+
+Only a followed one has a view that gets younger. ``fresh_s`` is when the fetch was sent
 whose end the rows have reached.
 """
 
@@ -30,11 +35,11 @@ __all__ = ["FollowedLog", "StandbyShard", "Unflushed"]
 logger = logging.getLogger(__name__)
 
 UNFLUSHED_MAX = 50_000
-"""Chunks of a shard that are remembered as not in the changelog; an owner flushes before."""
+"""Bound of remembered chunks that the changelog lacks; an owner flushes before."""
 
 
 class Unflushed(NamedTuple):
-    """What a slot that opens on these rows would otherwise find out by reading the log again.
+    """Knowledge that spares a slot on these rows a second read of the log.
 
     ``keys`` were written by the entries after ``since``, up to ``applied``.
     """
@@ -44,7 +49,7 @@ class Unflushed(NamedTuple):
     keys: Collection[bytes]
 
     def holds(self, *, flushed: int, applied: int) -> bool:
-        """True if it names all that rows at ``applied`` have and the changelog may lack."""
+        """True if it has all chunks that rows at ``applied`` have and the changelog may lack."""
         return self.since <= flushed and self.applied == applied
 
 
@@ -62,14 +67,14 @@ class FollowedLog:
 
 @dataclass(frozen=True, slots=True)
 class LackingLog:
-    """The log can't be folded until the shard is mended. ``why`` says what it lacks."""
+    """The log cannot be folded until ``StandbyShard.mend``. ``why`` names what it lacks."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenLog:
-    """The log has bytes that no owner wrote. ``why`` is what the fold said of them."""
+    """The log has bytes that no owner wrote. ``why`` is the error of the fold."""
 
     why: str
 
@@ -77,10 +82,8 @@ class BrokenLog:
 class StandbyShard:
     """A follower of one log.
 
-    ``learned`` is called, with it and the number of records, whenever something has changed.
-
-    To readers it is what the owner is to strong ones: ``rows``, ``shard.state.options`` and
-    ``require_readable``.
+    ``learned`` is called, with it and the number of records, at each change. Readers use
+    it like an owner: ``rows``, ``shard.state.options`` and ``require_readable``.
     """
 
     def __init__(
@@ -97,14 +100,14 @@ class StandbyShard:
         self.place = place
         self.fresh_s: float | None = None
         self.end = 0
-        """The log's next offset, as last told."""
+        """The log's next offset, as last reported."""
         self.others: Sequence[Range] = ()
-        """Keys that came back to the slot with another shard after this one had ended."""
+        """Keys that returned to the slot with another shard after this one had ended."""
         self._tails = tails
         self._learned = learned
         self._limits = limits
         self._dropped: set[int] = set()
-        """Indexes of which records were met, and which the catalog does not have."""
+        """Indexes that records named, and that the catalog does not have."""
         self._topic = ""
         self._state: UnfollowedLog | FollowedLog | LackingLog | BrokenLog = UnfollowedLog()
         self.shard = shard_at_mark(table, place, rows, limits)
@@ -114,29 +117,30 @@ class StandbyShard:
 
     @property
     def lacks(self) -> str:
-        """What is lacking before the log can be folded further; empty where nothing is."""
+        """What is needed before the log can be folded further; empty if nothing is."""
         return self._state.why if isinstance(self._state, LackingLog) else ""
 
     @property
     def broken(self) -> str:
-        """Why the log can never be folded further; empty where it can."""
+        """Why the log can never be folded further; empty if it can."""
         return self._state.why if isinstance(self._state, BrokenLog) else ""
 
     @property
     def ended(self) -> bool:
-        """Whether the log has its last record: there is nothing more to follow."""
+        """True if the log has its last record: there is nothing more to follow."""
         return self.shard.state.seal is not None or bool(self.broken)
 
     @property
     def lag(self) -> int:
-        """Entries that the log had more than the rows, when it last told.
+        """Entries that the log had more than the rows, at its last report.
 
-        Up to its seal at least, once the catalog has that: a deposed broker tells an end of before.
+        At least up to its seal, once the catalog has that: a deposed broker reports an
+        old end.
         """
         return max(0, max(self.end - 1, self.place.sealed_at) - self.shard.state.applied)
 
     def begin(self, topic: str, lacks: str = "") -> None:
-        """Follow the log, from what the rows have on; first ``mend`` where they lack something."""
+        """Follow the log from the rows' mark on; if they lack entries, only after ``mend``."""
         self._topic = topic
         if lacks:
             self._state = LackingLog(lacks)
@@ -144,7 +148,7 @@ class StandbyShard:
             self._state = FollowedLog(self._tails.follow(topic, self.shard.next_offset, self))
 
     def leave(self) -> None:
-        """Follow no more; the rows may be closed."""
+        """Stop following; the rows may be closed."""
         self.fresh_s = None
         self._stop()
 
@@ -154,13 +158,13 @@ class StandbyShard:
             self._state = UnfollowedLog()
 
     def retable(self, table: Table, place: ShardRange) -> None:
-        """Take over the table, and the shard, as the catalog has them now."""
+        """Set the table and the shard as the catalog has them now."""
         self.place = place
         if table != self.shard.table:
             self.shard.retable(table)
 
     def require_readable(self) -> None:
-        """Raise ``Unavailable`` where there is no view to read."""
+        """Raise ``Unavailable`` if there is no view to read."""
         if self.fresh_s is None:
             raise Unavailable("The partition is not available.")
 
@@ -170,24 +174,24 @@ class StandbyShard:
             return True
         return self.fresh_s is not None and self.fresh_s >= asked_s
 
-    # What the tails tell.
+    # Calls from the tails.
 
     def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
         """Fold the next entries of the log."""
         self.end = end
         if entries:
             self._fold(entries)
-        # A deposed leader may tell of a part of a copy as of all there is.
+        # A deposed leader may report a part of a copy as the whole.
         partly = self.place.copied and not self.shard.state.stream_start
         if isinstance(self._state, FollowedLog) and not self.lag and not partly:
             self.fresh_s = asked_s
         if self.shard.state.seal is not None:
-            # What its successors take is not here: the view is as old as it is from now on.
+            # Its children's writes are not here, so the view ages from now on.
             self._stop()
         self._learned(self, len(entries))
 
     def note_trim(self) -> None:
-        """Wait for the changelog, which has what is gone from the log."""
+        """Wait for the changelog, which has the trimmed entries' rows."""
         self.lack("its log was trimmed, the changelog has the rows")
 
     def _fold(self, entries: Sequence[Entry]) -> None:
@@ -213,26 +217,26 @@ class StandbyShard:
             self._since, self._written = self.shard.state.applied, {}
 
     def flushed(self) -> None:
-        """Forget what the changelog, which was read further, now has."""
+        """Drop the keys that the changelog, which was read further, now has."""
         covered = self.rows.find_flushed(self.place.shard_id)
         if covered > self._since:
             self._since = covered
             self._written = {key: at for key, at in self._written.items() if at > covered}
 
     def unflushed(self) -> Unflushed:
-        """Return what a slot that opens on these rows need not look up."""
+        """Return the knowledge that spares a slot on these rows a look-up."""
         return Unflushed(self._since, self.shard.state.applied, self._written.keys())
 
     def lack(self, what: str) -> None:
-        """Show nothing until ``mend``: what was folded since the last write is forgotten."""
-        logger.info("shard %s is not followed for a moment: %s", self.place.shard_id, what)
+        """Show nothing until ``mend``; knowledge since the last write is dropped."""
+        logger.info("shard %s: following paused: %s", self.place.shard_id, what)
         self._dropped |= self.shard.indexes.passed_over
         self.leave()
         self._state = LackingLog(what)
         self._learned(self, 0)
 
     def mend(self, table_known: Callable[[int], bool]) -> None:
-        """Go on from the mark: the catalog, then the changelog were read since it was lacking."""
+        """Resume from the mark: the catalog, then the changelog were read since."""
         self._dropped = {number for number in self._dropped if not table_known(number)}
         self._state = UnfollowedLog()
         self.shard = shard_at_mark(self.shard.table, self.place, self.rows, self._limits)
