@@ -24,7 +24,7 @@ from rowtide.client.wire_row import (
     Row,
     Special,
     change_of,
-    encoded,
+    encode_row,
     row_of,
 )
 from rowtide.core.protocol import plainbuffer
@@ -199,7 +199,9 @@ class ProtocolClient:
     ) -> Key:
         """Replace a row; return its key, with an assigned column."""
         request = pb.PutRowRequest(
-            table_name=table, row=encoded(key, puts), condition=pb.Condition(row_existence=expect)
+            table_name=table,
+            row=encode_row(key, puts),
+            condition=pb.Condition(row_existence=expect),
         )
         assigned = any(value is Special.AUTO_INCREMENT for _, value in key)
         if assigned:
@@ -213,7 +215,7 @@ class ProtocolClient:
         """Change a row's columns; create the row if it is absent."""
         request = pb.UpdateRowRequest(
             table_name=table,
-            row_change=encoded(key, changes),
+            row_change=encode_row(key, changes),
             condition=pb.Condition(row_existence=expect),
         )
         self.call("UpdateRow", request, pb.UpdateRowResponse)
@@ -222,7 +224,7 @@ class ProtocolClient:
         """Delete a row."""
         request = pb.DeleteRowRequest(
             table_name=table,
-            primary_key=encoded(key, deleted=True),
+            primary_key=encode_row(key, deleted=True),
             condition=pb.Condition(row_existence=expect),
         )
         self.call("DeleteRow", request, pb.DeleteRowResponse)
@@ -233,7 +235,7 @@ class ProtocolClient:
         """Return a row, or None if it is absent."""
         request = pb.GetRowRequest(
             table_name=table,
-            primary_key=encoded(key),
+            primary_key=encode_row(key),
             columns_to_get=columns,
             max_versions=versions,
         )
@@ -251,8 +253,8 @@ class ProtocolClient:
         request = pb.GetRangeRequest(direction=pb.FORWARD, max_versions=1)
         request.MergeFrom(page or request)
         request.table_name = table
-        request.inclusive_start_primary_key = encoded(start)
-        request.exclusive_end_primary_key = encoded(end)
+        request.inclusive_start_primary_key = encode_row(start)
+        request.exclusive_end_primary_key = encode_row(end)
         while True:
             answer = self.call("GetRange", request, pb.GetRangeResponse)
             yield [row_of(row) for row in plainbuffer.decode_rows(answer.rows)]
@@ -269,7 +271,7 @@ class ProtocolClient:
             for write in rows:
                 part.rows.add(
                     type=write.kind,
-                    row_change=encoded(write.key, write.changes, deleted=write.kind == "DELETE"),
+                    row_change=encode_row(write.key, write.changes, deleted=write.kind == "DELETE"),
                     condition=pb.Condition(row_existence=write.expect),
                 )
         answer = self.call("BatchWriteRow", request, pb.BatchWriteRowResponse)

@@ -15,7 +15,7 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.confirmation import confirm, yes_option
 from rowtide.cli.connection import ClientCommand
-from rowtide.cli.connector_parked import parked
+from rowtide.cli.connector_parked import parking
 from rowtide.cli.connector_run import run
 from rowtide.cli.connector_status import list_connectors, logs, status
 from rowtide.cli.endpoint_call import run_call
@@ -303,5 +303,5 @@ def _print_left(name: str, traces: Sequence[str]) -> None:
 
 
 connector.add_command(logs)
-connector.add_command(parked)
+connector.add_command(parking)
 connector.add_command(run)

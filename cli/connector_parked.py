@@ -22,7 +22,7 @@ from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedEntry, ParkedR
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 
-__all__ = ["parked"]
+__all__ = ["parking"]
 
 REASON_SHOWN = 80
 
@@ -32,7 +32,7 @@ _all = click.option("--all", "every", is_flag=True, help="All parked rows.")
 
 
 @click.group("parked", cls=CommandGroup)
-def parked() -> None:
+def parking() -> None:
     """List, retry or skip rows that the target of a connector rejected.
 
     Later changes of a parked row's key wait until it is retried or skipped. All other rows
@@ -40,7 +40,7 @@ def parked() -> None:
     """
 
 
-@parked.command("list", cls=ClientCommand)
+@parking.command("list", cls=ClientCommand)
 @_name
 def list_parked(client: ProtocolClient, name: str, output: Output) -> None:
     """List the parked rows of connector NAME, one line per key."""
@@ -62,7 +62,7 @@ def list_parked(client: ProtocolClient, name: str, output: Output) -> None:
     emit_table(header, rows)
 
 
-@parked.command("show", cls=ClientCommand)
+@parking.command("show", cls=ClientCommand)
 @_name
 @click.argument("id_", metavar="ID")
 def show(client: ProtocolClient, name: str, id_: str, output: Output) -> None:
@@ -77,7 +77,7 @@ def show(client: ProtocolClient, name: str, id_: str, output: Output) -> None:
     click.echo(json_text(row, indent=2) if row else "The row is too large to be stored here.")
 
 
-@parked.command("retry", cls=ClientCommand, writes=True, prints=False)
+@parking.command("retry", cls=ClientCommand, writes=True, prints=False)
 @_name
 @_ids
 @_all
@@ -86,7 +86,7 @@ def retry(client: ProtocolClient, name: str, ids: tuple[str, ...], *, every: boo
     _want(client, name, ids, RETRY, every=every)
 
 
-@parked.command("skip", cls=ClientCommand, writes=True, prints=False)
+@parking.command("skip", cls=ClientCommand, writes=True, prints=False)
 @_name
 @_ids
 @_all

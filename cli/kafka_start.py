@@ -47,7 +47,7 @@ class _StartEnded(Exception):
 @asynccontextmanager
 async def kafka_ground(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Ground | None]:
     """Yield Kafka as a worker's base once it answers; None if ``stop`` was set before."""
-    broker = _embedded_broker(settings, stop)
+    broker = _make_broker(settings, stop)
     try:
         if not await _start(broker, settings, stop):
             yield None
@@ -67,7 +67,7 @@ async def kafka_ground(settings: Settings, stop: asyncio.Event) -> AsyncIterator
             await asyncio.to_thread(broker.stop)
 
 
-def _embedded_broker(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
+def _make_broker(settings: Settings, stop: asyncio.Event) -> EmbeddedBroker | None:
     """Return the broker to start, unless the settings name a cluster."""
     if settings.kafka:
         return None

@@ -15,7 +15,7 @@ from rowtide.client.operations import (
     Expect,
     Operations,
     Steps,
-    call_named,
+    call_with_id,
     columns_to_get,
     condition_message,
     encode_put,
@@ -32,7 +32,7 @@ from rowtide.client.row_values import (
     newest,
     split_row,
 )
-from rowtide.client.wire_row import Special, encoded
+from rowtide.client.wire_row import Special, encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
@@ -151,7 +151,7 @@ def write_rows(
     pauses, after_s = _Pauses(operations.patience_s), 0.0
     while left:
         request = _write_request(writes, rows, left, atomic=atomic, transaction=transaction)
-        answer, request_id = yield from call_named(
+        answer, request_id = yield from call_with_id(
             "BatchWriteRow", request, pb.BatchWriteRowResponse, after_s=after_s
         )
         sent = _in_order_of_tables(writes, left)
@@ -184,7 +184,7 @@ def _encode(operations: Operations, write: RowWrite) -> Steps[_Encoded]:
             change = operations.encode_update(key, write.row, write.delete, write.increment)
             return _Encoded(pb.UPDATE, change, _key_in(split_row(key, write.row, limits)[0]), test)
         pairs = key_pairs(key, write.key, limits)
-        return _Encoded(pb.DELETE, encoded(pairs, deleted=True), _key_in(pairs), test)
+        return _Encoded(pb.DELETE, encode_row(pairs, deleted=True), _key_in(pairs), test)
 
     return operations.with_key(write.table, attempt)
 
@@ -249,7 +249,7 @@ def read_rows(
     """Return a row for each key, or None if there is none. Sends as many requests as needed."""
 
     def attempt(key: TableKey) -> Steps[list[RowDict | None]]:
-        wanted = [encoded(key_pairs(key, one, operations.limits)) for one in keys]
+        wanted = [encode_row(key_pairs(key, one, operations.limits)) for one in keys]
         found: dict[int, RowDict | None] = {}
         left = list(range(len(keys)))
         pauses, after_s = _Pauses(operations.patience_s), 0.0
@@ -263,7 +263,7 @@ def read_rows(
                 max_versions=1,
                 filter=None if filter is None else filter.encode(),
             )
-            answer, request_id = yield from call_named(
+            answer, request_id = yield from call_with_id(
                 "BatchGetRow", request, pb.BatchGetRowResponse, after_s=after_s
             )
             refused = _take(now, answer, found, request_id)

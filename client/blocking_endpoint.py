@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from google.protobuf.message import Message
 
 from rowtide.client.answer_failure import failure_of_answer
-from rowtide.client.failures import not_connected, without_answer
+from rowtide.client.failures import no_connection, without_answer
 from rowtide.client.http_exchange import (
     IDLE_S_MAX,
     RECEIVE_BYTES,
@@ -134,7 +134,7 @@ class BlockingEndpoint:
             self._address, self.access, operation, body, datetime.now(UTC), more
         )
         try:
-            answer = _answered(connection, request, time.monotonic() + self._timeout_s)
+            answer = _exchange(connection, request, time.monotonic() + self._timeout_s)
         except (OSError, ValueError) as error:
             connection.close()
             raise without_answer(self.endpoint, error) from error
@@ -164,13 +164,13 @@ class BlockingEndpoint:
         try:
             connection = socket.create_connection((host, port), timeout=self._timeout_s)
         except OSError as error:
-            raise not_connected(self.endpoint, error) from error
+            raise no_connection(self.endpoint, error) from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _wrapped(connection, host) if self._address.is_tls else connection
+            return _wrap_tls(connection, host) if self._address.is_tls else connection
         except OSError as error:
             connection.close()
-            raise not_connected(self.endpoint, error) from error
+            raise no_connection(self.endpoint, error) from error
         except BaseException:
             connection.close()
             raise
@@ -183,13 +183,13 @@ def _is_silent(connection: socket.socket) -> bool:
         return not selector.select(0)
 
 
-def _wrapped(connection: socket.socket, host: str) -> socket.socket:
+def _wrap_tls(connection: socket.socket, host: str) -> socket.socket:
     import ssl  # The import takes a while, and most developers' servers use plain HTTP.
 
     return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
 
 
-def _answered(connection: socket.socket, request: bytes, until_s: float) -> HttpAnswer:
+def _exchange(connection: socket.socket, request: bytes, until_s: float) -> HttpAnswer:
     """Send a request and return its answer. Raises ``BrokenAnswer`` and ``OSError``."""
     _limit(connection, until_s)
     connection.sendall(request)

@@ -124,7 +124,7 @@ class Endpoint:
         )
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await _answered(connection, request)
+                answer = await _exchange(connection, request)
         except (OSError, ValueError, TimeoutError) as error:
             connection.writer.transport.abort()
             raise without_answer(self.endpoint, error) from error
@@ -140,7 +140,7 @@ class Endpoint:
         return answer
 
 
-async def _answered(connection: OpenConnection, request: bytes) -> HttpAnswer:
+async def _exchange(connection: OpenConnection, request: bytes) -> HttpAnswer:
     """Send a request and return its answer. Raises ``BrokenAnswer`` and ``OSError``."""
     connection.writer.write(request)
     parser = AnswerParser()

@@ -22,7 +22,7 @@ from rowtide.core.values.errors import (
     Unavailable,
 )
 
-__all__ = ["ConditionFailed", "failure_of", "not_connected", "without_answer"]
+__all__ = ["ConditionFailed", "failure_of", "no_connection", "without_answer"]
 
 NOT_APPLIED = frozenset(
     (
@@ -73,7 +73,7 @@ def _is_rate(code: str, message: str) -> bool:
     return code == "OTSQuotaExhausted" and "too frequent" in message.lower()
 
 
-def not_connected(url: str, error: Exception) -> Unavailable:
+def no_connection(url: str, error: Exception) -> Unavailable:
     """Return the failure of a request that was not sent because no connection could be opened."""
     return Unavailable(_silence(url, error), "OTSServerUnavailable")
 

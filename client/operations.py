@@ -26,7 +26,7 @@ from rowtide.client.row_values import (
     split_row,
 )
 from rowtide.client.table_requests import table_key
-from rowtide.client.wire_row import Change, Delete, Increment, Special, encoded
+from rowtide.client.wire_row import Change, Delete, Increment, Special, encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Rejected
@@ -38,7 +38,7 @@ __all__ = [
     "Operations",
     "Steps",
     "call",
-    "call_named",
+    "call_with_id",
     "condition_message",
     "encode_put",
 ]
@@ -72,10 +72,10 @@ def call(
     operation: str, request: Message, answer: type[_Answer], *, after_s: float = 0.0
 ) -> Steps[_Answer]:
     """Send one message and return its answer."""
-    return (yield from call_named(operation, request, answer, after_s=after_s))[0]
+    return (yield from call_with_id(operation, request, answer, after_s=after_s))[0]
 
 
-def call_named(
+def call_with_id(
     operation: str, request: Message, answer: type[_Answer], *, after_s: float
 ) -> Steps[tuple[_Answer, str]]:
     """Send one message; return its answer and the id that the server gave the request."""
@@ -104,7 +104,7 @@ def encode_put(key: TableKey, row: RowInput, limits: Limits) -> _EncodedPut:
     """Return the bytes of a put and its key."""
     pairs, puts = split_row(key, row, limits, assign=True)
     values = {name: value for name, value in pairs if not isinstance(value, Special)}
-    return _EncodedPut(encoded(pairs, puts), values if len(values) == len(pairs) else None)
+    return _EncodedPut(encode_row(pairs, puts), values if len(values) == len(pairs) else None)
 
 
 class Operations:
@@ -129,19 +129,19 @@ class Operations:
         """
         known = self._keys.get(table)
         if known is None:
-            return (yield from attempt((yield from self._described(table))))
+            return (yield from attempt((yield from self._describe_key(table))))
         try:
             return (yield from attempt(known))
         except Rejected as error:
             if error.code not in ("OTSInvalidPK", "OTSObjectNotExist"):
                 raise
             self.forget(table)
-            found = yield from self._described(table)
+            found = yield from self._describe_key(table)
             if found == known:
                 raise
         return (yield from attempt(found))
 
-    def _described(self, table: str) -> Steps[TableKey]:
+    def _describe_key(self, table: str) -> Steps[TableKey]:
         request = pb.DescribeTableRequest(table_name=table)
         answer = yield from call("DescribeTable", request, pb.DescribeTableResponse)
         self._keys[table] = table_key(answer)
@@ -208,7 +208,7 @@ class Operations:
         changes: list[Change] = [*puts]
         changes += [Delete(name) for name in delete]
         changes += [Increment(name, by) for name, by in increment.items()]
-        return encoded(pairs, changes)
+        return encode_row(pairs, changes)
 
     def delete(
         self,
@@ -222,7 +222,7 @@ class Operations:
         test = condition_message(expect, condition)
 
         def attempt(key: TableKey) -> Steps[None]:
-            wanted = encoded(key_pairs(key, key_values, self.limits), deleted=True)
+            wanted = encode_row(key_pairs(key, key_values, self.limits), deleted=True)
             request = pb.DeleteRowRequest(table_name=table, primary_key=wanted, condition=test)
             if transaction:
                 request.transaction_id = transaction
@@ -248,7 +248,7 @@ class Operations:
             for row in (yield from self._parts(request)):
                 # A row that is too large for one answer comes in parts, each with the key.
                 found = (found or {}) | newest(row)
-            return found if found is None else _ordered(key, found)
+            return found if found is None else _order_columns(key, found)
 
         return self.with_key(table, attempt)
 
@@ -278,7 +278,7 @@ class Operations:
     ) -> pb.GetRowRequest:
         return pb.GetRowRequest(
             table_name=table,
-            primary_key=encoded(key_pairs(key, key_values, self.limits)),
+            primary_key=encode_row(key_pairs(key, key_values, self.limits)),
             columns_to_get=columns_to_get(key, columns),
             max_versions=1,
             filter=None if filter is None else filter.encode(),
@@ -302,7 +302,7 @@ class Operations:
         def attempt(key: TableKey) -> Steps[str]:
             first = {key.names[0]: partition}
             pairs = key_pairs(key, first, self.limits, whole=False)
-            request = pb.StartLocalTransactionRequest(table_name=table, key=encoded(pairs))
+            request = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(pairs))
             answer = yield from call(
                 "StartLocalTransaction", request, pb.StartLocalTransactionResponse
             )
@@ -342,6 +342,6 @@ def columns_to_get(key: TableKey, columns: Iterable[str]) -> list[str]:
     return [*key.names, *wanted] if wanted else []
 
 
-def _ordered(key: TableKey, row: RowDict) -> RowDict:
+def _order_columns(key: TableKey, row: RowDict) -> RowDict:
     """Return a row with the key's columns first."""
     return {name: row[name] for name in key.names} | row

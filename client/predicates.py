@@ -29,13 +29,13 @@ class Predicate:
         self._message = message
 
     def __and__(self, other: Predicate) -> Predicate:
-        return _combined(pb.LO_AND, self, other)
+        return _combine(pb.LO_AND, self, other)
 
     def __or__(self, other: Predicate) -> Predicate:
-        return _combined(pb.LO_OR, self, other)
+        return _combine(pb.LO_OR, self, other)
 
     def __invert__(self) -> Predicate:
-        return _combined(pb.LO_NOT, self)
+        return _combine(pb.LO_NOT, self)
 
     def __bool__(self) -> NoReturn:
         # Python would evaluate `a == 1 and b == 2` to the second test alone.
@@ -73,32 +73,32 @@ class ColumnRef:
     __hash__ = None  # type: ignore[assignment]  # == gives a predicate, so it can't be a key.
 
     def __eq__(self, value: Input) -> Predicate:  # type: ignore[override]
-        return self._compared(pb.CT_EQUAL, value)
+        return self._compare(pb.CT_EQUAL, value)
 
     def __ne__(self, value: Input) -> Predicate:  # type: ignore[override]
-        return self._compared(pb.CT_NOT_EQUAL, value)
+        return self._compare(pb.CT_NOT_EQUAL, value)
 
     def __gt__(self, value: Input) -> Predicate:
-        return self._compared(pb.CT_GREATER_THAN, value)
+        return self._compare(pb.CT_GREATER_THAN, value)
 
     def __ge__(self, value: Input) -> Predicate:
-        return self._compared(pb.CT_GREATER_EQUAL, value)
+        return self._compare(pb.CT_GREATER_EQUAL, value)
 
     def __lt__(self, value: Input) -> Predicate:
-        return self._compared(pb.CT_LESS_THAN, value)
+        return self._compare(pb.CT_LESS_THAN, value)
 
     def __le__(self, value: Input) -> Predicate:
-        return self._compared(pb.CT_LESS_EQUAL, value)
+        return self._compare(pb.CT_LESS_EQUAL, value)
 
     def exists(self) -> Predicate:
         """Return the test that a row has the column."""
-        return self._compared(pb.CT_EXIST, b"")
+        return self._compare(pb.CT_EXIST, b"")
 
     def is_missing(self) -> Predicate:
         """Return the test that a row lacks the column."""
-        return self._compared(pb.CT_NOT_EXIST, b"")
+        return self._compare(pb.CT_NOT_EXIST, b"")
 
-    def _compared(self, comparator: pb.ComparatorType, value: Input) -> Predicate:
+    def _compare(self, comparator: pb.ComparatorType, value: Input) -> Predicate:
         test = pb.SingleColumnValueFilter(
             comparator=comparator,
             column_name=self._name,
@@ -122,7 +122,7 @@ def _filter(kind: pb.FilterType, content: Message) -> pb.Filter:
     return pb.Filter(type=kind, filter=content.SerializeToString())
 
 
-def _combined(operator: pb.LogicalOperator, *parts: Predicate) -> Predicate:
+def _combine(operator: pb.LogicalOperator, *parts: Predicate) -> Predicate:
     messages = [part._message for part in parts]
     content = pb.CompositeColumnValueFilter(combinator=operator, sub_filters=messages)
     return Predicate(_filter(pb.FT_COMPOSITE_COLUMN_VALUE, content))

@@ -14,10 +14,10 @@ from rowtide.client.row_values import (
     KeyInput,
     RowDict,
     TableKey,
-    bound,
+    fill_bound,
     newest,
 )
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
@@ -100,20 +100,23 @@ class RangeReading:
         low, high = (INF_MAX, INF_MIN) if spec.reverse else (INF_MIN, INF_MAX)
         limits = self._operations.limits
         if spec.prefix is not None:
-            start, end = bound(key, spec.prefix, low, limits), bound(key, spec.prefix, high, limits)
+            start, end = (
+                fill_bound(key, spec.prefix, low, limits),
+                fill_bound(key, spec.prefix, high, limits),
+            )
         else:
             first = {} if spec.partition is None else {key.names[0]: spec.partition}
-            start = bound(key, {**first, **(spec.start or {})}, low, limits)
+            start = fill_bound(key, {**first, **(spec.start or {})}, low, limits)
             # Rows whose key begins with a given end are excluded. Without an end no row is.
             rest = low if spec.end else high
-            end = bound(key, {**first, **(spec.end or {})}, rest, limits)
+            end = fill_bound(key, {**first, **(spec.end or {})}, rest, limits)
         request = pb.GetRangeRequest(
             table_name=spec.table,
             direction=pb.BACKWARD if spec.reverse else pb.FORWARD,
             columns_to_get=columns_to_get(key, spec.columns),
             max_versions=1,
-            inclusive_start_primary_key=encoded(start),
-            exclusive_end_primary_key=encoded(end),
+            inclusive_start_primary_key=encode_row(start),
+            exclusive_end_primary_key=encode_row(end),
             filter=None if spec.filter is None else spec.filter.encode(),
         )
         if spec.transaction:

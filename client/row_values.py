@@ -28,9 +28,9 @@ __all__ = [
     "RowInput",
     "TableKey",
     "Versioned",
-    "bound",
     "cells_of",
     "check_columns",
+    "fill_bound",
     "key_pairs",
     "newest",
     "split_row",
@@ -138,7 +138,7 @@ def key_pairs(
     return pairs
 
 
-def bound(key: TableKey, given: KeyInput, rest: Special, limits: Limits) -> KeyPairs:
+def fill_bound(key: TableKey, given: KeyInput, rest: Special, limits: Limits) -> KeyPairs:
     """Return a bound of a range, with ``rest`` for the key columns that are missing."""
     pairs = key_pairs(key, given, limits, whole=False)
     return pairs + [(name, rest) for name in key.names[len(pairs) :]]

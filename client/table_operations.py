@@ -9,7 +9,7 @@ from rowtide.client.table_requests import (
     ColumnType,
     SecondaryIndex,
     TableDescription,
-    defined_columns,
+    column_messages,
     describe,
     index_message,
     update_request,
@@ -99,7 +99,7 @@ def drop_index(operations: Operations, table: str, name: str) -> Steps[None]:
 
 def add_columns(table: str, columns: Mapping[str, ColumnType]) -> Steps[None]:
     """Define columns."""
-    request = pb.AddDefinedColumnRequest(table_name=table, columns=defined_columns(columns))
+    request = pb.AddDefinedColumnRequest(table_name=table, columns=column_messages(columns))
     yield from call("AddDefinedColumn", request, pb.AddDefinedColumnResponse)
 
 

@@ -15,8 +15,8 @@ __all__ = [
     "KeyType",
     "SecondaryIndex",
     "TableDescription",
+    "column_messages",
     "create_request",
-    "defined_columns",
     "describe",
     "index_message",
     "table_key",
@@ -106,7 +106,7 @@ def create_request(
         column = request.table_meta.primary_key.add(name=name, type=_number(_KEY_TYPES, name, kind))
         if kind is AUTO_INCREMENT:
             column.option = pb.AUTO_INCREMENT
-    request.table_meta.defined_column.extend(defined_columns(defined))
+    request.table_meta.defined_column.extend(column_messages(defined))
     return request
 
 
@@ -145,7 +145,7 @@ def _number(numbers: Mapping[object, _Type], name: str, kind: object) -> _Type:
     return numbers[kind]
 
 
-def defined_columns(columns: Mapping[str, ColumnType]) -> list[pb.DefinedColumnSchema]:
+def column_messages(columns: Mapping[str, ColumnType]) -> list[pb.DefinedColumnSchema]:
     """Return the messages of defined columns."""
     return [
         pb.DefinedColumnSchema(name=name, type=_number(_COLUMN_TYPES, name, kind))

@@ -27,7 +27,7 @@ __all__ = [
     "Row",
     "Special",
     "change_of",
-    "encoded",
+    "encode_row",
     "row_of",
 ]
 
@@ -83,7 +83,7 @@ class Changed(NamedTuple):
     sequence: SequenceInfo | None
 
 
-def encoded(key: Key, changes: Iterable[Change] = (), *, deleted: bool = False) -> bytes:
+def encode_row(key: Key, changes: Iterable[Change] = (), *, deleted: bool = False) -> bytes:
     """Return the buffer of one row, with its header."""
     columns = [(name.encode(), _variant(value)) for name, value in key]
     cells = [_cell(change) for change in changes]

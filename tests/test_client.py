@@ -15,7 +15,7 @@ from tablestore.credentials import StaticCredentialsProvider
 from tablestore.protocol import OTSProtocol
 
 from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError, Write, sign_headers
-from rowtide.client.wire_row import Delete, Increment, Put, Special, change_of, encoded
+from rowtide.client.wire_row import Delete, Increment, Put, Special, change_of, encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -78,7 +78,7 @@ def test_a_put_is_encoded_as_the_sdk_does() -> None:
     columns = [("s", "你"), ("i", 5), ("d", 2.5), ("b", True), ("x", bytearray(b"zz"), 1500)]
     _, body = sdk_request("PutRow", "t", tablestore.Row(SDK_KEY, columns), CONDITION, None, None)
     puts = [Put("s", "你"), Put("i", 5), Put("d", 2.5), Put("b", True), Put("x", b"zz", 1500)]
-    assert encoded(KEY, puts) == pb.PutRowRequest.FromString(body).row
+    assert encode_row(KEY, puts) == pb.PutRowRequest.FromString(body).row
 
 
 def test_an_update_is_encoded_as_the_sdk_does() -> None:
@@ -89,21 +89,21 @@ def test_an_update_is_encoded_as_the_sdk_does() -> None:
         "increment": [("n", 5)],
     }
     _, body = sdk_request("UpdateRow", "t", tablestore.Row(SDK_KEY, changes), CONDITION, None, None)
-    ours = encoded(KEY, [Put("s", "v"), Delete("o", 1500), Delete("g"), Increment("n", 5)])
+    ours = encode_row(KEY, [Put("s", "v"), Delete("o", 1500), Delete("g"), Increment("n", 5)])
     assert ours == pb.UpdateRowRequest.FromString(body).row_change
 
 
 def test_a_delete_is_encoded_as_the_sdk_does() -> None:
     _, body = sdk_request("DeleteRow", "t", SDK_KEY, CONDITION, None, None)
-    assert encoded(KEY, deleted=True) == pb.DeleteRowRequest.FromString(body).primary_key
+    assert encode_row(KEY, deleted=True) == pb.DeleteRowRequest.FromString(body).primary_key
 
 
 def test_special_key_values_are_encoded_as_the_sdk_does() -> None:
     start, end = [("a", tablestore.INF_MIN)], [("a", tablestore.INF_MAX)]
     _, body = sdk_request("GetRange", "t", "FORWARD", start, end, *[None] * 9)
     request = pb.GetRangeRequest.FromString(body)
-    assert encoded([("a", Special.INF_MIN)]) == request.inclusive_start_primary_key
-    assert encoded([("a", Special.INF_MAX)]) == request.exclusive_end_primary_key
+    assert encode_row([("a", Special.INF_MIN)]) == request.inclusive_start_primary_key
+    assert encode_row([("a", Special.INF_MAX)]) == request.exclusive_end_primary_key
 
 
 def test_a_request_is_signed_as_the_sdk_does() -> None:

@@ -140,8 +140,8 @@ class ApiSource:
             direction=pb.FORWARD,
             max_versions=1,
             limit=limit,
-            inclusive_start_primary_key=_bound(names, begin, variant.V_INF_MIN),
-            exclusive_end_primary_key=_bound(
+            inclusive_start_primary_key=_encode_bound(names, begin, variant.V_INF_MIN),
+            exclusive_end_primary_key=_encode_bound(
                 names, end, variant.V_INF_MIN if end else variant.V_INF_MAX
             ),
             exact_in_shard=shard_id,
@@ -160,13 +160,16 @@ class ApiSource:
         rows = [self._row(row, table, shard_id, answer.commit_stamp) for row in _rows(answer.rows)]
         following = None
         if answer.next_start_primary_key:
-            following = _encoded(plainbuffer.decode_row(answer.next_start_primary_key))
+            following = _encode_key(plainbuffer.decode_row(answer.next_start_primary_key))
         return RowPage(rows, answer.commit_stamp, following)
 
     async def first_and_last(self) -> tuple[bytes, bytes]:
         """Return the encoded keys of the table's first and last row; both empty without rows."""
         names = (await self.stream()).table.key_names
-        low, high = _bound(names, b"", variant.V_INF_MIN), _bound(names, b"", variant.V_INF_MAX)
+        low, high = (
+            _encode_bound(names, b"", variant.V_INF_MIN),
+            _encode_bound(names, b"", variant.V_INF_MAX),
+        )
         found: list[bytes] = []
         for direction, start, end in ((pb.FORWARD, low, high), (pb.BACKWARD, high, low)):
             request = pb.GetRangeRequest(
@@ -179,7 +182,7 @@ class ApiSource:
                 exclusive_end_primary_key=end,
             )
             answer = await self.endpoint.call("GetRange", request, pb.GetRangeResponse)
-            found += [_encoded(row) for row in _rows(answer.rows)] or [b""]
+            found += [_encode_key(row) for row in _rows(answer.rows)] or [b""]
         return found[0], found[1]
 
     async def current(self, keys: Iterable[bytes]) -> dict[bytes, CurrentRow]:
@@ -214,7 +217,7 @@ class ApiSource:
         parts = ChangeParts([value for _, value in row.key], cells, None)
         return Change.of(ROW, table, shard_id, stamp, parts)
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         """Do nothing: no one watches a consumer over the API."""
 
 
@@ -239,12 +242,12 @@ def _rows(buffer: bytes) -> list[plainbuffer.RowChange]:
     return plainbuffer.decode_rows(buffer) if buffer else []
 
 
-def _bound(names: Sequence[bytes], encoded: bytes, rest: bytes) -> bytes:
+def _encode_bound(names: Sequence[bytes], encoded: bytes, rest: bytes) -> bytes:
     """Return a bound of a range as a request has it, with ``rest`` for missing key columns."""
     values = key.decode(encoded)
     values += [rest] * (len(names) - len(values))
     return plainbuffer.HEADER + plainbuffer.encode_row(list(zip(names, values, strict=True)), [])
 
 
-def _encoded(row: plainbuffer.RowChange) -> bytes:
+def _encode_key(row: plainbuffer.RowChange) -> bytes:
     return key.encode([value for _, value in row.key])

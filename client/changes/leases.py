@@ -165,14 +165,14 @@ class TableLeases:
     async def change(self, old: ReaderLease, new: ReaderLease) -> ReaderLease:
         """Replace a row, see ``Leases.change``."""
         new = new._replace(counter=old.counter + 1)
-        return await self._put(new, _unchanged(old)) or old
+        return await self._put(new, _counter_condition(old)) or old
 
     async def remove(self, lease: ReaderLease) -> None:
         """Remove a row, see ``Leases.remove``."""
         request = pb.DeleteRowRequest(
             table_name=self._table,
             primary_key=self._key(variant.encode(lease.shard_id), deleted=True),
-            condition=_unchanged(lease),
+            condition=_counter_condition(lease),
         )
         try:
             await self._endpoint.call("DeleteRow", request, pb.DeleteRowResponse)
@@ -215,7 +215,7 @@ class TableLeases:
         return HEADER + plainbuffer.encode_row(key, cells, deleted=deleted)
 
 
-def _unchanged(lease: ReaderLease) -> pb.Condition:
+def _counter_condition(lease: ReaderLease) -> pb.Condition:
     """Return the condition that a row has the lease's counter."""
     test = has_value("counter", lease.counter)
     return pb.Condition(row_existence=pb.EXPECT_EXIST, column_condition=test.SerializeToString())

@@ -83,6 +83,6 @@ class ChangeSource(Protocol):
         """
         ...
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         """Report a consumer's positions for monitoring. Nothing depends on it."""
         ...

@@ -153,7 +153,7 @@ class ChangeWorker:
         positions = [f.position for f in self._followers.values() if f.position]
         try:
             if positions:
-                await self._source.finished(self.consumer, positions)
+                await self._source.report_positions(self.consumer, positions)
         except StoreError as error:
             logger.info("consumer %s: positions not reported: %s", self.consumer, error)
 

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from rowtide.cli.client import ProtocolClient, ServerError
-from rowtide.client.wire_row import Change, Key, Put, Row, Special, encoded, row_of
+from rowtide.client.wire_row import Change, Key, Put, Row, Special, encode_row, row_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
@@ -66,14 +66,14 @@ def key(*values: Any, names: Sequence[str] = ()) -> Key:
 
 def put(table: str, row_key: Key, changes: Iterable[Change] = (), **fields: Any) -> Any:
     """Return a PutRow of anything."""
-    told = {"row": encoded(row_key, changes), "condition": pb.Condition(row_existence=pb.IGNORE)}
+    told = {"row": encode_row(row_key, changes), "condition": pb.Condition(row_existence=pb.IGNORE)}
     return pb.PutRowRequest(table_name=table, **{**told, **fields})
 
 
 def update(table: str, row_key: Key, changes: Iterable[Change] = (), **fields: Any) -> Any:
     """Return an UpdateRow of anything."""
     told = {
-        "row_change": encoded(row_key, changes),
+        "row_change": encode_row(row_key, changes),
         "condition": pb.Condition(row_existence=pb.IGNORE),
     }
     return pb.UpdateRowRequest(table_name=table, **{**told, **fields})
@@ -82,7 +82,7 @@ def update(table: str, row_key: Key, changes: Iterable[Change] = (), **fields: A
 def delete(table: str, row_key: Key, **fields: Any) -> Any:
     """Return a DeleteRow."""
     told = {
-        "primary_key": encoded(row_key, deleted=True),
+        "primary_key": encode_row(row_key, deleted=True),
         "condition": pb.Condition(row_existence=pb.IGNORE),
     }
     return pb.DeleteRowRequest(table_name=table, **{**told, **fields})
@@ -90,7 +90,7 @@ def delete(table: str, row_key: Key, **fields: Any) -> Any:
 
 def get(table: str, row_key: Key, **fields: Any) -> Any:
     """Return a GetRow of the newest versions; ``max_versions=None`` leaves them out."""
-    told = {"primary_key": encoded(row_key), "max_versions": 1}
+    told = {"primary_key": encode_row(row_key), "max_versions": 1}
     return pb.GetRowRequest(table_name=table, **{**told, **fields})
 
 
@@ -99,8 +99,8 @@ def get_range(table: str, start: Key, end: Key, **fields: Any) -> Any:
     told: dict[str, Any] = {
         "direction": pb.FORWARD,
         "max_versions": 1,
-        "inclusive_start_primary_key": encoded(start),
-        "exclusive_end_primary_key": encoded(end),
+        "inclusive_start_primary_key": encode_row(start),
+        "exclusive_end_primary_key": encode_row(end),
     }
     return pb.GetRangeRequest(table_name=table, **{**told, **fields})
 
@@ -136,7 +136,7 @@ def batch_get(tables: Iterable[tuple[str, Sequence[Key]]], **fields: Any) -> Any
     """Return a BatchGetRow of the newest versions."""
     request = pb.BatchGetRowRequest()
     for table, keys in tables:
-        told = {"primary_key": [encoded(k) for k in keys], "max_versions": 1}
+        told = {"primary_key": [encode_row(k) for k in keys], "max_versions": 1}
         request.tables.add(table_name=table, **{**told, **fields})
     return request
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special, encoded
+from rowtide.client.wire_row import Change, Delete, Increment, Key, Put, Special, encode_row
 from rowtide.core.protocol.row_matrix import NULL, RowMatrix, decode
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -65,7 +65,7 @@ def imports(table: str, changes: Iterable[Import]) -> pb.BulkImportRequest:
     request = pb.BulkImportRequest(table_name=table)
     for kind, row_key, cells in changes:
         deleted = kind == pb.DELETE
-        request.rows.add(type=kind, row_change=encoded(row_key, cells, deleted=deleted))
+        request.rows.add(type=kind, row_change=encode_row(row_key, cells, deleted=deleted))
     return request
 
 
@@ -252,8 +252,8 @@ EVERYTHING = (key(INF_MIN, INF_MIN, INF_MIN), key(INF_MAX, INF_MAX, INF_MAX))
 
 def exports(table: str, span: tuple[Key, Key] = EVERYTHING, **fields: Any) -> Any:
     told = {
-        "inclusive_start_primary_key": encoded(span[0]),
-        "exclusive_end_primary_key": encoded(span[1]),
+        "inclusive_start_primary_key": encode_row(span[0]),
+        "exclusive_end_primary_key": encode_row(span[1]),
     }
     return pb.BulkExportRequest(table_name=table, **{**told, **fields})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import Change, Delete, Increment, Put, Special, encoded
+from rowtide.client.wire_row import Change, Delete, Increment, Put, Special, encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -403,12 +403,12 @@ UNTOLD: dict[str, Callable[[str], Any]] = {
     "a column put and incremented": lambda t: update(t, PK, [Put("n", 1), Increment("n", 1)]),
     "an increment in PutRow": lambda t: put(t, PK, [Increment("n", 1)]),
     "a delete in PutRow": lambda t: put(t, PK, [Delete("n")]),
-    "cells in DeleteRow": lambda t: delete(t, PK, primary_key=encoded(PK, [Put("c", 1)])),
-    "cells in GetRow's key": lambda t: get(t, PK, primary_key=encoded(PK, [Put("c", 1)])),
+    "cells in DeleteRow": lambda t: delete(t, PK, primary_key=encode_row(PK, [Put("c", 1)])),
+    "cells in GetRow's key": lambda t: get(t, PK, primary_key=encode_row(PK, [Put("c", 1)])),
     "no row": lambda t: put(t, PK, row=b""),
-    "a row without its header": lambda t: put(t, PK, row=encoded(PK)[4:]),
-    "two rows": lambda t: put(t, PK, row=encoded(PK) + encoded(PK)[4:]),
-    "a damaged row": lambda t: put(t, PK, row=encoded(PK)[:-1] + b"\0"),
+    "a row without its header": lambda t: put(t, PK, row=encode_row(PK)[4:]),
+    "two rows": lambda t: put(t, PK, row=encode_row(PK) + encode_row(PK)[4:]),
+    "a damaged row": lambda t: put(t, PK, row=encode_row(PK)[:-1] + b"\0"),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.tail import ShardChange, StreamTail, stream_of
-from rowtide.client.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import (
@@ -328,7 +328,7 @@ def test_a_transaction_that_was_committed_stays_so_over_a_split(
     admin: ProtocolClient, table: str
 ) -> None:
     write_all(admin, table, 0)
-    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("d3")))
     transaction = ask(admin, begin).transaction_id
     ask(admin, put(table, key("d3", 1), puts(n=1), transaction_id=transaction))
     commit = pb.CommitTransactionRequest(transaction_id=transaction)
@@ -343,7 +343,7 @@ def test_a_transaction_that_was_committed_stays_so_over_a_move(
     admin: ProtocolClient, table: str
 ) -> None:
     write_all(admin, table, 0)
-    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("d3")))
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("d3")))
     transaction = ask(admin, begin).transaction_id
     ask(admin, put(table, key("d3", 1), puts(n=1), transaction_id=transaction))
     commit = pb.CommitTransactionRequest(transaction_id=transaction)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import Key, encoded
+from rowtide.client.wire_row import Key, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, ask, get_range, key, put, puts, refusal, rows, units
@@ -112,7 +112,7 @@ def test_a_cut_can_be_the_bound_of_a_range(client: ProtocolClient, filled: str) 
     request.limit = 1
     assert rows(ask(client, request).rows)[0].key == key("00000", 0)
     request.inclusive_start_primary_key = answer.split_points[0]
-    request.exclusive_end_primary_key = encoded(key(INF_MAX, INF_MAX))
+    request.exclusive_end_primary_key = encode_row(key(INF_MAX, INF_MAX))
     assert rows(ask(client, request).rows)[0].key == points(answer)[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import Increment, Key, encoded
+from rowtide.client.wire_row import Increment, Key, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
@@ -51,7 +51,7 @@ def table(make_table: MakeTable) -> str:
 
 def start_request(table: str, *values: Any) -> pb.StartLocalTransactionRequest:
     """Return a request to hold a partition key."""
-    return pb.StartLocalTransactionRequest(table_name=table, key=encoded(key(*values)))
+    return pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key(*values)))
 
 
 def start(client: ProtocolClient, table: str, value: Any = "a") -> str:
@@ -133,7 +133,7 @@ def test_a_range_within_goes_on_where_its_page_ended(client: ProtocolClient, tab
             ask(client, put(table, key("a", number), transaction_id=transaction_id))
         ask(client, delete(table, key("a", 4), transaction_id=transaction_id))
         found: list[Any] = []
-        start_key: Any = encoded(key("a", INF_MIN))
+        start_key: Any = encode_row(key("a", INF_MIN))
         while start_key:
             asked = get_range(table, key("a", 0), key("a", INF_MAX), limit=3)
             asked.transaction_id = transaction_id

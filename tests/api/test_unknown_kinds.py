@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
@@ -59,7 +59,7 @@ def batched(table: str, spoil: Spoil) -> Any:
 
 def imported(table: str, spoil: Spoil) -> Any:
     request = pb.BulkImportRequest(table_name=table)
-    request.rows.add(type=pb.PUT, row_change=encoded(PK, puts(new=1)))
+    request.rows.add(type=pb.PUT, row_change=encode_row(PK, puts(new=1)))
     spoil(request.rows[0], "type")
     return request
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.client.wire_row import Increment, Key, Put, encoded
+from rowtide.client.wire_row import Increment, Key, Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Up
@@ -108,7 +108,7 @@ def _line(name: str, call: Call, columns: int, server: int) -> str:
 
 
 def _read_whole(client: ProtocolClient) -> int:
-    request = pb.GetRowRequest(table_name="t", primary_key=encoded(WIDE), max_versions=1)
+    request = pb.GetRowRequest(table_name="t", primary_key=encode_row(WIDE), max_versions=1)
     cells = 0
     while True:
         answer = client.call("GetRow", request, pb.GetRowResponse)

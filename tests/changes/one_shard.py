@@ -60,7 +60,7 @@ class OneShard:
         row = Change.of(ROW, TABLE, "s1", self._count, ChangeParts([], [], None))
         return RowPage([row], self._count, None)
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         pass
 
     async def _let_go(self) -> None:
@@ -69,7 +69,7 @@ class OneShard:
 
 
 class SlowLeases(MemoryLeases):
-    """Leases whose changes are made once ``go``."""
+    """Leases whose changes wait for ``go``."""
 
     def __init__(self) -> None:
         super().__init__()

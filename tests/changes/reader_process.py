@@ -1,6 +1,6 @@
-"""A reader as a process: it appends a line per change to a file until it is told to stop.
+"""A reader as a process: it appends a line per change to a file until it is stopped.
 
-Run as a program, with how to reach the server as JSON.
+It runs as a program. Its argument says how to reach the server, as JSON.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ class Readers:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Return once a task has ended; tell where all are if it does not."""
+    """Return once a task has ended. On a time-out report where all tasks are."""
     done, _ = await asyncio.wait([task], timeout=ENDED_S_MAX)
     if not done:
         text = io.StringIO()

@@ -37,7 +37,7 @@ async def test_the_example_prints_changes(
         keys = server.instance, server.access_key_id, server.access_key_secret
         running = tasks.create_task(made["report"](server.endpoint, *keys))
         while "\n" not in printed:
-            await asyncio.sleep(0.01)  # What it prints is all that it tells.
+            await asyncio.sleep(0.01)  # Its output is only what it prints.
             printed += capsys.readouterr().out
         running.cancel()
     assert printed == "put {'PK1': 'a', 'PK2': 1} {'amount': 7}\n"

@@ -39,7 +39,7 @@ async def test_a_renewal_that_waits_does_not_take_back_what_was_given_up() -> No
 async def test_what_was_read_as_the_lease_ended_comes_again_though_a_renewal_saves_it(
     pending: Ranges,
 ) -> None:
-    """What was read then was not handed over, and the checkpoint stood behind it: it was lost."""
+    """Once such a page was not handed over, but the checkpoint was after it: it was lost."""
     lease, leases, source = LEASE._replace(pending=pending), SlowLeases(), OneShard(2)
     await leases.create(lease)
     now_s = 0.0

@@ -1,4 +1,6 @@
-"""A batch that was taken away, as with its lease, is nobody's; the next one is for whoever asks."""
+"""A batch that was withdrawn with its lease has no owner, and the next caller gets the
+next batch.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def consumer() -> str:
 
 
 class World:
-    """A table that is written, and whose shards are split and merged."""
+    """A table that is written while its shards are split and merged."""
 
     def __init__(self, admin: ProtocolClient, table: str, chance: random.Random) -> None:
         self.written: dict[str, list[int]] = {}
@@ -58,7 +58,7 @@ class World:
             await self.ask(self._admin.call_json, operation, {"table": self._table, **fields})
         except ServerError as error:
             if error.code not in ("OTSParameterInvalid", "OTSObjectNotExist"):
-                raise  # One that can't be split or merged there stays as it is.
+                raise  # A shard that can't be split or merged at this point stays as it is.
 
     async def living(self) -> list[str]:
         told = await self.ask(self._admin.call_json, "RowtideListShards", {"table": self._table})

@@ -14,7 +14,7 @@ from tests.changes.one_shard import LEASE, OneShard
 
 
 class Handler:
-    """Handles a batch only once the next page was asked for; fails as often as it is told to."""
+    """Handles a batch only once the next page was requested. It can fail a number of times."""
 
     def __init__(self, source: OneShard, failures: int) -> None:
         self.handled: list[int] = []

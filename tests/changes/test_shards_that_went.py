@@ -1,4 +1,4 @@
-"""Shards that were dropped before a consumer had read them: never a gap that nobody hears of."""
+"""Shards that were dropped before a consumer had read them are reported: no gap is silent."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Source:
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         return self.table.page(shard_id, begin, end, limit)
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         pass
 
 
 class Reader:
-    """A consumer that reads until it was told so many changes."""
+    """A consumer that reads a number of changes."""
 
     def __init__(self, source: Source, leases: MemoryLeases) -> None:
         self.told: list[int] = []

@@ -1,4 +1,4 @@
-"""A consumer that asks for the rows first has, at every moment, the table as it was at a stamp."""
+"""A consumer that begins with the rows has, at every moment, the table as it was at a stamp."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def copiers(
 
 
 async def until_same(readers: Readers, copy: Copy, world: Rewritten) -> None:
-    """Return once the copy is the table, which somebody may be changing for a last time."""
+    """Return once the copy equals the table. A last change may still be on its way."""
     until = time.monotonic() + SAME_S_MAX
     while found := differences(copy, await world.rows()):
         assert time.monotonic() < until, f"seed {SEED}: {found}"

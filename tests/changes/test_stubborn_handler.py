@@ -1,4 +1,4 @@
-"""A handler that does not let itself be cancelled keeps nobody from going on elsewhere."""
+"""A handler that resists cancellation does not stop other readers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whatever befalls readers and their ways, what they are told is all there is, in order.
+"""Whatever fails, readers deliver everything in order.
 
-``ROWTIDE_READER_SEEDS`` is how many seeds are run, ``ROWTIDE_SEED`` the first.
+``ROWTIDE_READER_SEEDS`` is the number of seeds, ``ROWTIDE_SEED`` the first.
 """
 
 from __future__ import annotations

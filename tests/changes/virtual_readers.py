@@ -1,7 +1,8 @@
-"""Readers of one consumer in virtual time: what they read, what they tell, and what befalls them.
+"""Readers of one consumer in virtual time: what they read, what they deliver, and faults
+on the way.
 
-The table, the leases and the target are in memory; the ways there are slow, fail, and let things
-arrive that nobody waits for any more. One seed is one run.
+The table, the leases and the target are in memory. Calls to them are slow, fail, or
+arrive after the caller has given up. One seed is one run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Parts of all questions: those that never go out, whose answers are lost, that take long."""
+    """Shares of calls that are never sent, whose answers are lost, and that take long."""
 
     refused: float
     lost: float
@@ -50,7 +51,9 @@ class Weather:
 
 
 class Way:
-    """One process's way to everything. What was sent arrives, whoever waits for it."""
+    """One process's connections to everything. A sent call arrives even if the caller has
+    given up.
+    """
 
     def __init__(self, chance: random.Random, weather: Callable[[], Weather]) -> None:
         self.chance = chance
@@ -119,7 +122,7 @@ class VirtualSource:
     async def rows(self, shard_id: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         return await self._way.ask(lambda: self._table.page(shard_id, begin, end, limit))
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         pass
 
 
@@ -158,7 +161,7 @@ def at_once(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 class Reader:
-    """One process that reads, and tells the target."""
+    """One process that reads and writes to the target."""
 
     def __init__(self, name: str, world: World) -> None:
         self._leaving = world.leaving
@@ -177,7 +180,7 @@ class Reader:
         self.task = world.tasks.create_task(self.worker.run(), context=self.process.context)
 
     async def _handle(self, batch: Batch) -> None:
-        """Tell the target, as often as it takes; now and then give up, as parking may."""
+        """Write to the target, with retries. Give up now and then, as parking may."""
         leaving = self._leaving
         if leaving is not None and len(batch) > 1 and leaving.random() < 0.1:
             finished = leaving.randrange(1, len(batch))
@@ -204,10 +207,10 @@ def _first_of(batch: Batch, count: int) -> Batch:
 
 
 class World:
-    """One run of ``seed``: actions until all is told.
+    """One run of ``seed``: actions until everything is delivered.
 
-    With ``leaves_inside`` readers also leave in the middle of a batch, drawn by a chance of its
-    own: without it the named seeds are what they were.
+    With ``leaves_inside`` readers also leave in the middle of a batch, drawn from a
+    separate generator. Without it the named seeds run as before.
     """
 
     def __init__(self, seed: int, *, leaves_inside: bool = False) -> None:
@@ -225,7 +228,7 @@ class World:
         self._started = 0
 
     async def run(self, actions: int) -> None:
-        """Run; raise AssertionError where something was lost, or told out of order."""
+        """Run the world. Raises AssertionError if something was lost or delivered out of order."""
         try:
             async with self.tasks:
                 try:

@@ -1,4 +1,4 @@
-"""A table in memory whose shards split and merge, and a target that is told of its rows."""
+"""A table in memory whose shards split and merge, and a target of its rows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Table:
 
 
 def changed(kind: Kind, key: bytes, number: int, stamp: int) -> Change:
-    """Return a change whose cell is a number."""
+    """Return a change with a number as its cell."""
     cell = Cell(b"n", PUT, variant.encode(number), 1, 0)
     return Change.of(kind, TABLE, "", stamp, ChangeParts(key_order.decode(key), [cell], None))
 
@@ -114,7 +114,7 @@ def range_of(shard: SourceShard) -> Range:
 
 
 class Target:
-    """What a sink has: per key the newest change that it was told, and pages told whole."""
+    """What a sink has: the newest change of each key, and the covered pages."""
 
     def __init__(self, *, in_order: bool) -> None:
         self._held: dict[bytes, tuple[int, int, bool]] = {}
@@ -123,7 +123,7 @@ class Target:
         self.failure = ""
 
     def apply(self, batch: Batch) -> None:
-        """Take what is newer than what there is."""
+        """Apply what is newer than the present state."""
         told = {change.key_bytes for change in batch}
         for change in batch:
             stamp = max(change.stamp, batch.stamp) if batch.covers else change.stamp

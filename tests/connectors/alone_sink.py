@@ -1,4 +1,4 @@
-"""The SQLite sink as one whose file is this machine's: in the connector's own folder."""
+"""The SQLite sink as one that is alone: its file is in the connector's folder on this machine."""
 
 from __future__ import annotations
 

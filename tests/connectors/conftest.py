@@ -1,4 +1,4 @@
-"""A server whose tables connectors read and write; it runs none itself, the tests do."""
+"""A server for connectors to read and write. It runs no connectors; the tests do."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Table:
         return SourceRow(self.path.stem, key, columns, whole=True, time_ms=0, position=position)
 
     def state(self, done: int) -> TableState:
-        """Return how it stands after so many lines."""
+        """Return the state after that many lines."""
         name, target = self.name, self.path.stem
         if self.failure:
             remedy = f"write JSON into {self.path.name}"

@@ -166,7 +166,7 @@ class _Play:
         )
 
     def _rewind(self) -> None:
-        """Have everything, or some of it, told again; whoever has it drops it."""
+        """Deliver everything again, or some of it. A target that has it drops it."""
         rewind(self._server, self._name, self._chance.choice(["rows", "rows", "oldest"]))
 
     # Rows.
@@ -215,7 +215,7 @@ class _Play:
             self._client.call_json(operation, {"table": self._table, **fields})
         except ServerError as error:
             if error.code not in ("OTSParameterInvalid", "OTSObjectNotExist"):
-                raise  # One that can't be split or merged there stays as it is.
+                raise  # A shard that can't be split or merged at this point stays as it is.
 
     def _living(self) -> list[str]:
         told = self._client.call_json("RowtideListShards", {"table": self._table})

@@ -1,8 +1,8 @@
-"""A target in memory that keeps the promises of ``SourceTarget``, and fails where it is told to.
+"""A target in memory that keeps the promises of ``SourceTarget``, and fails on request.
 
-Rows of a table are in shards by their key. A shard holds the position of the last row it took and
-skips what is not above it: a source that repeats itself is harmless, and one that gives something
-new an old position loses it, which tests see.
+Rows of a table are in shards by key. A shard stores the position of the last row that it
+took, and skips what is not above it. So a source may repeat itself, but a new row at an
+old position is lost, which tests see.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Crash(Exception):
 
 
 class MemoryTarget:
-    """Tables, their shards and the checkpoint. ``fate`` is asked before each step, and may raise.
+    """Tables, their shards and the checkpoint. ``fate`` is called before each step and
+    may raise.
 
     Steps are rows, by their shard, and "keep".
     """
@@ -51,7 +52,7 @@ class MemoryTarget:
         self.rows.setdefault(table.name, {})
 
     def remove(self, table: str) -> None:
-        """Remove a table, as somebody does who wants it made anew."""
+        """Remove a table, like an operator who wants it to be created again."""
         del self.shapes[table], self.rows[table]
         self._held = {held: at for held, at in self._held.items() if held[0] != table}
 

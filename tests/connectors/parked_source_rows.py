@@ -88,7 +88,7 @@ def tell(told: Told) -> None:
     told.processes.start(told.name)
     told.passed(12)
     assert told.row(2) == {"v": "two", "n": 2}
-    # It is tried as it is at the source, where it is as large as it was.
+    # The row is read from the source again, where it is still too large.
     told.want("retry")
     assert told.waiting() == [0]
     told.change("UPDATE {} SET v = 'small' WHERE id = 2")

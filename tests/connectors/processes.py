@@ -1,4 +1,4 @@
-"""Processes of ``rowtide connector run``: started, told to stop, killed; none outlives its test."""
+"""Processes of ``rowtide connector run``: started, stopped, killed. None outlives its test."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ConnectorProcesses:
         child = self.running.pop(which)
         child.terminate()
         status = child.wait(STOP_S_MAX)
-        # Told so before it listened to signals, it ended as any program does.
+        # A signal before it had its handlers ended it like any program.
         assert status in (0, -signal.SIGTERM), f"exit code {status}:\n{self.said()}"
 
     def kill(self, which: int = 0) -> None:

@@ -1,8 +1,9 @@
-"""Histories of a table's rows as sinks are told of them, and the model they are held to.
+"""Histories of a table's rows as sinks get them, and a model for comparison.
 
-A history is a list of batches: of changes, one stamp each, and pages of a snapshot, which say all
-that a range holds as of a stamp. Any batch may come again later, as from a process that was paused.
-The model is what every sink must do: set this row, unless you hold a newer one.
+A history is a list of batches: changes with one stamp each, and pages of a snapshot,
+which have all rows of a range as of a stamp. Any batch may come again later, as from a
+process that was paused. The model does what every sink must do: set this row unless it
+has a newer one.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class RunningSource:
 
 
 async def check_lag(running: RunningSource, change: Callable[[], None]) -> None:
-    """See a source tell how far it is behind, while rowtide takes nothing and afterwards."""
+    """Check the lag that a source reports while rowtide takes nothing, and afterwards."""
     nothing = Behind(0.0, 0, 0)
     await running.until_behind(lambda found: found == nothing)
     running.target.open.clear()
@@ -127,7 +127,7 @@ async def beside(running: R) -> AsyncIterator[R]:
 
 
 class Stoppable(Source, Protocol):
-    """A source that tells whether it was stopped."""
+    """A source that records whether it was stopped."""
 
     stopping: bool
 

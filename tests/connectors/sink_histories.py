@@ -1,8 +1,8 @@
-"""Histories of a table as a sink may be told them: in pieces, doubled, late, in any order.
+"""Histories of a table as a sink may get them: in pieces, repeated, late, in any order.
 
-A history is what happened to a few keys, one change per stamp, and the batches that tell of it:
-pieces of the stream, and pages of snapshots as of some stamp. Every change is in a batch, so a sink
-that was told all of them, in whatever order, must hold what the table is at the end.
+A history has the changes of a few keys, one per stamp, and batches: pieces of the stream,
+and pages of snapshots as of some stamp. Every change is in a batch. So a sink that got
+all batches, in any order, must hold the table at the end.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Return a history with all of its changes told at least once."""
+    """Return a history with each of its changes in at least one batch."""
     change = st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), columns))
     history = History(draw(st.lists(change, min_size=1, max_size=20)), [])
     stream = _pieces(history, draw(st.sets(st.integers(1, len(history.changes)))))

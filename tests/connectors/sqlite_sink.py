@@ -1,6 +1,7 @@
-"""The smallest honest sink: rows in a SQLite file, guarded by their stamps, and made to fail.
+"""A small sink with all duties: rows in a SQLite file, guarded by stamps. It fails on
+request.
 
-As any process may use it, faults are asked for by the text of a file beside it: ``unavailable``,
+Any process may run it, so a file beside it requests faults by its text: ``unavailable``,
 ``fail``, or ``refuse TEXT`` for the rows with that text in one of their columns.
 """
 
@@ -98,7 +99,7 @@ def held_rows(path: str) -> dict[bytes, dict[str, Scalar]]:
     try:
         found = file.execute("select key, columns from rows where columns is not null").fetchall()
     except sqlite3.OperationalError:
-        found = []  # Nobody has opened the sink yet.
+        found = []  # No process has opened the sink yet.
     file.close()
     return {bytes(key): json.loads(columns) for key, columns in found}
 

@@ -1,4 +1,4 @@
-"""What the documents tell of connectors: each example is taken, and a page tells every setting."""
+"""The documents of connectors: each example is valid, and a page describes every setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other tests stand on: servers of MariaDB that know nothing of each other."""
+"""The servers of MariaDB for other tests do not affect each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 def test_a_server_that_starts_takes_no_temporary_table_from_another(
     cache_dir: Path, tmp_path: Path
 ) -> None:
-    """In a shared folder it does; the other one's next look at the catalog may then end it."""
+    """In a shared folder it does. The other server's next read of the catalog may then end it."""
     try:
         find_programs(cache_dir)
     except NotToBeHad as error:

@@ -7,7 +7,7 @@ over a partition key reads all its rows, in one shard.
 
 from __future__ import annotations
 
-from rowtide.client.wire_row import Change, Increment, Key, Put, Special, encoded, row_of
+from rowtide.client.wire_row import Change, Increment, Key, Put, Special, encode_row, row_of
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -63,16 +63,16 @@ def request_of(one: Operation) -> tuple[str, bytes]:
     """Return the name and the body of the request that asks for an operation."""
     key = _key(one.key)
     if one.kind is Kind.GET:
-        read = pb.GetRowRequest(table_name=TABLE, primary_key=encoded(key), max_versions=1)
+        read = pb.GetRowRequest(table_name=TABLE, primary_key=encode_row(key), max_versions=1)
         return "GetRow", read.SerializeToString()
     condition = _condition(one)
     if one.kind is Kind.DELETE:
-        row = encoded(key, deleted=True)
+        row = encode_row(key, deleted=True)
         gone = pb.DeleteRowRequest(table_name=TABLE, primary_key=row, condition=condition)
         return "DeleteRow", gone.SerializeToString()
     changes: list[Change] = [Put("m", one.mark)]
     if one.kind is Kind.PUT:
-        row = encoded(key, [*changes, Put("n", one.number)])
+        row = encode_row(key, [*changes, Put("n", one.number)])
         put = pb.PutRowRequest(table_name=TABLE, row=row, condition=condition)
         return "PutRow", put.SerializeToString()
     increments = one.kind is Kind.INCREMENT
@@ -80,7 +80,7 @@ def request_of(one: Operation) -> tuple[str, bytes]:
         changes.append(Increment("n", one.number))
     update = pb.UpdateRowRequest(
         table_name=TABLE,
-        row_change=encoded(key, changes),
+        row_change=encode_row(key, changes),
         condition=condition,
         return_content=_NEWEST if increments else None,
     )
@@ -111,8 +111,8 @@ def range_request(name: str | None, start: bytes = b"") -> bytes:
         table_name=TABLE,
         direction=pb.FORWARD,
         max_versions=1,
-        inclusive_start_primary_key=start or encoded(low),
-        exclusive_end_primary_key=encoded(high),
+        inclusive_start_primary_key=start or encode_row(low),
+        exclusive_end_primary_key=encode_row(high),
     ).SerializeToString()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol import row_matrix
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -39,7 +39,7 @@ class BulkRules(Steps):
         request = pb.BulkImportRequest(table_name=ABSENT if absent else pair.name)
         for write in writes:
             deleted = write.kind == "DELETE"
-            row = encoded(key(*write.key), write.changes, deleted=deleted)
+            row = encode_row(key(*write.key), write.changes, deleted=deleted)
             request.rows.add(type=KINDS[write.kind], row_change=row)
         told = self._told(request, _imported)
         model: list[Any] = [NO_TABLE] * len(writes)
@@ -69,8 +69,8 @@ class BulkRules(Steps):
         request = pb.BulkExportRequest(
             table_name=pair.name,
             columns_to_get=read.columns,
-            inclusive_start_primary_key=encoded(key(*first)),
-            exclusive_end_primary_key=encoded(key(*last)),
+            inclusive_start_primary_key=encode_row(key(*first)),
+            exclusive_end_primary_key=encode_row(key(*last)),
             data_block_type_hint=pb.DBT_SIMPLE_ROW_MATRIX if matrix else pb.DBT_PLAIN_BUFFER,
         )
         if read.filter is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.client.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (
@@ -133,7 +133,7 @@ def test_every_operation_is_counted(world: World, table: str, hour_s: int, case:
 
 
 def test_a_transaction_and_the_stream_are_counted(world: World, table: str, hour_s: int) -> None:
-    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("a")))
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("a")))
     transaction_id = ask(world.client, begin).transaction_id
     ask(world.client, put(table, ROW, filled(2), transaction_id=transaction_id))
     ask(world.client, pb.CommitTransactionRequest(transaction_id=transaction_id))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rowtide.client.wire_row import Delete, Put, encoded
+from rowtide.client.wire_row import Delete, Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import OK, ask, get, key, put, refusal, stored, update
@@ -38,7 +38,7 @@ def test_a_row_is_reclaimed_once_no_transaction_holds_its_partition_key(
 ) -> None:
     ask(world.client, put(table, ROW, [Put("c", 1)]))
     world.set_clock(world.now_ms + 2 * DAY_MS)
-    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("a")))
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("a")))
     transaction_id = ask(world.client, begin).transaction_id
     ask(world.client, update(table, ROW, [Delete("c")], transaction_id=transaction_id))
     world.client.call_json("RowtideReclaim", {"table": table})
@@ -49,7 +49,7 @@ def test_a_row_is_reclaimed_once_no_transaction_holds_its_partition_key(
 
 
 def test_a_transaction_ends_when_sixty_seconds_have_passed(world: World, table: str) -> None:
-    begin = pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("a")))
+    begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("a")))
     transaction_id = ask(world.client, begin).transaction_id
     within = put(table, ROW, [Put("c", 1)], transaction_id=transaction_id)
     world.set_clock(world.now_ms + DAY_MS)

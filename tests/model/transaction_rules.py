@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import key
 from tests.model import drafts
@@ -34,7 +34,9 @@ class TransactionRules(RowRules):
         """Open a transaction, and write in it."""
         self._step("begin")
         pair = self.pairs[table]
-        request = pb.StartLocalTransactionRequest(table_name=pair.name, key=encoded(key(partition)))
+        request = pb.StartLocalTransactionRequest(
+            table_name=pair.name, key=encode_row(key(partition))
+        )
         told = self._told(request, lambda answer: [answer.transaction_id])
         until_s = self.world.passed_s + LIFE_S
         model = self._expected(lambda: [pair.model.begin(partition, until_s)])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.client.wire_row import Key, encoded
+from rowtide.client.wire_row import Key, encode_row
 from rowtide.core.cluster.share_token import FEED, token_digest
 from rowtide.core.protocol.operations import OPERATIONS, Right
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -132,11 +132,11 @@ def walk_own(walk: Walk, operation: str, request: Any, answer: Any) -> Any:
 def walk_bulk(walk: Walk) -> None:
     request = pb.BulkImportRequest(table_name=TABLE)
     for letter in "bjr":
-        request.rows.add(type=pb.PUT, row_change=encoded(key(letter, 1), puts(n=7)))
+        request.rows.add(type=pb.PUT, row_change=encode_row(key(letter, 1), puts(n=7)))
     assert all(row.is_ok for row in walk.ask(request).rows)
     fields: dict[str, Any] = {
-        "inclusive_start_primary_key": encoded(EVERYTHING[0]),
-        "exclusive_end_primary_key": encoded(EVERYTHING[1]),
+        "inclusive_start_primary_key": encode_row(EVERYTHING[0]),
+        "exclusive_end_primary_key": encode_row(EVERYTHING[1]),
         "columns_to_get": ["n"],
         "data_block_type_hint": pb.DBT_PLAIN_BUFFER,
     }
@@ -148,7 +148,7 @@ def walk_bulk(walk: Walk) -> None:
 
 def walk_transactions(walk: Walk) -> None:
     for end in (pb.CommitTransactionRequest, pb.AbortTransactionRequest):
-        begin = pb.StartLocalTransactionRequest(table_name=TABLE, key=encoded(key("a")))
+        begin = pb.StartLocalTransactionRequest(table_name=TABLE, key=encode_row(key("a")))
         transaction = walk.ask(begin).transaction_id
         number = int(end is pb.CommitTransactionRequest)
         walk.ask(put(TABLE, key("a", 10 + number), transaction_id=transaction))

@@ -24,7 +24,7 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from rowtide.cli.client import Access, sign_headers
-from rowtide.client.wire_row import Delete, Increment, Key, Put, Special, encoded
+from rowtide.client.wire_row import Delete, Increment, Key, Put, Special, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import STATUS
 from tests.system.load import TABLE, create_table
@@ -188,7 +188,7 @@ def random_row(chance: random.Random) -> bytes:
         return chance.randbytes(chance.randrange(60))
     cells = chance.choices(CELLS, k=chance.choice((0, 1, 3)))
     key = KEYS[0] if chance.random() < 0.6 else chance.choice(KEYS)
-    return encoded(key, cells, deleted=chance.random() < 0.1)
+    return encode_row(key, cells, deleted=chance.random() < 0.1)
 
 
 def damaged(chance: random.Random, body: bytes) -> bytes:

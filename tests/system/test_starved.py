@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, batch_get, batch_write, get, get_range, key, put, puts
@@ -47,8 +47,8 @@ ASKED: dict[str, tuple[Any, type[Any], str]] = {
         pb.BulkExportRequest(
             table_name=TABLE,
             columns_to_get=["PK1", "PK2", "a"],
-            inclusive_start_primary_key=encoded(key(INF_MIN, INF_MIN)),
-            exclusive_end_primary_key=encoded(key(INF_MAX, INF_MAX)),
+            inclusive_start_primary_key=encode_row(key(INF_MIN, INF_MIN)),
+            exclusive_end_primary_key=encode_row(key(INF_MAX, INF_MAX)),
         ),
         pb.BulkExportResponse,
         "ok",
@@ -57,7 +57,7 @@ ASKED: dict[str, tuple[Any, type[Any], str]] = {
     "ListTable": (pb.ListTableRequest(), pb.ListTableResponse, "ok"),
     "ListStream": (pb.ListStreamRequest(), pb.ListStreamResponse, "ok"),
     "StartLocalTransaction": (
-        pb.StartLocalTransactionRequest(table_name=TABLE, key=encoded(key("b"))),
+        pb.StartLocalTransactionRequest(table_name=TABLE, key=encode_row(key("b"))),
         pb.StartLocalTransactionResponse,
         "ok",
     ),

@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from rowtide.cli.client import ProtocolClient, StreamRecord
-from rowtide.client.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import OK, ask, put, puts, refusal, shown, stored
 from tests.system.conftest import MakeServer
@@ -132,7 +132,7 @@ def flushed(client: ProtocolClient) -> bool:
 
 def started(client: ProtocolClient, value: str) -> str:
     """Open a transaction on the accounts of ``value``."""
-    key = encoded(account(value, 0)[:1])
+    key = encode_row(account(value, 0)[:1])
     answer = ask(client, pb.StartLocalTransactionRequest(table_name=TABLE, key=key))
     return str(answer.transaction_id)
 

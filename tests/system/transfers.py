@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
-from rowtide.client.wire_row import Increment, Key, Put, encoded
+from rowtide.client.wire_row import Increment, Key, Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import (
@@ -109,7 +109,7 @@ class Mover(threading.Thread):
 
     def _transact(self, mark: str, move: Move) -> None:
         """Read, write and commit or abort within a transaction."""
-        key = encoded(account(move.partition, 0)[:1])
+        key = encode_row(account(move.partition, 0)[:1])
         begin = pb.StartLocalTransactionRequest(table_name=TABLE, key=key)
         within = str(self._ask(begin).transaction_id)
         self._read(move, within)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
-from rowtide.client.wire_row import Put, encoded
+from rowtide.client.wire_row import Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.testing.clock import Clock
@@ -99,7 +99,7 @@ def test_the_life_of_a_local_transaction_passes(
 ) -> None:
     key = [KeyColumn("id", STRING), KeyColumn("part", STRING)]
     client.create_table("t", key)
-    request = pb.StartLocalTransactionRequest(table_name="t", key=encoded(ROW))
+    request = pb.StartLocalTransactionRequest(table_name="t", key=encode_row(ROW))
     transaction = ask(client, request).transaction_id
     rowtide_clock.advance(61)
     said = refusal(client, pb.CommitTransactionRequest(transaction_id=transaction))

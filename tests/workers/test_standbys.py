@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.cli.main import main
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import (
     INF_MAX,
@@ -194,7 +194,9 @@ def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
         while not stop.is_set():
             value = written[0]
             letter = LETTERS[value % 6]
-            start = pb.StartLocalTransactionRequest(table_name="t", key=encoded(key(letter, 0)[:1]))
+            start = pb.StartLocalTransactionRequest(
+                table_name="t", key=encode_row(key(letter, 0)[:1])
+            )
             within = ask(first, start).transaction_id
             try:
                 for row in range(4):

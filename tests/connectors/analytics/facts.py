@@ -79,7 +79,7 @@ VALUES: tuple[Scalar, ...] = (
 
 
 class State(NamedTuple):
-    """What a key is as of a stamp; None where there is no row."""
+    """The state of a key as of a stamp. None means that there is no row."""
 
     key: Key
     stamp: int
@@ -100,7 +100,7 @@ def encoded(key: Key) -> bytes:
 
 
 def row_of(state: State) -> SinkRow:
-    """Return what a sink is told of a state."""
+    """Return the sink row of a state."""
     kind = DELETE if state.columns is None else PUT_ROW
     return SinkRow(state.key, encoded(state.key), state.stamp, state.columns, kind)
 
@@ -127,7 +127,7 @@ def page_of(history: Sequence[State], stamp: int, begin: bytes, end: bytes) -> S
 
 @dataclass(slots=True)
 class Model:
-    """What a sink must hold. The facts are kept; the answer is worked out when it is asked for."""
+    """What a sink must hold. It stores the facts and computes the answer on request."""
 
     told: dict[bytes, State] = field(default_factory=dict)
     pages: list[tuple[bytes, bytes, int]] = field(default_factory=list)
@@ -169,7 +169,7 @@ def _exact(value: Scalar) -> object:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Delivery]:
-    """Draw a history and what a sink is told of it."""
+    """Draw a history and its deliveries."""
     columns = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_size=4)
     changes = draw(
         st.lists(st.tuples(st.sampled_from(KEYS), st.none() | columns), min_size=1, max_size=12)

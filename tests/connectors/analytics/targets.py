@@ -75,7 +75,7 @@ def delta_target(folder: Path) -> Target:
 
 
 def parquet_target(folder: Path) -> Target:
-    """Return a target of Parquet files; people ask with the query that stands beside them."""
+    """Return a target of Parquet files. It is read with the query file beside them."""
     settings = ParquetSettings(folder / "orders", file_every_ms=0)
 
     def keys_seen() -> list[tuple[object, ...]]:

@@ -1,4 +1,6 @@
-"""Whatever a sink is told, in whatever order and how often: it holds the newest of each key."""
+"""For any deliveries, in any order and with repetitions, a sink holds the newest row of
+each key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.connectors.analytics.targets import MAKERS, AnySink, Target, clickhou
 
 EXAMPLES = {"duckdb": 25, "delta": 15, "parquet": 25, "clickhouse": 25}
 ALL = 1_000
-# Every step of shrinking would open a target anew: minutes for a smaller example.
+# Every step of shrinking would open a new target: minutes for a smaller example.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 
 

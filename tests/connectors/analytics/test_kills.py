@@ -44,7 +44,8 @@ def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path) ->
     chance = random.Random(seed)
     target, told = MAKERS[kind](tmp_path), 0
     for _ in range(KILLS):
-        # It begins a little before, as a reader does whose checkpoint is older than its last batch.
+        # It begins a little earlier, like a reader whose checkpoint is older than its
+        # last batch.
         told = _write_and_kill(kind, tmp_path, max(0, told - 2 * BATCH), chance)
         asyncio.run(_holds_what_was_told(target, told))
     asyncio.run(_goes_on(target, told))
@@ -62,7 +63,7 @@ def test_what_a_kill_leaves_of_duckdb_has_every_value_after_a_new_column(tmp_pat
 def _write(
     folder: Path, batches: Sequence[Mapping[int, Columns]], left: Path | None = None
 ) -> None:
-    """Write rows; copy what there is of the file before it is let go, as a kill would leave it."""
+    """Write rows. Copy the open file, as a kill would leave it."""
 
     async def write() -> None:
         sink = MAKERS["duckdb"](folder).make()
@@ -83,7 +84,9 @@ def _state(number: int, columns: Columns, stamp: int) -> State:
 
 
 def _write_and_kill(kind: str, folder: Path, first: int, chance: random.Random) -> int:
-    """Let a process write some batches; return the first change that it was not told is durable."""
+    """Run a process that writes batches, and kill it. Return the first change not
+    reported as durable.
+    """
     command = [sys.executable, str(WRITER), kind, str(folder), str(first)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:

@@ -1,4 +1,4 @@
-"""What every analytics sink does, told one rule at a time.
+"""What every analytics sink does, one rule at a time.
 
 Tests of ClickHouse, which is a server, have pytest.mark.system from conftest.py.
 """
@@ -94,7 +94,7 @@ async def test_a_page_keeps_out_older_rows_of_which_nothing_was_known(target: Ta
 
 async def test_what_just_precedes_a_page_is_kept_out_too(target: Target) -> None:
     async with opened(target) as first, opened(target) as sink:
-        # Of a file that one process holds there is no other sink that could be paused.
+        # A file that one process holds has no second sink that could be paused.
         paused = first if target.several else sink
         await paused.read_rows(b"", b"", limit=1)
         await sink.apply(page(5))

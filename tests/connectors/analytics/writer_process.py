@@ -2,8 +2,8 @@
 
     python writer_process.py KIND FOLDER FIRST
 
-Change number i is always the same, so a test knows what every row must be. Each batch that the sink
-says is durable is told by a line: the number of the first change after it.
+Change number i is always the same, so a test knows what every row must be. After each
+durable batch the process prints a line: the number of the next change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANGES_MAX = 100_000
 
 
 def state(number: int) -> State:
-    """Return what change ``number`` makes of its row."""
+    """Return the row of a key after change ``number``."""
     key = (("customer", "c"), ("Number", number * 7919 % KEYS), ("order", b""))
     if number % 11 == 0:
         return State(key, STAMP_FIRST + number, None)

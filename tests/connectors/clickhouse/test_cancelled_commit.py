@@ -14,7 +14,7 @@ from tests.connectors.row_histories import put
 
 
 class Hanging(ClickhouseSink):
-    """Inserts are not answered, and nobody is there afterwards."""
+    """A server that does not answer inserts and is gone afterwards."""
 
     def __init__(self) -> None:
         super().__init__(ClickhouseSettings("http://127.0.0.1:1"))
@@ -31,7 +31,7 @@ class Hanging(ClickhouseSink):
 
 
 async def test_a_cancelled_insert_is_not_taken_for_a_server_that_is_away() -> None:
-    """Taken so, the batch was sent again for ever, by whoever had been told to leave it."""
+    """As Unavailable the batch was sent again and again, by a process that had to stop it."""
     sink = Hanging()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         applied = tasks.create_task(sink.apply(SinkBatch("t", "s", [put(5, [1], {})])))

@@ -122,7 +122,7 @@ async def _applied(sink: ClickhouseSink, first: int) -> bool:
 
 
 class CancelledAfterInsert(ClickhouseSink):
-    """A sink whose process stood still, lost its lease, and is told so right after an insert."""
+    """A sink whose process was paused, lost its lease, and is cancelled right after an insert."""
 
     async def _insert(self, rows: Sequence[SinkRow], cells: Cells) -> None:
         await super()._insert(rows, cells)

@@ -146,7 +146,7 @@ async def test_a_type_that_is_declared_later_stands_beside_what_was_there(
     # No value is left out of the view: of an attribute of several kinds it shows texts.
     seen = clickhouse.ask(f"SELECT amount FROM {view}").split()
     assert {float(value) for value in seen} == {1.5, 7.0, 2.5, 3.0}
-    # Once all rows are written anew, the older columns may go.
+    # Once all rows are written again, the older columns may be dropped.
     sink = made(clickhouse.url, view, {"amount": "Decimal(20,2)", "born": "Date"})
     await sink.open(SHAPE)
     rewound = batch({0: {"amount": "1.5"}, 1: {"amount": 7}, 2: newer[2], 3: newer[3]}, 99)

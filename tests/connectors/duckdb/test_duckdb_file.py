@@ -115,7 +115,8 @@ async def test_a_file_is_let_go_when_no_change_comes(tmp_path: Path) -> None:
     await writer.apply(batch_of(State(KEYS[0], 1, {"a": 1})))
     assert writer._release_timer is not None
     assert writer._release_timer.when() <= asyncio.get_running_loop().time() + RELEASE_S
-    # Both are in this process, where DuckDB tells a file that is held for writing by its settings.
+    # Both are in this process. There DuckDB recognises a file that is open for writing by
+    # its settings.
     writer._release()
     await reader.open_to_read(SHAPE)
     (row,) = await reader.read_rows(b"", b"", limit=9)

@@ -1,6 +1,6 @@
-"""A schema registry in this process: what Confluent's does that a sink asks for, over HTTP.
+"""A schema registry in this process: the part of Confluent's that a sink uses, over HTTP.
 
-The real one is asked in ``test_judges.py``, which takes minutes.
+``test_judges.py`` uses the real one and takes minutes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Registry:
         return web.json_response({"id": schema_id})
 
     async def latest(self, request: web.Request) -> web.Response:
-        """Tell the last schema of a subject."""
+        """Return the last schema of a subject."""
         known = self.subjects.get(request.match_info["subject"])
         if not known:
             return web.json_response({"error_code": 40401, "message": "no subject"}, status=404)
         return web.json_response({"id": known[-1], "schema": self.schemas[known[-1] - 1]})
 
     async def schema(self, request: web.Request) -> web.Response:
-        """Tell the schema of an id."""
+        """Return the schema of an id."""
         return web.json_response({"schema": self.schemas[int(request.match_info["id"]) - 1]})
 
 

@@ -97,7 +97,7 @@ async def _applied(sink: KafkaSink, batch: SinkBatch) -> None:
 
 
 async def _stamps(broker: str, topic: str, sink: KafkaSink) -> dict[bytes, list[int]]:
-    """Return each key's stamps as they stand in the topic, tombstones left out."""
+    """Return each key's stamps in topic order, without tombstones."""
     form = sink._form
     assert form is not None
     found = defaultdict(list)

@@ -1,4 +1,6 @@
-"""Judges that nobody here wrote: Debezium's JDBC sink in Kafka Connect, Apicurio's registry."""
+"""Programs of others read our topics: Debezium's JDBC sink in Kafka Connect, Apicurio's
+registry.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ POLL_S = 0.5
 
 @pytest.fixture
 def mariadb(cache_dir: Path, tmp_path: Path) -> Iterator[MariaDB]:
-    """A server with the database ``judged`` and somebody who may write to it."""
+    """A server with the database ``judged`` and a user who may write to it."""
     try:
         find_programs(cache_dir)
     except NotToBeHad as error:
@@ -163,7 +165,7 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
 def _until_there(
     mariadb: MariaDB, connect: Connect, wanted: dict[bytes, tuple[Any, ...]]
 ) -> dict[bytes, tuple[Any, ...]]:
-    """Return the table once it is as wanted, or as it is when time is up."""
+    """Return the table once it is as wanted, or in its last state after the time-out."""
     found: dict[bytes, tuple[Any, ...]] = {}
     names = ", ".join(f"`{name}`" for name in COLUMNS)
     for _ in range(int(WAIT_S / POLL_S)):

@@ -163,7 +163,7 @@ async def test_values_have_their_types_and_verify_finds_them_equal(place: Place)
     async with place.opened(DECLARED) as sink:
         assert await sink.apply(batch(*rows)) == []
         assert await unequal(sink, rows) == []
-        # A text that stands for the same is equal, another is not.
+        # A text of the same value is equal, another is not.
         [first] = numbered([{**FIT[0], "amount": "1.500"}])
         [other] = numbered([{**FIT[0], "amount": "1.51"}])
         assert await unequal(sink, [first]) == []

@@ -1,4 +1,4 @@
-"""What stands in a topic after rows were applied, read back from a real broker."""
+"""What a topic has after rows were applied, read back from a real broker."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_what_is_refused_is_so_again_where_the_batch_comes_again(
             assert not await sink.apply(batch(put(STAMP, [4], {}, sequence=-1)))
     async with opened(broker, topic, TABLE) as sink:
         assert [refused.row for refused in await sink.apply(batch(*rows))] == rows[:1]
-        # Whoever gives another batch has parked it.
+        # The caller has parked it before it gives another batch.
         await sink.apply(batch(put(STAMP, [5], {}, sequence=3)))
         assert not await sink.apply(batch(*rows))
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""What stands in MariaDB and MySQL after rows were applied."""
+"""What MariaDB and MySQL have after rows were applied."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_what_is_late_changes_nothing(sql_server: SqlServer, database: str
         await sink.apply(batch(deleted(STAMP + 4, [1])))
         [row] = await sink.read_rows(b"", b"", limit=9)
         assert (row.stamp, row.columns) == (STAMP + 5, {"a": 5})
-        # A newer row comes back, and what was noted of it is not needed any more.
+        # A newer row is set again, and the note of its delete is not needed any more.
         await sink.apply(batch(put(STAMP + 7, [2], {"a": 7}), put(STAMP + 8, [1], {"a": 8})))
         assert [row.stamp for row in await sink.read_rows(b"", b"", limit=9)] == [
             STAMP + 8,

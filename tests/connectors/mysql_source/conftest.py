@@ -27,7 +27,7 @@ KINDS = {"mariadb": MariaDB, "mysql": MySQL}
 
 @pytest.fixture(autouse=True)
 def keep_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint tells a test how far the source is: let it come sooner."""
+    """Store checkpoints more often: tests read from them how far the source is."""
     monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)
 
 

@@ -237,7 +237,7 @@ def connect_to(
         "schema.history.internal.file.filename": str(folder.resolve() / "history"),
         "decimal.handling.mode": "string",
         "bigint.unsigned.handling.mode": "precise",
-        "enable.time.adjuster": "false",  # Else the year 1 is told as 2001.
+        "enable.time.adjuster": "false",  # Otherwise the year 1 is reported as 2001.
         "poll.interval.ms": "50",
         "key.converter": JSON,
         "key.converter.schemas.enable": "false",

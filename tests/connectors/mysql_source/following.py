@@ -40,13 +40,13 @@ class Running(RunningSource):
         self.server = server
 
     def state(self, table: str) -> TableState | None:
-        """Return how a table stands, None if nothing is known of it."""
+        """Return the state of a table, None if it is unknown."""
         assert isinstance(self._source, TableReporting), "it can tell"
         found = {state.table: state for state in self._source.table_states()}
         return found.get(table)
 
     async def until_state(self, table: str, state: str) -> TableState:
-        """Wait until a table stands so; return that."""
+        """Wait until a table has this state. Return it."""
         await self.until(
             lambda: (now := self.state(table)) is not None and now.state == state,
             f"{table} is {state}",

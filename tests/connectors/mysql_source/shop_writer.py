@@ -1,7 +1,7 @@
-"""A programme that changes two tables at random, in transactions, from a seed.
+"""A program that changes two tables at random, in transactions, from a seed.
 
-Every change writes a number that rises over all changes, so per key and column the order in which
-they were committed can be told. Keys change too.
+Every change writes a number that rises over all changes. So the order of commits is known
+per key and column. Keys change too.
 """
 
 from __future__ import annotations

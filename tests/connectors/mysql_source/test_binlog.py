@@ -97,7 +97,7 @@ async def test_gtids_of_several_domains_are_followed(mariadb: SqlServer) -> None
 async def test_a_transaction_larger_than_the_memory_for_it(
     sql_server: SqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits in the connector's folder, which nobody has made before."""
+    """Its events are in the connector's folder, which the source creates."""
     folder = str(tmp_path / "connectors" / "shop")
     monkeypatch.setattr(source_held, "HELD_BYTES", 1000)
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x VARCHAR(99))")
@@ -213,7 +213,7 @@ async def test_a_place_that_is_gone_does_no_harm_where_nothing_was_missed(
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("CREATE TABLE shop.b (id INT PRIMARY KEY)")
         cursor.execute(f"INSERT INTO shop.b SELECT seq FROM {numbers(9)}")
-    # Where the binlog is now is told by nothing in it, only by the server's heartbeat.
+    # No event in the binlog shows where it is now; only the server's heartbeat does.
     async with following(server, target) as running:
         await running.until(lambda: len(target.rows.get("b", ())) == 9, "the new table is copied")
     assert _kept(target)["epoch"] == 2

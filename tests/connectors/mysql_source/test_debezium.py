@@ -1,4 +1,6 @@
-"""Debezium reads the same MariaDB: it and rowtide tell the same changes, and have the same rows."""
+"""Debezium reads the same MariaDB: it and rowtide report the same changes and have the
+same rows.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from tests.connectors.mysql_source.following import source_of
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 SEED = int(os.environ.get("ROWTIDE_HISTORY_SEED", str(random.SystemRandom().randrange(10**6))))
-# Names that the server takes for one, and that are two keys to everybody else.
+# Names that are equal to the server, and different keys elsewhere.
 NAMES = ("fox", "FOX", "dög", "日本")
 NUMBERS = range(12)
 ROWS = 60
@@ -168,7 +170,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
 async def _following(
     endpoint: Endpoint, server: SqlServer, table: str
 ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-    """Run a source of one table; give what tells whether it has copied it."""
+    """Run a source of one table. Return a function that is true once it has copied the table."""
     source = source_of(server, tables=[f"shop.{table}"], chunk_rows=10)
     async with TableTarget(endpoint, table) as target, asyncio.TaskGroup() as tasks:
 
@@ -197,7 +199,7 @@ async def _until(true: Callable[[], Awaitable[bool]]) -> None:
 async def _until_told(
     mark: bytes, source: ApiSource, by_debezium: Callable[[], Awaitable[Told]]
 ) -> None:
-    """Wait until both have told of a mark: what comes behind it was not copied."""
+    """Wait until both have reported a mark. What follows it was not copied."""
 
     async def is_told() -> bool:
         told = [await _stream(source), await by_debezium()]
@@ -234,7 +236,7 @@ def _differences(ours: Mapping[bytes, Shown], theirs: Mapping[bytes, Shown]) -> 
 
 
 def _by_key(mark: bytes, told: Told) -> dict[bytes, list[Change]]:
-    """Return what was told of each key after a mark."""
+    """Return the changes of each key after a mark."""
     [at] = [at for at, (encoded, _) in enumerate(told) if encoded == mark]
     found: dict[bytes, list[Change]] = {}
     for encoded, one in told[at + 1 :]:

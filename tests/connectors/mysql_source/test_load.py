@@ -115,7 +115,7 @@ async def test_a_load_in_a_transaction_with_rows(loads: Loads, target: MemoryTar
 async def test_a_load_of_a_session_without_backslash_escapes(
     loads: Loads, target: MemoryTarget, clauses: str, copied: str
 ) -> None:
-    """The server writes the clauses anew with backslashes, and the rest as the session did."""
+    """The server rewrites the clauses with backslashes, but not the rest."""
     mode = "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'"
     loads.run(mode, f"LOAD DATA LOCAL INFILE 'file' INTO TABLE a {clauses}")
     assert await loads.copied(target) == copied

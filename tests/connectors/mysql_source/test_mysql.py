@@ -149,7 +149,7 @@ async def test_what_changes_while_a_moment_is_opened_is_taken_from_the_binlog(
     asked: list[MySqlLog] = []
 
     def overtaken(self: MySqlLog) -> tuple[str, int]:
-        # First where to begin is asked for, then the place of a read view that is open.
+        # The first call asks where to begin, the next for the place of an open read view.
         while asked and left:
             mysql.execute(left.pop())
         asked.append(self)
@@ -182,7 +182,7 @@ async def test_a_user_with_a_password_and_the_rights_that_are_told(mysql: SqlSer
         return str(caught.value)
 
     try:
-        # Without TLS a password is asked for in a form that needs RSA, until the server knows it.
+        # Without TLS the server requires RSA for a password until it has cached it.
         assert "`tls: true`" in await refusal()
         tls = {"ssl": ssl.create_default_context(cafile=mysql.folder / "rows" / "ca.pem")}
         tls["ssl"].check_hostname = False

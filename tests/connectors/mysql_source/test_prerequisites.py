@@ -87,7 +87,7 @@ async def test_a_server_that_can_not_be_followed_is_told_everything(
 async def test_a_user_is_told_at_once_all_that_is_to_be_granted(
     sql_server: SqlServer, by: str
 ) -> None:
-    """The first refusal of the server was told alone, and what was lacking beside it later."""
+    """Once only the server's first error was reported, and missing grants came one by one."""
     sql_server.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY)",
         "INSERT INTO shop.a VALUES (1)",
@@ -193,7 +193,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 async def test_a_pattern_that_no_table_fits_is_warned_of(
     mariadb: SqlServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A misspelt name ran for ever, with nothing behind and nothing to say."""
+    """A source with a misspelt name ran without rows, lag or warning."""
     mariadb.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
     target = MemoryTarget()
     async with following(mariadb, target, tables=["shop.orders", "shop.oders"]) as running:

@@ -1,4 +1,4 @@
-"""What ``verify`` is shown of a table is what a source makes of it."""
+"""``verify`` reads a table exactly as a source does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_side_has_the_rows_that_the_source_makes(sql_server: SqlServer) 
 async def test_a_table_that_was_removed_from_rowtide_is_copied_again(
     sql_server: SqlServer,
 ) -> None:
-    """It was made anew, empty, and got what changed from then on."""
+    """Once it was created again, empty, and got only later changes."""
     sql_server.execute("CREATE TABLE shop.a (id INT PRIMARY KEY, x INT)")
     sql_server.execute("INSERT INTO shop.a VALUES (1, 10), (2, 20)")
     target = MemoryTarget()

@@ -172,7 +172,7 @@ STRANGE = {
 async def test_rows_whose_keys_no_row_can_have_go_with_those_that_are_gone(
     sql_server: SqlServer, declared: str
 ) -> None:
-    """They stood in a statement as they were, or ended each life of the source."""
+    """Such keys were once put into a statement as they were, or ended each life of the source."""
     sql_server.execute(f"CREATE TABLE shop.a (k {declared} PRIMARY KEY, x INT)")
     target = MemoryTarget()
     target.rows["a"] = {(("k", value),): {"x": 1} for value in STRANGE[declared]}

@@ -1,4 +1,4 @@
-"""The server that the other tests stand on is the real one, and survives being killed."""
+"""The server of the other tests is a real one, and survives a kill."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ async def _applied(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[
 
 
 async def _killed_when(server: SearchServer, ready: Callable[[], bool]) -> None:
-    while not ready():  # noqa: ASYNC110 - the batches tell nobody else.
+    while not ready():  # noqa: ASYNC110 - nothing else signals a batch.
         await asyncio.sleep(0.001)
     server.kill()
     await asyncio.to_thread(server.start)
@@ -331,7 +331,7 @@ async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_cover
 async def test_a_rebuild_does_not_wait_for_a_key_that_is_parked(
     server: SearchServer, alias: str
 ) -> None:
-    """The pages around it left it out for ever, and the alias stayed where it was."""
+    """Pages never covered that key, so the alias was never moved."""
     parked = key_bytes("b")
     async with opened(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abc")))

@@ -20,7 +20,9 @@ MakeServer = Callable[..., PostgreSQL]
 
 @pytest.fixture(autouse=True)
 def do_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint tells a test how far the source is: let it come sooner, and looks too."""
+    """Store checkpoints and read the catalog more often: tests read from them how far the
+    source is.
+    """
     monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)
     monkeypatch.setattr(follower, "LOOK_S", 0.5)
 

@@ -60,7 +60,7 @@ class Running(RunningSource):
         )
 
     def states(self) -> dict[str, TableState]:
-        """Return how tables stand, by their full names."""
+        """Return the states of tables by full name."""
         assert isinstance(self._source, TableReporting), "it can tell"
         return {state.table: state for state in self._source.table_states()}
 

@@ -67,7 +67,7 @@ def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
 
 
 def test_what_a_changed_connector_leaves_is_told(connector: Run, tmp_path: Path) -> None:
-    """Its slot stayed at the former server, which kept its log for nobody, and nothing said so."""
+    """Its slot stayed at the former server and retained the log, without any message."""
 
     def applied(port: int, **more: object) -> str:
         (tmp_path / "moved.yaml").write_text(document("moved", port, **more))

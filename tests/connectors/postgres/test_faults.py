@@ -46,7 +46,7 @@ async def follow_once(server: PostgreSQL, target: MemoryTarget) -> Running:
 
 
 def miss_something(server: PostgreSQL) -> None:
-    """Change rows that the source will not be told of."""
+    """Change rows that the source will not get."""
     server.execute(
         "DELETE FROM shop.a WHERE id % 3 = 0",
         "UPDATE shop.a SET n = -n WHERE id % 3 = 1",

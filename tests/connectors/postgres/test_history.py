@@ -47,7 +47,7 @@ TABLES = (
 
 
 class Writer:
-    """One session that does random things, until told to end."""
+    """A session that runs random statements until it is stopped."""
 
     def __init__(self, server: PostgreSQL, number: int) -> None:
         self._server = server
@@ -144,7 +144,7 @@ def crashing(rows_each: int, times: int) -> Callable[[SourceRow | str], None]:
 
 
 def insist(server: PostgreSQL, statement: str) -> None:
-    """Run a statement whose locks may be in the way of the writers'."""
+    """Run a statement that may conflict with the writers' locks, until it succeeds."""
     while True:
         try:
             server.execute(statement)

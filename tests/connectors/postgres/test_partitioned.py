@@ -34,7 +34,7 @@ def make_tables(server: PostgreSQL) -> None:
         " PARTITION BY RANGE (id)",
         "CREATE TABLE shop.t_1a PARTITION OF shop.t_1 FOR VALUES FROM (100) TO (150)",
         "CREATE TABLE shop.t_1b PARTITION OF shop.t_1 FOR VALUES FROM (150) TO (200)",
-        # Its columns stand in another order.
+        # Its columns are in another order.
         "CREATE TABLE shop.t_2 (note text, gone int, n int, id int PRIMARY KEY)",
         "ALTER TABLE shop.t_2 DROP COLUMN gone",
         "ALTER TABLE shop.t ATTACH PARTITION shop.t_2 FOR VALUES FROM (200) TO (300)",

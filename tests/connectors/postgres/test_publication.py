@@ -70,7 +70,7 @@ async def still_follows(running: Running) -> None:
 async def test_what_a_publication_did_not_send_is_copied(
     postgres: PostgreSQL, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    """The source repairs its own publication; the changes of the meantime were lost for ever."""
+    """The source repairs its own publication. Once the changes of the meantime were lost."""
     narrowed, _ = ALTERED[what]
     make_tables(postgres)
     async with following(postgres, MemoryTarget()) as running:
@@ -171,7 +171,7 @@ async def test_a_slot_that_is_older_than_the_publication(postgres: PostgreSQL) -
 
 
 async def test_tables_that_are_no_longer_followed_are_taken_out(postgres: PostgreSQL) -> None:
-    """The server would go on to refuse what replication can't send, for nobody."""
+    """Otherwise the server keeps refusing what replication can't send, without need."""
     make_tables(postgres)
     target = MemoryTarget()
     async with following(postgres, target) as running:

@@ -228,7 +228,7 @@ async def test_a_whole_old_row_tells_what_changed(postgres: PostgreSQL) -> None:
 async def test_a_table_of_another_key_that_was_removed_from_rowtide_is_copied_again(
     postgres: PostgreSQL,
 ) -> None:
-    """As the documents say; it was made anew, empty, and got what changed from then on."""
+    """As documented. Once it was created again, empty, and got only later changes."""
     postgres.execute(
         "CREATE TABLE shop.a (id int PRIMARY KEY, x int NOT NULL)",
         "INSERT INTO shop.a VALUES (1, 10), (2, 20)",

@@ -1,4 +1,4 @@
-"""A shard whose batch fails for good ends the run, however long another one waits for the sink."""
+"""A shard whose batch fails for good ends the run, even while another shard waits for the sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a connector whose sink refuses, is away, or fails; nothing is lost by it."""
+"""A connector whose sink refuses, is unavailable, or fails loses nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Scene:
         return self.connector("parked", "list", sink.name, "--output", "json")
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds; what the processes printed is told where it does not."""
+        """Wait until something is true. On a time-out report the output of the processes."""
         until(holds, told=self.processes.said)
 
 

@@ -80,7 +80,7 @@ async def _pause_and_go_on(host: Host, board: Board, declarations: Declarations)
 def test_a_report_that_is_withdrawn_late_is_not_the_next_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who had the connector rest again saw nobody run it, and took its leases away."""
+    """Otherwise a client that pauses the connector sees no process, and removes its leases."""
 
     async def program() -> None:
         where = "http://127.0.0.1:1"

@@ -1,4 +1,4 @@
-"""What is left to read, told from a consumer's rows and the shards that there are."""
+"""The lag, computed from a consumer's rows and the shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOVED = [SourceShard("s1", (), b"", b""), SourceShard("s2", ("s1",), b"", b"")]
 
 
 class Quiet:
-    """A table whose shards have no change that was not read."""
+    """A table whose shards have no unread change."""
 
     async def table_name(self) -> str:
         return "t"
@@ -40,7 +40,7 @@ async def lag_behind(parent: ReaderLease) -> tuple[bool, object]:
 
 
 async def test_rows_that_a_moved_shards_reader_left_are_still_to_be_read() -> None:
-    """Nobody had taken the new shard yet, and a connector counted as done."""
+    """No reader had taken the new shard yet, and the connector was reported as done."""
     left = ReaderLease("s1", ended=True, pending=((b"m", b""),))
     assert await lag_behind(left) == (False, ((b"m", b""),))
 

@@ -89,7 +89,9 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     connector: Run,
     tmp_path: Path,
 ) -> None:
-    """It was forgotten, and the source, declared again, went on behind it: nobody knew."""
+    """Once the entry was removed. The source, declared again, continued after the row
+    without a trace of it.
+    """
     file, table = tmp_path / "lines", "parked_lines"
     source = {"kind": lines_source.KIND, "path": str(file), "table": table}
     lines = [{"id": "bad", "v": "x" * 3_000_000}, {"id": "good", "n": 1}]

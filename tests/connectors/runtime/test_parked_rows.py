@@ -33,7 +33,7 @@ TABLE = ChangeTable("t", (b"id",))
 
 @dataclass(slots=True)
 class World:
-    """The table of parked rows, a table of one row, and what the sink was told of it."""
+    """The table of parked rows, a table of one row, and the rows that the sink got of it."""
 
     kept: dict[KeptKey, Columns] = field(default_factory=dict)
     now: int = 0
@@ -79,7 +79,7 @@ class Process:
         await self.parked.want((await self.parked.all())[0], what)
 
     async def look(self) -> bool:
-        """Look at what is wanted; say whether it is to be looked at again."""
+        """Carry out the requests. True if some must wait."""
         return await self.pipeline.retry_or_skip(lambda: [SHARD])
 
 
@@ -180,7 +180,9 @@ def left(world: World) -> Collection[int]:
 async def test_what_came_after_a_skipped_row_is_told_though_the_process_ends_meanwhile(
     world: World,
 ) -> None:
-    """The entry went first, and with it the word that something had come: it was never told."""
+    """Once the entry was removed first, with its count of later changes. These were never
+    applied.
+    """
     world.refuses = {1}
     process = world.process()
     await process.put(1)
@@ -255,7 +257,7 @@ async def test_changes_of_every_kind_wait_no_more_either(world: World) -> None:
 
 
 async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(world: World) -> None:
-    """Nobody had asked for those that were left: they waited behind nothing."""
+    """Once no request was stored for the remaining changes, so they waited for ever."""
     world.refuses = {1}
     process = world.process(every_change=True)
     for value in (1, 2, 3):
@@ -273,7 +275,7 @@ async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(wor
 
 
 async def test_a_process_that_parks_a_row_late_takes_back_nothing(world: World) -> None:
-    """It made the entry anew: a skip dropped what had come behind it meanwhile."""
+    """Once it wrote the entry again, and a skip dropped the changes behind it."""
     world.refuses = {1}
     late, other = world.process(), world.process()
     await late.parked.load()
@@ -306,7 +308,7 @@ async def test_a_row_is_tried_with_all_that_another_process_has_put_behind_it(
 async def test_a_parked_row_of_a_table_that_has_another_key_now_can_be_skipped(
     world: World,
 ) -> None:
-    """It ended the connector, each time anew."""
+    """Once it ended the connector at each attempt."""
     world.refuses = {1}
     process = world.process()
     await process.put(1)

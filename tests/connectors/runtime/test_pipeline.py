@@ -34,9 +34,9 @@ class Ahead:
 
 
 class Behind:
-    """A table whose shard has logged an update, and applies it when it is asked for a third time.
+    """A table whose shard has logged an update and applies it at the third read.
 
-    Who reads the log itself may have it before.
+    A reader of the log may have the update before.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,9 @@ async def test_a_row_that_was_refused_and_could_not_be_parked_is_told_again() ->
 
 
 async def test_an_update_that_its_shard_has_not_applied_yet_is_waited_for() -> None:
-    """The row before it was told in its place, as of an earlier stamp: the update was lost."""
+    """Once the former row was applied in its place, with an earlier stamp, and the update
+    was lost.
+    """
     sink = Taking()
     target = Target(sink, Transforms(), None, cast(ParkedRows, AwayOnce()), 10)
     pipeline = Pipeline(cast(ApiSource, Behind()), target, Progress(), asyncio.Event())

@@ -47,7 +47,7 @@ class Repeating:
 async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
     monkeypatch: pytest.MonkeyPatch, renewals: int, tables: tuple[str, ...]
 ) -> None:
-    """The new checkpoint met a renewal and was not kept, and nobody was told."""
+    """Once the new checkpoint met a renewal and was lost without an error."""
     leases = Renewed(renewals)
 
     def made(*_: Any, **__: Any) -> Renewed:

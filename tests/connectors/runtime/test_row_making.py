@@ -1,4 +1,4 @@
-"""A row that is told ahead of the stream is not followed by what it was before, whatever fails."""
+"""After a row that is ahead of the stream no earlier state follows, whatever fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE = ChangeTable("t", (b"pk",))
 
 
 class Rows(ApiSource):
-    """A table whose rows are without columns, as of ``stamp``; it fails once where it is to."""
+    """A table whose rows have no columns, as of ``stamp``. It can fail once."""
 
     stamp = 0
     fails = False
@@ -35,7 +35,7 @@ def changed(kind: Kind, stamp: int) -> Change:
 
 
 async def stamps(maker: RowMaker, *changes: Change, sink_fails: bool = False) -> list[int]:
-    """Return the stamps that a sink is told."""
+    """Return the stamps that a sink gets."""
     async with maker.telling(Batch("t", "s1", changes)) as made:
         if sink_fails:
             raise Unavailable

@@ -168,7 +168,7 @@ def test_a_name_that_no_row_has_is_told_once(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_table_that_is_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A pattern follows any name, so a misspelt one is refused by nobody."""
+    """A pattern matches any name, so a misspelt one is not refused."""
     caplog.set_level(logging.WARNING)
     target = MaskingTarget(MemoryTarget(), rules("{without: {shop.t: [a], shop.tt: [b]}}"))
     await target.ensure_table(TableShape("t", (KeyColumn("id", INTEGER),)))

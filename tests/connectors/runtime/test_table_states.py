@@ -40,7 +40,7 @@ def following(name: str) -> TableState:
         ([following("b"), failed("a")], ["a", "b"], 1, 0),
         # A text of any length becomes one line of at most 1,000 characters.
         ([failed("a", "x" * 5000, "y\n" * 5000)], ["a"], 1, 0),
-        # What does not fit are tables that need nobody's help.
+        # The tables that do not fit need no action.
         ([following(f"f{n:06}") for n in range(30_000)] + [failed("z", "r")], None, 1, None),
         # A character outside the first 65,536 has 12 bytes in JSON.
         ([failed(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)], None, 1000, None),
@@ -64,7 +64,7 @@ def test_states_of_any_size_fit_into_a_report(
 
 
 class Reporting:
-    """A source whose states are given."""
+    """A source with given states."""
 
     def __init__(self, states: list[TableState] | None) -> None:
         self._states = states

@@ -18,7 +18,7 @@ TRANSCRIPT = FOLDER / "transcript.txt"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Ready]:
-    """A server in which nobody else declares connectors."""
+    """A server in which no other test declares connectors."""
     with serving(tmp_path, "--connectors", "false") as ready:
         yield ready
 

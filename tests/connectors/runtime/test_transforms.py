@@ -1,4 +1,4 @@
-"""What a connector makes of rows before its sink gets them, and which filters there are."""
+"""What a connector makes of rows before its sink gets them, and the language of filters."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def emptied(given: SinkRow) -> SinkRow:
 
 
 def late(given: SinkRow) -> Iterator[SinkRow]:
-    """Be a function whose failure comes while its rows are taken."""
+    """A function that fails only while its rows are read."""
     yield given
     raise ValueError("late")
 

@@ -13,5 +13,5 @@ __all__ = ["mariadb", "mysql", "postgres", "shared_mariadb", "shared_mysql", "sh
 
 @pytest.fixture(autouse=True)
 def keep_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint tells a test how far the source is: let it come sooner."""
+    """Store checkpoints more often: tests read from them how far the source is."""
     monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.05)

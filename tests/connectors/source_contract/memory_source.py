@@ -276,7 +276,7 @@ class MemoryFollower(LogFollower[MemoryTable, Transaction, NumberMoment, MemoryS
         return bool(piece.emptied)
 
     async def handle_event(self, piece: Transaction, rows: list[SourceRow]) -> list[SourceRow]:
-        """Delete all rows of a table, then write those that the transaction made anew."""
+        """Delete all rows of a table. Then write the rows of the same transaction."""
         if rows:
             await self._target.write(rows)
         begin = _prefix(self._checkpoint.epoch, piece.number)

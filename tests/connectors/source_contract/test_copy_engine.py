@@ -131,7 +131,7 @@ async def test_a_row_that_is_copied_again_drops_the_chunk_that_was_read_ahead(
     asked: list[asyncio.Task[bool]] = []
 
     async def turning(self: MemoryFollower) -> bool:
-        await asyncio.sleep(0)  # One turn: what was asked is known.
+        await asyncio.sleep(0)  # After one turn of the loop the request is queued.
         return True
 
     monkeypatch.setattr(MemoryFollower, "look_around", turning)

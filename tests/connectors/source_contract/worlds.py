@@ -176,9 +176,9 @@ class PostgresWorld(_SqlWorld[PostgreSQL]):
 
 
 class RandomWriter:
-    """Changes rows of some tables in a thread, from a seed, in so many transactions.
+    """Changes rows of some tables in a thread, from a seed, in a number of transactions.
 
-    Values rise over all changes: per key they tell the order in which they were committed.
+    Values rise over all changes, so they show the order of commits per key.
     """
 
     def __init__(

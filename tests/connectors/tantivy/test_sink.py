@@ -115,7 +115,8 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(tmp_path: Path) ->
         page = batch(row("b", 5, {}, page=True), covers=(key_bytes("b"), b""), stamp=5)
         await sink.apply(page)
         assert set(await held(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
-        # One that was paused with an older page in hand, of a row that nobody ever saw deleted.
+        # A process was paused with an older page. It has a row for which no delete was
+        # ever sent.
         await sink.apply(batch(row("e", 4, {})))
         assert key_bytes("e") not in await held(sink)
     async with opened(tmp_path) as sink:
@@ -231,7 +232,7 @@ async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Pa
         await sink.refresh()
     rows = HeldRows(tmp_path, writes=True)
     rows.apply([batch(row("b", 2, {"n": 2}))])
-    rows.mark_indexed([key_bytes("b")])  # The index has the former row, and nobody knows.
+    rows.mark_indexed([key_bytes("b")])  # The index has the former row, but no mark says so.
     rows.close()
     async with opened(tmp_path) as sink:
         assert [r.key_bytes for r in await sink.read_rows(b"", b"", limit=2)] == [

@@ -43,7 +43,7 @@ async def parking(
 
 
 class Copying:
-    """A source whose rows are as they are told to be."""
+    """A source with given rows."""
 
     def __init__(self, now: SourceRow) -> None:
         self.now = now
@@ -61,7 +61,7 @@ class Copying:
 
 
 class Stalling(ParkedRows):
-    """The entries of a process that stands still just before it parks a row."""
+    """The entries of a process that pauses just before it parks a row."""
 
     def __init__(self, endpoint: Endpoint, connector: str) -> None:
         super().__init__(endpoint, connector)
@@ -96,7 +96,7 @@ async def test_a_refused_row_holds_up_its_key_alone(endpoint: Endpoint, shape: T
         assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
         assert sorted(entry.later for entry in await parked.all()) == [0, 2]
     async with parking(endpoint, shape) as (target, parked):
-        # Whoever begins earlier again gives nothing new of what is parked, but of what came after.
+        # A restart from earlier repeats what is parked, and gives new rows only after it.
         await target.write(rows)
         assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
         assert sorted(entry.later for entry in await parked.all()) == [0, 3]
@@ -189,7 +189,7 @@ async def test_too_many_and_what_is_not_about_the_row_end_the_source(
 async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
     endpoint: Endpoint, shape: TableShape
 ) -> None:
-    """It stood still longer than its lease; its successor has dealt with that row by now."""
+    """It was paused for longer than its lease, and its successor has resolved the row."""
     bad = row(shape, "bad", WIDE, 1)
     async with TableTarget(endpoint, shape.name, lease_s=60.0) as target:
         late = Stalling(endpoint, shape.name)

@@ -211,7 +211,7 @@ async def test_a_table_with_another_key_is_refused(endpoint: Endpoint, shape: Ta
 
 
 def silent(endpoint: Endpoint, source: str, lease_s: float) -> SourceLease:
-    """Return a lease that nobody renews, as of a process that was stopped."""
+    """Return a lease without renewals, like that of a stopped process."""
     leases = TableLeases(endpoint, source, table=SOURCE_TABLE)
     return SourceLease(leases, lease_s=lease_s)
 
@@ -234,7 +234,7 @@ async def test_a_silent_process_is_taken_over_and_can_keep_nothing_more(endpoint
 async def test_what_runs_as_the_source_ends_when_another_takes_over(endpoint: Endpoint) -> None:
     async def run() -> None:
         async with TableTarget(endpoint, "ended", lease_s=0.5):
-            other = silent(endpoint, "ended", 0.0)  # It waits for nobody.
+            other = silent(endpoint, "ended", 0.0)  # It does not wait.
             await other.take()
             await asyncio.Event().wait()
 

@@ -28,7 +28,7 @@ Columns = Mapping[str, Scalar]
 
 @dataclass(slots=True)
 class Table:
-    """A table whose stamp rises with each change; a page is as of now."""
+    """A table whose stamp rises with each change. A page is as of now."""
 
     rows: dict[bytes, Columns] = field(default_factory=dict)
     stamp: int = 0
@@ -70,7 +70,7 @@ class Target:
     applied: int = 0
 
     def follow(self, table: Table, until: int) -> None:
-        """Apply what stands in the log up to a stamp."""
+        """Apply the log up to a stamp."""
         for stamp, key, columns in table.log:
             if self.applied < stamp <= until:
                 if columns is None:
@@ -237,7 +237,9 @@ async def test_what_lies_between_two_looks_is_no_difference(
     between: list[tuple[bytes, Columns | None]],
     ahead: bool,
 ) -> None:
-    """Changes come during the first pages, and the target may have them before the table told."""
+    """Changes come during the first pages, and the target may have them before the table
+    shows them.
+    """
     table, target = Table(), Target()
     table.target = target
     for change in before:

@@ -1,4 +1,6 @@
-"""A real table, a copy that a consumer makes of it, writers and splits: equal unless it is not."""
+"""A real table, a copy by a consumer, writers and splits: every difference is found, and
+no other.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ async def test_a_copy_is_equal_while_its_table_changes_and_a_spoilt_one_is_not(
         copy.held[spoilt] = copy.held[spoilt][0], {"n": -1}
         encoded = key_order.encode(map(variant.encode, spoilt))
         verdict = await compare(pages, Target(copy))
-        # It may have been written again since, and so been mended.
+        # It may have been written again since, and so be right again.
         if copy.held[spoilt][1] == {"n": -1}:
             assert [d.key_bytes for d in verdict.differences] == [encoded], f"seed {SEED}"
         worker.stop()

@@ -1,4 +1,4 @@
-"""``rowtide verify`` as people run it: a connector is running, somebody spoils its target."""
+"""``rowtide verify`` on the command line: a connector runs, and the test spoils its target."""
 
 from __future__ import annotations
 

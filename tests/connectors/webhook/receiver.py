@@ -1,4 +1,4 @@
-"""A real HTTP receiver that answers as it is told, checks signatures and keeps what it took."""
+"""A real HTTP receiver with planned answers. It checks signatures and keeps accepted messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 class Receiver:
-    """``decide`` is asked for each request that is signed well."""
+    """``decide`` is called for each request with a valid signature."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -1,6 +1,7 @@
-"""A receiver in its own thread that keeps rows by the rule of docs/guides/connectors/webhook.md.
+"""A receiver in its own thread that keeps rows by the rule of
+docs/guides/connectors/webhook.md.
 
-It does not take every message, and does not always tell of those that it took.
+It refuses some messages, and does not always acknowledge those that it took.
 """
 
 from __future__ import annotations

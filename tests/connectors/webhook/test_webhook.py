@@ -108,7 +108,7 @@ async def test_what_may_pass_is_tried_again_as_the_same_message(answer: Answer |
 
 
 async def test_an_answer_that_breaks_off_behind_its_status_is_the_status() -> None:
-    """Posted again, the message would have been answered so again, for ever."""
+    """Otherwise the message would be posted again and get the same answer, without end."""
     posted = 0
 
     async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -136,7 +136,7 @@ async def test_what_does_not_pass_is_unavailable() -> None:
         with pytest.raises(Unavailable, match="502 no backend"):
             await sink.apply(batch(put(STAMP, [1], {})))
         assert len(receiver.requests) == 2
-    with pytest.raises(Unavailable):  # Nobody listens there any more.
+    with pytest.raises(Unavailable):  # No process listens there any more.
         async with opened(receiver, attempts=1) as sink:
             await sink.apply(batch(put(STAMP, [1], {})))
 
@@ -264,7 +264,7 @@ def test_whatever_a_receiver_does_it_ends_with_the_table_and_each_key_in_order(
 
 async def _through_faults(batches: list[SinkBatch], chance: random.Random, rows: int) -> None:
     def decide(message: dict[str, Any]) -> Answer | None:
-        # Some rows are taken though the sender is told otherwise, or nothing.
+        # Some rows are taken although the sender gets an error or no answer.
         return chance.choice(
             [Answer(), Answer(), Answer(500), Answer(429, (("Retry-After", "0"),)), None]
         )
