@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rowtide.cli.log_format import LOG_FORMATS
-from rowtide.core.values.schema import instance_name_fits
+from rowtide.core.values.schema import is_instance_name
 from rowtide.stream.log.kafka.config import Security
 
 __all__ = [
@@ -188,7 +188,7 @@ class Settings:
             self.durability in DURABILITIES, "durability", self.durability, "fsync or replicated"
         )
         one_of_ours = "3-16 letters, digits and hyphens, first a letter, last no hyphen"
-        _require(instance_name_fits(self.instance), "instance", self.instance, one_of_ours)
+        _require(is_instance_name(self.instance), "instance", self.instance, one_of_ours)
         servers = not self.kafka or _SERVERS.fullmatch(self.kafka) is not None
         _require(servers, "kafka", self.kafka, "HOST:PORT[,HOST:PORT ...]")
         prefix = _TOPIC_PREFIX.fullmatch(self.topic_prefix) is not None

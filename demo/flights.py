@@ -131,7 +131,7 @@ def _write(loader: Loader, source: Source, progress: Progress) -> list[Change]:
 
 def _catch_up(progress: Progress, follower: Follower) -> None:
     seen, since_s = follower.seen, time.monotonic()
-    while progress.lag and follower.alive and time.monotonic() < since_s + PROGRESS_S_MAX:
+    while progress.lag and follower.is_alive and time.monotonic() < since_s + PROGRESS_S_MAX:
         time.sleep(0.01)
         if follower.seen != seen:
             seen, since_s = follower.seen, time.monotonic()

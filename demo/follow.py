@@ -139,7 +139,7 @@ class Follower:
         return int(self._seen.value)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """False after a failure, which ``finish`` raises."""
         return self._process.is_alive()
 

@@ -132,12 +132,12 @@ class ShardFollower:
         """The page that is read ahead, and its position."""
 
     @property
-    def holds(self) -> bool:
+    def is_leased(self) -> bool:
         """True if the lease is certainly still ours."""
         return self._clock() - self._leased_s < self._settings.lease_s
 
     @property
-    def given_up(self) -> bool:
+    def is_released(self) -> bool:
         """True if we released the lease, with everything finished."""
         return not self.lease.owner
 
@@ -163,7 +163,7 @@ class ShardFollower:
     async def _follow_shard(self) -> bool:
         """Follow while the lease is held; return True if the shard ended."""
         ended = False
-        while self.holds and not (ended or self._stopping):
+        while self.is_leased and not (ended or self._stopping):
             try:
                 if self._pending:
                     ended = await self._read_rows(self._pending[0])
@@ -242,7 +242,7 @@ class ShardFollower:
     async def _follow_unread(self, stamp: int | None) -> bool:
         """Follow up to a stamp, or with None to the shard's end; return True if the shard ended."""
         limit = self._settings.batch_changes_max
-        while self.holds:
+        while self.is_leased:
             page = await self._source.read(self._position, limit=limit, wait_s=0.0)
             changes = page.changes
             beyond = next((c for c in changes if stamp is not None and c.stamp > stamp), None)
@@ -293,7 +293,7 @@ class ShardFollower:
 
         A renewal in progress may bring the lease back, so no change may be skipped meanwhile.
         """
-        if not self.holds:
+        if not self.is_leased:
             raise Unfinished
         batch.first = self._first
         await self._handle(batch)
@@ -313,7 +313,7 @@ class ShardFollower:
 
     async def _leave(self, *, ended: bool) -> None:
         """Release the lease: its children can be read now, or another reader continues."""
-        while self.holds:
+        while self.is_leased:
             try:
                 await self._write(owner="", ended=ended)
             except (Unavailable, OutcomeUnknown) as error:
@@ -325,7 +325,7 @@ class ShardFollower:
     async def _write(self, *, owner: str, ended: bool) -> None:
         """Write the row. If another reader has changed it, keep that row instead."""
         async with self._writing:
-            if self.given_up or not self.holds:
+            if self.is_released or not self.is_leased:
                 return  # A renewal that waited for the lock must not undo a release.
             old, sent_s = self.lease, self._clock()
             new = old._replace(

@@ -168,7 +168,7 @@ class ChangeWorker:
     def _drop_lost(self) -> None:
         """Stop following shards whose lease may be another reader's by now."""
         for shard_id, follower in self._followers.items():
-            if not follower.holds:
+            if not follower.is_leased:
                 self._cancel(shard_id)
 
     def _cancel(self, shard_id: str) -> None:
@@ -186,7 +186,7 @@ class ChangeWorker:
             for lease in rows.values()
             if lease.owner == self.id and lease.shard_id not in self._followers
         }
-        if not await self._same_epoch(rows, over):
+        if not await self._join_epoch(rows, over):
             return
         leases = self._start.leases(self._epoch)
         leases |= {name: lease for name, lease in rows.items() if lease.epoch == self._epoch}
@@ -199,7 +199,7 @@ class ChangeWorker:
             await self._leases.change(plan.ask, plan.ask._replace(wanted=self.id))
         await self._forget(rows, shards)
 
-    async def _same_epoch(self, rows: Mapping[str, ReaderLease], over: set[str]) -> bool:
+    async def _join_epoch(self, rows: Mapping[str, ReaderLease], over: set[str]) -> bool:
         """True if all readers are in the consumer's epoch. Joins it and releases old leases.
 
         Shards are taken only then, so that no reader passes on old changes between new ones.
@@ -256,9 +256,9 @@ class ChangeWorker:
         """Remove a follower that has ended."""
         del self._followers[follower.shard_id], self._running[follower.shard_id]
         self._wake.set()
-        if not follower.given_up:
+        if not follower.is_released:
             self.lost += 1
-            if follower.holds:
+            if follower.is_leased:
                 # Cancelled, rewound, or failed in its handler: no other reader took it.
                 logger.info("consumer %s stops reading shard %s", self.consumer, follower.shard_id)
             else:

@@ -110,7 +110,7 @@ class Balance:
         pause_s = REFUSED_S if before is None else min(before.pause_s * 2, REFUSED_S_MAX)
         self._refused[which] = Refusal(now_s + pause_s, pause_s)
 
-    def _rests(self, name: str, now_s: float, *, hot: bool) -> bool:
+    def _is_paused(self, name: str, now_s: float, *, hot: bool) -> bool:
         refusal = self._refused.get((name, hot))
         return refusal is not None and now_s < refusal.until_s
 
@@ -136,10 +136,10 @@ class Balance:
     def _split(self, load: ShardLoad, now_s: float, *, several: bool) -> WantedChange | None:
         name, bytes_max = load.shard.shard_id, self._settings.split_bytes
         large = bytes_max and load.size > bytes_max
-        if large and not self._rests(name, now_s, hot=False):
+        if large and not self._is_paused(name, now_s, hot=False):
             return WantedChange(SPLIT, load.table_id, (name,))
         hot = several and self._hot.get(name, 0) >= LOOKS
-        if hot and not self._rests(name, now_s, hot=True):
+        if hot and not self._is_paused(name, now_s, hot=True):
             return WantedChange(SPLIT, load.table_id, (name,), hot=True)
         return None
 

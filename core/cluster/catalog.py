@@ -152,7 +152,7 @@ class Catalog:
             begins = [shard.begin for shard in shards]
         return shards[bisect_right(begins, encoded_key) - 1]
 
-    def precedes(self, shard_id: str) -> bool:
+    def can_exist_unread(self, shard_id: str) -> bool:
         """True if an unknown shard may be in a part of the log that was not read yet.
 
         Any may be, also one whose id was assigned already: ids are assigned before the shard is

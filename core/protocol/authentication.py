@@ -98,7 +98,7 @@ class Credential:
             lowered = frozenset(name.lower() for name in self.instances)
             object.__setattr__(self, "instances", lowered)
 
-    def may_use(self, instance: str) -> bool:
+    def can_use(self, instance: str) -> bool:
         """True if the key may use ``instance``, a name in lower case."""
         return self.instances is None or instance in self.instances
 
@@ -138,7 +138,7 @@ class Authenticator:
         if not self.instance_exists(instance):
             self._require_known_within(ABSENT_S_MAX)
             _refuse("The instance is not found.")
-        if not credential.may_use(instance):
+        if not credential.can_use(instance):
             _refuse("The user has no privilege to access the instance.")
         if abs(int(now_s) - sent_s) > SKEW_MAX_S:
             date = headers[b"x-ots-date"].decode("ascii")

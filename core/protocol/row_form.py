@@ -250,7 +250,7 @@ class RowForm:
         if not 0 < len(cells) <= CELLS_MAX:
             return None
         names = tuple(cell[0] for cell in cells)
-        if len(set(names)) < len(names) or not all(map(_fits, names)):
+        if len(set(names)) < len(names) or not all(map(_is_column_name, names)):
             return None
         if any(cell[1] != PUT or cell[3] is not None or cell[2][0] not in SIZES for cell in cells):
             return None
@@ -495,7 +495,7 @@ def _value_head(kind: int, size: int) -> bytes:
     return bytes((kind,)) + (_LENGTH.pack(size) if SIZES[kind] < 0 else b"")
 
 
-def _fits(name: bytes) -> bool:
+def _is_column_name(name: bytes) -> bool:
     """True if a column may have this name. Called once per form."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 

@@ -90,7 +90,7 @@ __all__ = [
     "decode_record",
     "encode_body",
     "encode_record",
-    "knows_indexes",
+    "has_indexes",
     "read_envelope",
 ]
 
@@ -293,7 +293,7 @@ def _encode_snapshot(body: Snapshot) -> bytes:
     return b"".join(parts)
 
 
-def knows_indexes(value: bytes) -> bool:
+def has_indexes(value: bytes) -> bool:
     """True if a record's schema has the changes of indexes."""
     return not value.startswith(_HEAD_V1)
 
@@ -329,7 +329,7 @@ def decode_body(value: bytes, position: int) -> Body:
         readers = _READERS_OF[value[:10]]
         change = _CHANGES.get(branch)
         if change is not None:
-            found = native.kernels.read_change(value, position, knows_indexes(value), Cell)
+            found = native.kernels.read_change(value, position, has_indexes(value), Cell)
             if found is not None:
                 return change(*found)
         reader = readers.get(branch)

@@ -97,7 +97,7 @@ class RecordForm:
         if not 0 < len(cells) <= CELLS_MAX or body.before is not None:
             return None
         version = cells[0].version_ms
-        if version is None or any(not _plain(cell, version) for cell in cells):
+        if version is None or any(not _is_plain_put(cell, version) for cell in cells):
             return None
         if any(value[0] not in SIZES for value in body.key):
             return None
@@ -155,7 +155,7 @@ FORMS: Forms[RecordForm] = Forms()
 """Forms by the key's column names, the schema's fingerprint and the size of the body."""
 
 
-def _plain(cell: Cell, version: int) -> bool:
+def _is_plain_put(cell: Cell, version: int) -> bool:
     name, op, value, version_ms, _ = cell
     return (
         op == PUT

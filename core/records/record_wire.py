@@ -70,7 +70,7 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
         return None
     action = _ACTIONS.get(value[at]) if at < len(value) else None
     if action is not None:
-        indexed = record.knows_indexes(value)
+        indexed = record.has_indexes(value)
         row = native.kernels.stream_row(value, at, indexed, envelope.stamp, names)
         if row is not None:
             return _new(StreamRow, (action, envelope.stamp, row, None))

@@ -78,17 +78,17 @@ class Comparison:
         if self.needle in key:
             value = _key_value(key, self.name)
             if value is not None:
-                return self._any((value,))
+                return self._has_match((value,))
         name = self.name
         at = bisect_left(cells, name, key=_name)
         if at == len(cells) or cells[at][0] != name:
             return self.without_column
         if self.latest_only:
-            return self._any((cells[at][2],))
+            return self._has_match((cells[at][2],))
         versions = takewhile(lambda cell: cell[0] == name, cells[at:])
-        return self._any(cell[2] for cell in versions)
+        return self._has_match(cell[2] for cell in versions)
 
-    def _any(self, values: Iterator[bytes] | tuple[bytes, ...]) -> bool:
+    def _has_match(self, values: Iterator[bytes] | tuple[bytes, ...]) -> bool:
         rule, compare = self.rule, self.compare
         missing = True
         for value in values:

@@ -29,9 +29,9 @@ __all__ = [
     "Writes",
     "count_written_bytes",
     "delete_row",
+    "is_row_present",
     "put_row",
     "read_cells",
-    "row_exists",
     "update_row",
     "version_after",
 ]
@@ -129,7 +129,7 @@ def count_written_bytes(cells: Sequence[Cell], writes: Writes, *, whole: bool) -
     return capacity.cells_bytes(cells)
 
 
-def row_exists(rows: ChunkReader, row_key: bytes) -> bool:
+def is_row_present(rows: ChunkReader, row_key: bytes) -> bool:
     """True if the row exists, with or without cells."""
     first = rows.get(row_key)
     return first is not None and not chunks.header(first)[1] & DELETED

@@ -227,7 +227,7 @@ class TableIndexes:
             if cell.name not in self.columns or not cell.variant:
                 continue
             check_cell_types(self._defined, (cell,))
-            if cell.name in self._in_keys and self._too_long(cell.variant):
+            if cell.name in self._in_keys and self._is_too_long(cell.variant):
                 raise invalid(
                     f"The length of primary key column: '{cell.name.decode()}' exceeds the "
                     f"MaxLength:{self._bytes_max} with "
@@ -265,12 +265,12 @@ class TableIndexes:
                 values.append(row[position])
                 continue
             cell = cells.get(name)
-            if cell is None or cell.variant[0] != kind or self._too_long(cell.variant):
+            if cell is None or cell.variant[0] != kind or self._is_too_long(cell.variant):
                 return None
             values.append(cell.variant)
         return _Image(values, [cells[name] for name in kept if name in cells])
 
-    def _too_long(self, value: bytes) -> bool:
+    def _is_too_long(self, value: bytes) -> bool:
         return len(value) > self._bytes_max and variant.payload_size(value) > self._bytes_max
 
 

@@ -38,7 +38,7 @@ def needs_reclaim(value: bytes, cutoff_ms: int, max_versions: int) -> bool:
     if flags & DELETED:
         return False
     return bool(
-        version_min < cutoff_ms or versions_max > max_versions or _within_column(_end(value))
+        version_min < cutoff_ms or versions_max > max_versions or _is_within_column(_end(value))
     )
 
 
@@ -46,7 +46,7 @@ def first_place(chunk_key: bytes, value: bytes) -> bytes:
     """Return the lowest place of a chunk's columns, also of one that began in an earlier chunk."""
     at = len(chunk_key) - header(value)[8]
     begin = chunk_key[at:]
-    if _within_column(begin):
+    if _is_within_column(begin):
         begin = chunks.border(chunks.decode_border(begin)[0])
     return chunk_key[_PREFIX_BYTES:at] + begin
 
@@ -57,7 +57,7 @@ def last_place(chunk_key: bytes, value: bytes) -> bytes:
     end = _end(value)
     if not end:
         return chunks.row_end(row)
-    if _within_column(end):
+    if _is_within_column(end):
         return row + chunks.border(chunks.decode_border(end)[0])
     return (row + end)[:-1]
 
@@ -121,7 +121,7 @@ def _end(value: bytes) -> bytes:
     return value[HEADER_BYTES : HEADER_BYTES + header(value)[2]]
 
 
-def _within_column(edge: bytes) -> bool:
+def _is_within_column(edge: bytes) -> bool:
     """True if a border is between versions of one column."""
     return bool(edge) and chunks.decode_border(edge)[1] != INT64_MAX
 
@@ -164,13 +164,13 @@ class _Row:
         # A chunk from after the record includes its effect already.
         opaque = bool(flags & DELETED) or stamp > self.stamp
         if not needs_reclaim(value, self.body.version_cutoff_ms, self.body.max_versions) and not (
-            _within_column(begin) or (begin and not versions_max)
+            _is_within_column(begin) or (begin and not versions_max)
         ):
             self.kept = self.kept or versions_max > 0
             self._push(_Piece(key, value, end, None, changed=False, opaque=opaque))
             return
         cells = chunks.cells_of(value)
-        left = [cell for cell in cells if self._stays(cell)]
+        left = [cell for cell in cells if self._is_kept(cell)]
         if opaque:
             left = cells
         self.removed += len(cells) - len(left)
@@ -178,7 +178,7 @@ class _Row:
         changed = len(left) != len(cells)
         self._push(_Piece(key, value, end, left, changed, opaque))
 
-    def _stays(self, cell: Cell) -> bool:
+    def _is_kept(self, cell: Cell) -> bool:
         name, _, _, version, _ = cell
         assert version is not None, "a stored cell has a version"
         if name != self._name:
@@ -192,7 +192,7 @@ class _Row:
     def _push(self, piece: _Piece) -> None:
         """Add a piece. Join it to the previous one if it has lost cells or has none."""
         last = self._last
-        if last is not None and self._joins(last, piece):
+        if last is not None and self._can_join(last, piece):
             cells = chunks.cells_of(last.value) if last.cells is None else last.cells
             last.cells = [*cells, *(piece.cells or ())]
             last.end, last.changed = piece.end, True
@@ -201,7 +201,7 @@ class _Row:
         self._settle()
         self._last = piece
 
-    def _joins(self, last: _Piece, piece: _Piece) -> bool:
+    def _can_join(self, last: _Piece, piece: _Piece) -> bool:
         if piece.cells is None or last.opaque or piece.opaque:
             return False
         if not piece.cells:
@@ -223,7 +223,7 @@ class _Row:
     def next_chunk(self, rows: ChunkReader) -> Pair | None:
         """Return the next chunk if it continues a column that the record covers."""
         last = self._last
-        if last is None or not self._inside or not _within_column(last.end):
+        if last is None or not self._inside or not _is_within_column(last.end):
             return None
         if chunks.decode_border(last.end)[0] != self._name:
             return None

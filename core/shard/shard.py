@@ -439,10 +439,10 @@ class Shard:
     ) -> int:
         """Raise OTSConditionCheckFail unless the change may be made; return the read units."""
         expectation = change.expectation
-        named = self._names_auto_value(change)
+        named = self._has_auto_value(change)
         if expectation == IGNORE and change.condition is None and not named:
             return 0
-        present = fold.row_exists(view, at.row_key)
+        present = fold.is_row_present(view, at.row_key)
         if (
             (expectation == EXPECT_PRESENT and not present)
             or (expectation == EXPECT_ABSENT and present)
@@ -456,7 +456,7 @@ class Shard:
                 raise condition_failure()
         return 1 if expectation != IGNORE or change.condition is not None else 0
 
-    def _names_auto_value(self, change: ChangeRequest) -> bool:
+    def _has_auto_value(self, change: ChangeRequest) -> bool:
         """True if the client gave a value for an AUTO_INCREMENT column."""
         auto = self.table.auto_increment_index
         return auto is not None and change.key[auto][1] != variant.V_AUTO_INCREMENT

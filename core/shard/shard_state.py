@@ -8,7 +8,7 @@ from rowtide.core.records import record
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.values.schema import StreamSettings, Table, TableOptions
 
-__all__ = ["ShardState", "in_force", "options_body", "stream_settings"]
+__all__ = ["ShardState", "has_current_options", "options_body", "stream_settings"]
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ def options_body(of: Table | ShardState) -> record.Options:
     )
 
 
-def in_force(state: ShardState, table: Table) -> bool:
+def has_current_options(state: ShardState, table: Table) -> bool:
     """True if a shard has its table's options, or has ended and needs none."""
     options = state.options
     return state.seal is not None or (

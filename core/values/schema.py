@@ -32,8 +32,8 @@ __all__ = [
     "check_column_name",
     "check_key",
     "check_table_name",
-    "instance_name_fits",
-    "table_name_fits",
+    "is_instance_name",
+    "is_table_name",
 ]
 
 # Numbers of the protocol's PrimaryKeyType, kept on disk in the catalog's documents.
@@ -205,11 +205,11 @@ class Table:
 
 def check_table_name(name: str, limits: Limits) -> None:
     """Raise OTSParameterInvalid unless ``name`` is a valid table name."""
-    if not table_name_fits(name, limits):
+    if not is_table_name(name, limits):
         raise invalid(f"Invalid table name: '{name}'.")
 
 
-def table_name_fits(name: str, limits: Limits) -> bool:
+def is_table_name(name: str, limits: Limits) -> bool:
     """True if ``name`` is a valid table name: 1-255 letters, digits, _, not first a digit."""
     return len(name) <= limits.name_bytes_max and _TABLE_NAME.match(name) is not None
 
@@ -220,7 +220,7 @@ def check_column_name(name: str, limits: Limits) -> None:
         raise invalid(f"Invalid column name: '{name}'.")
 
 
-def instance_name_fits(name: str) -> bool:
+def is_instance_name(name: str) -> bool:
     """True if ``name`` is a valid instance name: 3-16 letters, digits, hyphens."""
     return _INSTANCE_NAME.match(name) is not None
 

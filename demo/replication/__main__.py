@@ -103,7 +103,7 @@ def _wait_for_rows(watch: Watch) -> None:
             behind = watch.seen.behind
             bar.set(sum(count is not None for count in behind.values()), _behind_text(watch.seen))
 
-        if not watch.until(lambda seen: seen.caught_up, s_max=SNAPSHOT_S_MAX, show=show):
+        if not watch.until(lambda seen: seen.is_caught_up, s_max=SNAPSHOT_S_MAX, show=show):
             raise click.ClickException("The rows were not copied in time; see the logs.")
         bar.set(len(SINKS), f"all systems have all rows after {time.monotonic() - began:.1f} s")
 
@@ -138,7 +138,7 @@ def _change(systems: Systems, source: Source, watch: Watch, *, changes: int, see
             bar.set(done, _behind_text(watch.seen))
 
         def all_there(seen: Seen) -> bool:
-            return seen.caught_up and seen.counted >= made.transactions
+            return seen.is_caught_up and seen.counted >= made.transactions
 
         if not watch.until(all_there, s_max=CATCH_UP_S_MAX, show=show):
             raise click.ClickException("The changes did not come in time; see the logs.")

@@ -42,7 +42,7 @@ class Kept:
         self._thread.start()
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """True if it runs now."""
         with self._lock:
             return self._child.returncode() is None

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
     behind: Mapping[str, int | None]
 
     @property
-    def caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if every sink has everything that rowtide has."""
         return bool(self.behind) and not any(b is None or b for b in self.behind.values())
 

@@ -52,7 +52,7 @@ class Apicurio(Server):
         ]
         self.launch(command, ENVIRONMENT)
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if it lists its subjects."""
         try:
             fetch(f"{self.url}/subjects")

@@ -78,7 +78,7 @@ class Clickhouse(Server):
         command = [*program.command, f"--config-file={self.folder / 'config.xml'}"]
         self.launch(command, program.environment())
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if it answers queries."""
         try:
             self.ask("SELECT 1")

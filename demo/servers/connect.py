@@ -64,7 +64,7 @@ class Connect(Server):
         ]
         self.launch(command, ENVIRONMENT)
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if the connector's task runs. Raises NotStarted if it has failed."""
         try:
             states = {task["state"] for task in self._status()["tasks"]}

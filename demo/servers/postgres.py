@@ -59,7 +59,7 @@ class PostgreSQL(Server):
         command = _command("postgres", "-D", str(rows), "-k", "", "-p", str(self.port), *settings)
         self.launch(command, os.environ)
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if it accepts connections."""
         try:
             self.connect().close()

@@ -85,7 +85,7 @@ class SearchServer(Server):
         """Return the command that runs Java on the jars of a folder, without the main class."""
         raise NotImplementedError
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if its index can be written."""
         try:
             return self.call("GET", "/_cluster/health")["status"] in ("green", "yellow")

@@ -78,7 +78,7 @@ class Server:
         """Start on the previous port; return when it answers. Raises NotStarted."""
         raise NotImplementedError
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if it is up."""
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class Server:
             )
         deadline = time.monotonic() + self.start_s_max
         try:
-            while not self.answers():
+            while not self.is_up():
                 if child.returncode() is not None or time.monotonic() > deadline:
                     kind = type(self).__name__
                     raise NotStarted(f"{kind} failed to start: {self.last_words()}")

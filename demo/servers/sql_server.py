@@ -54,7 +54,7 @@ class SqlServer(Server):
         [(gtids,)] = self.rows(self.gtids_query)
         return str(gtids)
 
-    def answers(self) -> bool:
+    def is_up(self) -> bool:
         """True if it accepts connections."""
         try:
             self.connect().close()

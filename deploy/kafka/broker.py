@@ -68,9 +68,9 @@ class EmbeddedBroker:
         """The newest of the broker's own log files."""
         return self._directory.log_file
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """True if the broker's process is running. One system call."""
-        return self._node is not None and self._node.alive()
+        return self._node is not None and self._node.is_alive()
 
     def start(self) -> None:
         """Own the directory and return once the broker answers. A failure leaves nothing behind."""
@@ -88,7 +88,7 @@ class EmbeddedBroker:
         with self._changing:
             if self._stopping.is_set():
                 raise BrokerFailed("stopped while restarting")
-            assert self._directory.owned, "restart of a broker that was never started"
+            assert self._directory.is_owned, "restart of a broker that was never started"
             self._end_node()
             self._launch()
 
@@ -99,7 +99,7 @@ class EmbeddedBroker:
             if self._training is not None:
                 self._training.abort()
                 self._training = None
-            if self._node is not None and self._node.alive():
+            if self._node is not None and self._node.is_alive():
                 status = self._node.child.terminate(STOP_TIMEOUT_S)
                 logger.info("the broker (pid %s) ended with status %d", self.pid, status)
             self._end_node()
@@ -117,7 +117,7 @@ class EmbeddedBroker:
         cache = AotCache.of(self.config.cache_dir, runtime)
         used = cache.apply_to(runtime) if self.config.aot else runtime
         self._node = launch(lambda: Node(self.config, self._directory, used), self._stopping)
-        if self._training is None and _wants_training(self.config, runtime, cache):
+        if self._training is None and _needs_training(self.config, runtime, cache):
             self._training = AotTraining(self.config, runtime, cache)
             self._training.start()
 
@@ -130,7 +130,7 @@ def prepare(config: EmbeddedConfig, progress: Progress | None = None) -> None:
     """Download the jars and make the AOT cache now, for an image that must start offline."""
     runtime = _runtime(config, progress)
     cache = AotCache.of(config.cache_dir, runtime)
-    if _wants_training(config, runtime, cache):
+    if _needs_training(config, runtime, cache):
         AotTraining(config, runtime, cache).run()
 
 
@@ -142,5 +142,5 @@ def _runtime(config: EmbeddedConfig, progress: Progress | None) -> Runtime:
     return Runtime(java, tuple(jars))
 
 
-def _wants_training(config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> bool:
+def _needs_training(config: EmbeddedConfig, runtime: Runtime, cache: AotCache) -> bool:
     return config.aot and runtime.java.has_aot_cache and not cache.is_made

@@ -43,12 +43,12 @@ class BrokerDirectory:
         self._lock: IO[str] | None = None
 
     @property
-    def owned(self) -> bool:
+    def is_owned(self) -> bool:
         return self._lock is not None
 
     def acquire(self) -> None:
         """Own the directory until ``release`` or the end of this process."""
-        assert not self.owned, "acquired twice"
+        assert not self.is_owned, "acquired twice"
         with convert_os_errors(BrokerFailed, f"cannot use {self.path}"):
             for folder in (self.path, self.topics, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -94,7 +94,7 @@ def resolve_jars(
 
 def _complete(folder: Path, jars: list[Jar], repository: str | None, progress: Progress) -> None:
     """Check the digest of every jar in ``folder``; download missing or damaged ones."""
-    lacking = [jar for jar in jars if not _fits(folder / jar.name, jar)]
+    lacking = [jar for jar in jars if not _has_digest(folder / jar.name, jar)]
     done = len(jars) - len(lacking)
     if done:
         progress(done, len(jars), "already here")
@@ -139,7 +139,7 @@ def _fetch(repository: str | None, staging: Path, jar: Jar) -> Jar:
         except (OSError, RuntimeError) as error:  # requests' errors are OSErrors.
             failure = str(error)
             continue
-        if _fits(path, jar):
+        if _has_digest(path, jar):
             os.replace(path, staging / jar.name)
             return jar
         failure = f"the downloaded file has sha256 {_sha256(path)}, not {jar.sha256}"
@@ -150,7 +150,7 @@ def _fetch(repository: str | None, staging: Path, jar: Jar) -> Jar:
     )
 
 
-def _fits(path: Path, jar: Jar) -> bool:
+def _has_digest(path: Path, jar: Jar) -> bool:
     return path.is_file() and _sha256(path) == jar.sha256
 
 

@@ -20,7 +20,7 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, server_properties
 from rowtide.deploy.kafka.directory import BrokerDirectory
 from rowtide.deploy.kafka.errors import BrokerFailed, convert_os_errors
 from rowtide.deploy.kafka.java import ENVIRONMENT, Runtime
-from rowtide.deploy.kafka.probe import answers
+from rowtide.deploy.kafka.probe import is_answering
 from rowtide.deploy.kafka.tether import TetheredProcess
 from rowtide.deploy.ports import is_free
 
@@ -82,14 +82,14 @@ class Node:
                 nice=nice,
             )
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self.child.returncode() is None
 
     def wait_until_ready(self, stopping: threading.Event) -> None:
         """Return once the broker answers. Raises BrokerFailed if it ends or times out."""
         deadline = time.monotonic() + self._config.start_timeout_s
-        while not answers(self.addresses.host, self.addresses.port) or not self.alive():
-            if not self.alive():
+        while not is_answering(self.addresses.host, self.addresses.port) or not self.is_alive():
+            if not self.is_alive():
                 raise BrokerFailed(f"the broker ended while starting{self._last_words()}")
             if time.monotonic() > deadline:
                 raise BrokerFailed(
@@ -100,13 +100,13 @@ class Node:
 
     def abandon(self) -> None:
         """Make sure that the process has ended."""
-        if self.alive():
+        if self.is_alive():
             self.child.kill()
         self.child.release()
 
     def has_lost_port(self) -> bool:
         """True if another program uses the port after the process has ended."""
-        assert not self.alive()
+        assert not self.is_alive()
         return not is_free(self.addresses.host, self.addresses.port)
 
     def _last_words(self) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["answers"]
+__all__ = ["is_answering"]
 
 API_VERSIONS = 18
 CORRELATION = 7
 
 
-def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
+def is_answering(host: str, port: int, timeout_s: float = 1.0) -> bool:
     """True if a broker answers ApiVersions (v0) at ``host:port``.
 
     The broker opens its listener only when its log managers and metadata are ready, so an answer

@@ -66,7 +66,7 @@ async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None
 
 
 async def _end_of(broker: EmbeddedBroker) -> None:
-    while broker.alive():  # noqa: ASYNC110 - only waitpid reports the end.
+    while broker.is_alive():  # noqa: ASYNC110 - only waitpid reports the end.
         await asyncio.sleep(POLL_S)
 
 

@@ -23,7 +23,7 @@ from rowtide.core.cluster.catalog import (
 )
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import Rejected, invalid
-from rowtide.core.values.schema import instance_name_fits
+from rowtide.core.values.schema import is_instance_name
 from rowtide.stream.api.admin_request import json_answer, json_fields
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.placement import Placement
@@ -115,7 +115,7 @@ class AdminOperations:
         """Create an instance: ``name``, optional ``kind``."""
         fields = json_fields(body, {"name", "kind"})
         name, kind = str(fields.get("name", "")), str(fields.get("kind", KINDS[0]))
-        if not instance_name_fits(name):
+        if not is_instance_name(name):
             raise invalid(
                 f"Invalid instance name: '{name}': 3-16 letters, digits and hyphens, first a "
                 f"letter, last no hyphen."

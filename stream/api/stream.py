@@ -100,7 +100,7 @@ class StreamOperations:
         table, stream = self._stream(identity, request.stream_id)
         shard = next((s for s in _shards(table, stream) if s.shard_id == request.shard_id), None)
         if shard is None:
-            beyond = self._directory.catalog.precedes(request.shard_id)
+            beyond = self._directory.catalog.can_exist_unread(request.shard_id)
             raise _no_stream().unless(beyond=beyond)
         owner = self._owner(shard, stream)
         first = await horizon(owner, stream, self._directory.clock_us())
@@ -149,7 +149,7 @@ class StreamOperations:
         catalog = self._directory.catalog
         found = catalog.shards.get(position.shard_id)
         if found is None or found[0].instance.lower() != identity.instance:
-            raise LogTrimmed().unless(beyond=catalog.precedes(position.shard_id))
+            raise LogTrimmed().unless(beyond=catalog.can_exist_unread(position.shard_id))
         table, shard = found
         _check_name(table)
         stream = table.stream

@@ -74,7 +74,7 @@ def find_session(directory: Directory, identity: Identity, text: str) -> Session
     catalog = directory.catalog
     found = catalog.shards.get(transaction_id.shard_id)
     if found is None or found[0].instance != identity.instance:
-        raise session_missing().unless(beyond=catalog.precedes(transaction_id.shard_id))
+        raise session_missing().unless(beyond=catalog.can_exist_unread(transaction_id.shard_id))
     table, shard = found
     if shard.sealed_us:
         # Open transactions ended with the shard. Committed ones are remembered where

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from rowtide.core.protocol.operations import OPERATIONS
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.limits import Limits
-from rowtide.core.values.schema import table_name_fits
+from rowtide.core.values.schema import is_table_name
 from rowtide.stream.http.request import Request
 from rowtide.stream.http.tally import OTHER
 
@@ -164,5 +164,5 @@ def find_table_names(operation: str, content: bytes) -> list[str]:
     return [
         name
         for name in dict.fromkeys(names)
-        if isinstance(name, str) and table_name_fits(name, LIMITS)
+        if isinstance(name, str) and is_table_name(name, LIMITS)
     ]

@@ -32,7 +32,7 @@ async def test_a_renewal_that_waits_does_not_take_back_what_was_given_up() -> No
         leases.go.set()
     row = (await leases.all())["s1"]
     assert (row.owner, row.ended, row.counter) == ("", True, 2)
-    assert follower.given_up
+    assert follower.is_released
 
 
 @pytest.mark.parametrize("pending", [(), ((b"", b""),)], ids=["changes", "rows"])

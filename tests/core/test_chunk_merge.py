@@ -119,7 +119,7 @@ def test_a_row_with_a_stand_in_is_absent_for_every_reader() -> None:
     for at in (before, after):
         rows.write(fold.put_row(rows, at, cells("x:1"), 1, 1))
     rows.write(merge(rows, *entry("5 c.. d:1")))
-    assert not fold.row_exists(rows, AT.row_key)
+    assert not fold.is_row_present(rows, AT.row_key)
     assert rows.row(AT) is None
     for backward in (False, True):
         found = [row.row_key for row in read_range(rows, b"r", b"s", backward=backward)]

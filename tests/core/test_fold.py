@@ -86,7 +86,7 @@ def test_a_deleted_row_keeps_its_stamp() -> None:
     rows = ChunkDictionary()
     mutate(rows, AT, "P a:1", 1, 1)
     mutate(rows, AT, "D", 2, 1)
-    assert not fold.row_exists(rows, AT.row_key)
+    assert not fold.is_row_present(rows, AT.row_key)
     gone = chunk.decode(AT.row_key, rows.chunks[AT.row_key])
     assert (gone.deleted, gone.stamp, list(gone.cells)) == (True, 2, [])
 

@@ -20,7 +20,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import MIB, EmbeddedConfig
 from rowtide.deploy.kafka.errors import BrokerFailed, DirectoryInUse, PortTaken
 from rowtide.deploy.kafka.orphan import find_broker
-from rowtide.deploy.kafka.probe import answers
+from rowtide.deploy.kafka.probe import is_answering
 from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
 from tests.support.waiting import until
 
@@ -70,14 +70,14 @@ async def read(bootstrap: str, count: int) -> list[bytes]:
 
 def test_a_started_broker_answers_the_kafka_protocol(broker: str) -> None:
     host, port = broker.split(":")
-    assert answers(host, int(port))
+    assert is_answering(host, int(port))
 
 
 async def test_rows_survive_kill_9_and_a_clean_restart(running: EmbeddedBroker) -> None:
     await create_topic(running.bootstrap)
     await append(running.bootstrap, b"before")
     running.kill()
-    assert (running.alive(), running.returncode) == (False, -signal.SIGKILL)
+    assert (running.is_alive(), running.returncode) == (False, -signal.SIGKILL)
     running.restart()
     await append(running.bootstrap, b"after")
     address = running.bootstrap
@@ -111,7 +111,7 @@ def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(
         EmbeddedBroker(running.config).start()
     assert str(folder) in str(refusal.value)
     assert f"pid {os.getpid()}" in str(refusal.value)
-    assert running.alive()
+    assert running.is_alive()
 
 
 def test_a_port_that_was_taken_meanwhile_is_replaced(running: EmbeddedBroker) -> None:
@@ -123,7 +123,7 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(running: EmbeddedBroker) ->
         other.listen()
         running.start()
         assert running.bootstrap != before
-        assert running.alive()
+        assert running.is_alive()
 
 
 def test_a_named_port_that_is_taken_is_an_error(config: EmbeddedConfig, broker: str) -> None:
@@ -149,7 +149,7 @@ def test_stop_ends_a_start_that_is_under_way(config: EmbeddedConfig) -> None:
     broker.stop()
     thread.join()
     assert [str(failure) for failure in failures] == ["stopped while starting"]
-    assert not broker.alive()
+    assert not broker.is_alive()
 
 
 def test_a_broker_that_cannot_start_says_why(config: EmbeddedConfig) -> None:
@@ -184,7 +184,7 @@ async def test_a_broker_that_ends_is_brought_back(running: EmbeddedBroker) -> No
         await back.wait()
         supervision.cancel()
     assert events == [BrokerEnded(killed, -signal.SIGKILL), BrokerBack(running.bootstrap)]
-    assert running.alive()
+    assert running.is_alive()
 
 
 OWNER = """

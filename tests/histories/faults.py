@@ -220,7 +220,7 @@ async def full_disk(cluster: Cluster, strike: Strike) -> None:
     finally:
         ballast.drop()
     for broker in cluster.brokers:
-        if not broker.alive():
+        if not broker.is_alive():
             await asyncio.to_thread(broker.restart)
 
 

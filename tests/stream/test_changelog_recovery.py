@@ -11,7 +11,7 @@ import pytest
 from rowtide.core.protocol.plainbuffer import key_piece
 from rowtide.core.rows.chunk import row_key
 from rowtide.core.rows.chunk_merge import encode_deletion
-from rowtide.core.rows.fold import RowAddress, put_row, row_exists
+from rowtide.core.rows.fold import RowAddress, is_row_present, put_row
 from rowtide.core.shard.mark import encode_mark, mark_key
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values import key, variant
@@ -67,7 +67,7 @@ async def removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
     removal = ChangelogEntry(0, ROW, None, [("stamp", b"%d" % stamp)])
     held = [(table(), shard) for shard in shards]
     await recover_rows(rows, OnePage([removal]), lambda _number: True, held)
-    return not row_exists(rows, ROW)
+    return not is_row_present(rows, ROW)
 
 
 async def test_a_row_that_left_the_slot_is_removed(rows: RowStore) -> None:
@@ -167,7 +167,7 @@ async def test_a_row_deleted_before_it_came_is_removed_behind_the_mark_of_its_sh
     else:
         await read(rows, mark_at(3))
         await read(rows, removal(400))
-    assert not row_exists(rows, ROW)
+    assert not is_row_present(rows, ROW)
 
 
 async def test_rows_of_a_part_of_a_copy_are_thrown_away_where_the_changelog_has_the_whole(
@@ -192,7 +192,7 @@ async def test_rows_that_have_all_of_a_copy_go_on_beside_the_changelog(
 ) -> None:
     write(rows, 300, mark=stamp)
     await read(rows, removal(301), mark_at(further))
-    assert row_exists(rows, ROW)
+    assert is_row_present(rows, ROW)
 
 
 CHILD = ShardRange("s8", 0, parents=("s7",), floor_us=600, came=True)
@@ -209,7 +209,7 @@ async def test_rows_are_thrown_away_where_a_shard_is_forgotten_that_the_changelo
     write(rows, 300, mark=600)
     with pytest.raises(StartPassed, match="s7 is forgotten"):
         await removed_at(rows, 301, CHILD)
-    assert row_exists(rows, ROW)
+    assert is_row_present(rows, ROW)
 
 
 async def test_rows_go_on_without_a_forgotten_shard_of_which_the_changelog_had_told(

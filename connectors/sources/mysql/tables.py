@@ -21,7 +21,7 @@ from rowtide.connectors.sources.mysql.schema import (
 )
 from rowtide.connectors.sources.mysql.server import MySqlServer
 from rowtide.core.values.limits import Limits
-from rowtide.core.values.schema import table_name_fits
+from rowtide.core.values.schema import is_table_name
 
 __all__ = [
     "SYSTEM",
@@ -238,7 +238,7 @@ _OTHER_KEY = (
 
 
 def _check_target(table: MySqlTable, others: Mapping[str, MySqlTable]) -> None:
-    if not table_name_fits(table.target, Limits()):
+    if not is_table_name(table.target, Limits()):
         raise _Refused(
             f"rowtide has no table names such as {table.target!r}: they are 1 to 255 letters "
             f"(a to z), digits and '_', no digit first",

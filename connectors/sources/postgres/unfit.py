@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rowtide.connectors.sources.postgres.server import quote_name
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.limits import Limits
-from rowtide.core.values.schema import check_column_name, table_name_fits
+from rowtide.core.values.schema import check_column_name, is_table_name
 
 __all__ = [
     "CatalogRow",
@@ -210,7 +210,7 @@ def unfit_columns(
 
 def unfit_target(row: CatalogRow, target: str, owner: str) -> Fault | None:
     """Return why a table can't have its name in rowtide. ``owner`` is the table that has it."""
-    if not table_name_fits(target, Limits()):
+    if not is_table_name(target, Limits()):
         return (
             f"Rowtide has no table with the name {target!r}: a name has 1 to 255 of a-z, A-Z, 0-9 "
             f"and '_', and no digit first.",

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from rowtide.core.shard.reshape import Sealed
-from rowtide.core.shard.shard_state import in_force, options_body
+from rowtide.core.shard.shard_state import has_current_options, options_body
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.core.values.schema import Table
 from rowtide.stream.shard.owner import ShardOwner
@@ -84,7 +84,9 @@ class ShardSettling:
             raise Unavailable(f"{len(left)} shards are not in line with the catalog yet")
 
     def _lags(self, owner: ShardOwner) -> bool:
-        return owner in self._dropped or not in_force(owner.shard.state, owner.shard.table)
+        return owner in self._dropped or not has_current_options(
+            owner.shard.state, owner.shard.table
+        )
 
     async def _settle(self, owner: ShardOwner) -> None:
         """Bring one shard in line, with retries, while it is open here."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from rowtide.core.records import record
 from rowtide.core.shard.mark import entry_digest
-from rowtide.core.shard.shard_state import in_force, options_body
+from rowtide.core.shard.shard_state import has_current_options, options_body
 from rowtide.core.values.errors import StoreError, Unavailable
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.log import Entry, Log
@@ -96,7 +96,7 @@ class ShardOpener:
         makes ours void.
         """
         shard = owner.shard
-        while not in_force(shard.state, shard.table):
+        while not has_current_options(shard.state, shard.table):
             await require_claim()
             at = shard.state.applied + 1
             options = shard.control(options_body(shard.table), self._clock_us())

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from rowtide.core.records import record
-from rowtide.core.shard.shard_state import in_force
+from rowtide.core.shard.shard_state import has_current_options
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.shard.appender import LogShortened
@@ -105,7 +105,7 @@ class ShardRunner:
                 if table is None:
                     break
                 owner.shard.retable(table)
-                if not in_force(owner.shard.state, table):
+                if not has_current_options(owner.shard.state, table):
                     continue  # The table was changed just now.
                 self.shards.open[shard.shard_id] = owner
                 owner.open()

@@ -149,7 +149,7 @@ def changes(inputs: Inputs) -> bool:
     ):
         return False
     _, at = record.read_envelope(value)
-    return KERNELS.read_change(value, at, record.knows_indexes(value), Cell) is not None
+    return KERNELS.read_change(value, at, record.has_indexes(value), Cell) is not None
 
 
 def envelopes(inputs: Inputs) -> bool:
@@ -220,7 +220,7 @@ def stream_rows(inputs: Inputs) -> bool:
     if not isinstance(expected, tuple):
         return False
     _, at = record.read_envelope(value)
-    return KERNELS.stream_row(value, at, record.knows_indexes(value), 1, NAMES) is not None
+    return KERNELS.stream_row(value, at, record.has_indexes(value), 1, NAMES) is not None
 
 
 def writes(inputs: Inputs) -> bool:
