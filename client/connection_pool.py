@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from rowtide.client.failures import not_connected
+from rowtide.client.failures import no_connection
 from rowtide.client.http_exchange import IDLE_S_MAX, RECEIVE_BYTES, Address
 from rowtide.client.server_clock import ServerClock
 
@@ -83,5 +83,5 @@ class ConnectionPool:
                     host, port, ssl=self._tls, limit=RECEIVE_BYTES
                 )
         except (OSError, TimeoutError) as error:
-            raise not_connected(self.address.url, error) from error
+            raise no_connection(self.address.url, error) from error
         return OpenConnection(*opened)

@@ -13,7 +13,7 @@ from aiohttp import web
 from rowtide.client.operations import condition_message
 from rowtide.client.predicates import ColumnPage
 from rowtide.client.row_values import RowDict, cells_of, newest
-from rowtide.client.wire_row import Change, Delete, Put, encoded
+from rowtide.client.wire_row import Change, Delete, Put, encode_row
 from rowtide.console.pages.cell_text import (
     KINDS,
     BadValueText,
@@ -130,7 +130,7 @@ async def _read_columns(
     """Return columns of a row, whole; None if there is no such row."""
     request = pb.GetRowRequest(
         table_name=shape.name,
-        primary_key=encoded(_pairs(shape, key)),
+        primary_key=encode_row(_pairs(shape, key)),
         columns_to_get=[*shape.key, *names],
         max_versions=1,
     )
@@ -155,7 +155,7 @@ async def _update_row(
     changes += [Delete(name) for name in form.deletes]
     request = pb.UpdateRowRequest(
         table_name=shape.name,
-        row_change=encoded(_pairs(shape, key), changes),
+        row_change=encode_row(_pairs(shape, key), changes),
         condition=condition_message(
             "exists" if form.was_there else "absent",
             same_as(row, form.columns) if form.was_there else None,
@@ -172,7 +172,7 @@ async def _delete_row(
     row = await _check_row(reader, shape, key, form, names)
     request = pb.DeleteRowRequest(
         table_name=shape.name,
-        primary_key=encoded(_pairs(shape, key), deleted=True),
+        primary_key=encode_row(_pairs(shape, key), deleted=True),
         condition=condition_message("exists", same_as(row, names)),
     )
     await _write(reader, "DeleteRow", request, names)
@@ -208,7 +208,7 @@ async def _read_row(
     """Return the columns of one page of a row."""
     alone, begin = query.get("column", ""), query.get("begin", "")
     request = pb.GetRowRequest(
-        table_name=shape.name, primary_key=encoded(_pairs(shape, key)), max_versions=1
+        table_name=shape.name, primary_key=encode_row(_pairs(shape, key)), max_versions=1
     )
     if alone:
         request.columns_to_get.extend([*shape.key, alone])
@@ -250,7 +250,7 @@ async def _read_versions(
         raise RequestRefused(400, "rows.not_this_column", column=name)
     request = pb.GetRowRequest(
         table_name=shape.name,
-        primary_key=encoded(_pairs(shape, key)),
+        primary_key=encode_row(_pairs(shape, key)),
         columns_to_get=[*shape.key, name],
         max_versions=VERSIONS_MAX,
     )

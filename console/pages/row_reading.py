@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rowtide.client.predicates import ColumnPage
 from rowtide.client.row_values import INF_MAX, INF_MIN, RowDict, newest
 from rowtide.client.table_requests import describe
-from rowtide.client.wire_row import Special, encoded
+from rowtide.client.wire_row import Special, encode_row
 from rowtide.connectors.runtime.row_filter import RowTest
 from rowtide.console.workers.calls import KeyPair, WorkerCalls
 from rowtide.core.protocol import plainbuffer
@@ -151,7 +151,7 @@ class RowReader:
         """
         for row in rows:
             if len(page.rows) >= query.rows_max:
-                page.next_at = encoded([(name, row[name]) for name in self._shape.key])
+                page.next_at = encode_row([(name, row[name]) for name in self._shape.key])
                 return False
             if self._is_below(query, row):
                 page.next_at = b""
@@ -186,8 +186,8 @@ class RowReader:
             table_name=self._shape.name,
             direction=pb.BACKWARD if query.is_reverse else pb.FORWARD,
             max_versions=1,
-            inclusive_start_primary_key=query.at or encoded(start),
-            exclusive_end_primary_key=encoded(end),
+            inclusive_start_primary_key=query.at or encode_row(start),
+            exclusive_end_primary_key=encode_row(end),
         )
         if query.filter is not None:
             request.columns_to_get.extend([*self._shape.key, *query.filter.columns])
@@ -207,7 +207,7 @@ class RowReader:
         """Return the rows that a filter found, with the columns that are shown."""
         if not matches:
             return []
-        keys = [encoded([(name, row[name]) for name in self._shape.key]) for row in matches]
+        keys = [encode_row([(name, row[name]) for name in self._shape.key]) for row in matches]
         table = pb.TableInBatchGetRowRequest(
             table_name=self._shape.name, primary_key=keys, token=[b""] * len(keys), max_versions=1
         )

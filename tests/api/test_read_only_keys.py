@@ -9,7 +9,7 @@ import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.blocking_endpoint import BlockingEndpoint
-from rowtide.client.wire_row import encoded
+from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.operations import OPERATIONS, OperationSpec, Right, StateAccess
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import StoreError
@@ -134,13 +134,13 @@ def test_a_read_only_key_reads_all_and_changes_nothing(
 
 def _begin(table: str) -> pb.StartLocalTransactionRequest:
 
-    return pb.StartLocalTransactionRequest(table_name=table, key=encoded(key("a")))
+    return pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("a")))
 
 
 def _bulk(table: str) -> pb.BulkImportRequest:
 
     request = pb.BulkImportRequest(table_name=table)
-    request.rows.add(type=pb.PUT, row_change=encoded(key("b", 1), puts(n=7)))
+    request.rows.add(type=pb.PUT, row_change=encode_row(key("b", 1), puts(n=7)))
     return request
 
 

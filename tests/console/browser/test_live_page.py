@@ -88,7 +88,7 @@ def test_a_change_appears_as_it_is_written(user: Person, store: Client) -> None:
 
 def test_a_record_is_shown_before_and_after(user: Person, store: Client) -> None:
     user.stage.create_table_keeping("kept", ["a", "b"])
-    key = {"customer": "ada", "number": 1}
+    key: dict[str, Any] = {"customer": "ada", "number": 1}
     store.put("kept", {**key, "a": 1, "b": "x", "c": True})
     page = user.open(instance_path(user.stage, "t", "kept", "live"))
     expect(page.locator("#live .good")).to_be_visible()

@@ -124,7 +124,7 @@ class MemorySource:
         self._check()
         return self.table.page(shard_id, begin, end, min(limit, 3))
 
-    async def finished(self, consumer: str, positions: Sequence[str]) -> None:
+    async def report_positions(self, consumer: str, positions: Sequence[str]) -> None:
         raise AssertionError("a feed has no consumer")
 
 
