@@ -37,7 +37,7 @@ def test_an_error_that_may_come_first_is_not_yet() -> None:
 @pytest.mark.parametrize("told", ["two of three", lambda: "two of three"], ids=["text", "function"])
 def test_it_fails_in_time_and_says_why(told: Callable[[], object] | str) -> None:
     with pytest.raises(AssertionError, match=r"not in 0\.01 s: two of three"):
-        until(lambda: False, told=told, s_max=0.01, poll_s=0.001)
+        until(lambda: False, message=told, s_max=0.01, poll_s=0.001)
 
 
 def test_a_coroutine_waits_by_the_clock_of_its_loop() -> None:
@@ -49,7 +49,7 @@ def test_a_coroutine_waits_by_the_clock_of_its_loop() -> None:
         await until_async(third_time(), poll_s=100, s_max=1000, meanwhile=lambda: checked.append(1))
         assert loop.time() - began == 200
         with pytest.raises(AssertionError, match="not in 1000 s: never"):
-            await until_async(lambda: False, told="never", s_max=1000, poll_s=100)
+            await until_async(lambda: False, message="never", s_max=1000, poll_s=100)
 
     in_virtual_time(program())
     assert len(checked) == 2

@@ -18,8 +18,8 @@ from rowtide.cli.main import main
 RECLAIMER = {"paused": False, "shard": None, "passes": 3, "rows": 10, "ranges": 1}
 
 
-def slot(number: int, **told: Any) -> dict[str, Any]:
-    """Return a slot that is well, but for what is told."""
+def slot(number: int, **fields: Any) -> dict[str, Any]:
+    """Return a healthy slot, but for the given fields."""
     well = {
         "slot": number,
         "open": True,
@@ -32,11 +32,11 @@ def slot(number: int, **told: Any) -> dict[str, Any]:
         "opening": {},
         "reclaimer": RECLAIMER,
     }
-    return {**well, **told}
+    return {**well, **fields}
 
 
-def worker(address: str, *slots: dict[str, Any], **told: Any) -> dict[str, Any]:
-    """Return a worker that is well, but for what is told."""
+def worker(address: str, *slots: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a healthy worker, but for the given fields."""
     well = {
         "address": address,
         "ready": True,
@@ -48,7 +48,7 @@ def worker(address: str, *slots: dict[str, Any], **told: Any) -> dict[str, Any]:
         "standbys": [],
         "indexes": [],
     }
-    return {**well, **told}
+    return {**well, **fields}
 
 
 INDEX = {"instance": "demo", "table": "t", "index": "by_x", "behind": 40, "behind_s": 1.25}
@@ -152,5 +152,5 @@ def test_a_drain_of_unknown_outcome_is_not_told_as_one_that_changed_nothing(
     given = ["--endpoint", "http://127.0.0.1:1", "--instance", "demo"]
     given += ["--access-key-id", "a", "--access-key-secret", "b", "--data-dir", str(tmp_path)]
     with patch.object(ProtocolClient, "call_json", unknown):
-        told = CliRunner().invoke(main, ["cluster", command, "worker:1", *given])
-    assert told.exit_code == CommandOutcomeUnknown.exit_code
+        result = CliRunner().invoke(main, ["cluster", command, "worker:1", *given])
+    assert result.exit_code == CommandOutcomeUnknown.exit_code

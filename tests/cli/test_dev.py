@@ -38,10 +38,10 @@ LOADED = """
 import atexit, json, sys
 from rowtide.cli.main import main
 
-def told():
+def save_modules():
     json.dump(sorted(sys.modules), open(sys.argv[-1] + ".modules", "w"))
 
-atexit.register(told)
+atexit.register(save_modules)
 main()
 """
 
@@ -132,7 +132,7 @@ def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
         code, text = refused("--data", tmp_path / "data", "--port", "0")
         assert code == 1
         assert f"is in use by process {child.pid}: stop it, or choose another directory" in text
-        # Also where the other one was told of no lock, as on another machine.
+        # Also where there is no lock file, as on another machine.
         (tmp_path / "data" / "lock").unlink()
         code, text = refused("--data", tmp_path / "data", "--port", "0")
         assert (code, text.splitlines()[-2:]) == (
@@ -201,8 +201,8 @@ def test_the_status_says_where_the_logs_are(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with started(tmp_path / "ready", "--data", data):
         command = [ROWTIDE, "status", "--data-dir", str(data)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert f"log          local {data}/log, fsync" in told
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"log          local {data}/log, fsync" in output
 
 
 def test_connectors_beside_it_read_from_the_server(tmp_path: Path) -> None:

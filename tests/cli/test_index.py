@@ -12,7 +12,7 @@ FOLLOWING = {"type": "global", "behind": 40, "behind_s": 1.25, "failed": None}
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("fields", "text"),
     [
         ({}, "40 records, 1.2 s"),
         ({"type": "local"}, ""),
@@ -21,6 +21,6 @@ FOLLOWING = {"type": "global", "behind": 40, "behind_s": 1.25, "failed": None}
     ],
 )
 def test_an_index_says_how_far_it_is_behind_or_why_it_can_not_go_on(
-    told: dict[str, Any], text: str
+    fields: dict[str, Any], text: str
 ) -> None:
-    assert behind_text({**FOLLOWING, **told}) == text
+    assert behind_text({**FOLLOWING, **fields}) == text

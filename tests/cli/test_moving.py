@@ -168,7 +168,7 @@ def test_an_export_goes_on_once_a_full_disk_has_room(written: Path, tmp_path: Pa
 
 def test_progress_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     now_s = [0.0]
-    told = ProgressLines(lambda: now_s[0])
+    progress = ProgressLines(lambda: now_s[0])
     for now_s[0], name, records in (
         (0.5, "catalog[0]", 100),
         (0.9, "shard.s1[0]", 1000),
@@ -176,7 +176,7 @@ def test_progress_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None
         (2.5, "shard.s1[0]", 3400),
         (3.0, "shard.s1[0]", 4900),
     ):
-        told(name, records, records * 1000)
+        progress(name, records, records * 1000)
     assert capsys.readouterr().err.splitlines() == [
         "shard.s1[0]: 2,900 records, 2.9 MB, 1,500 records/s",
         "shard.s1[0]: 4,900 records, 4.9 MB, 2,000 records/s",

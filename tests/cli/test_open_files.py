@@ -22,5 +22,5 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
     soft: int, hard: int, then: str
 ) -> None:
     program = FROM_SHELL.format(soft=soft, hard=hard)
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert told.stdout.decode().strip() == then
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert finished.stdout.decode().strip() == then

@@ -108,10 +108,10 @@ def test_a_second_server_on_the_directory_is_refused(
 
 def test_the_event_loop_is_that_of_asyncio(elsewhere: dict[str, str]) -> None:
     program = "from rowtide.cli.event_loop import new_event_loop; print(type(new_event_loop()))"
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", program], env=elsewhere, capture_output=True, text=True, check=True
     )
-    assert "asyncio" in told.stdout
+    assert "asyncio" in finished.stdout
 
 
 CLIENT = """

@@ -32,9 +32,11 @@ def workers(tmp_path: Path, **more: Any) -> MoreWorkers:
 
 
 async def child(program: str, prepared: str = "pass") -> Process:
-    """Return a process that runs, once it is prepared and has told so."""
-    told = f"{prepared}; print('runs', flush=True); {program}"
-    made = await asyncio.create_subprocess_exec(sys.executable, "-c", told, stdin=PIPE, stdout=PIPE)
+    """Return a process that runs, once it is prepared and has printed so."""
+    script = f"{prepared}; print('runs', flush=True); {program}"
+    made = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdin=PIPE, stdout=PIPE
+    )
     assert made.stdout is not None
     await made.stdout.readline()
     return made
@@ -170,22 +172,22 @@ async def test_probes_hear_of_a_stop_before_connectors_are_waited_for(tmp_path: 
             await worker_stop.wait()
 
 
-async def test_workers_that_were_told_to_stop_are_told_once(
+async def test_a_worker_is_signalled_to_stop_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second signal ends a worker undrained: ``rowtide up`` tells them as it begins to stop, and
-    waits for them once it has stopped itself."""
-    told: list[int] = []
+    """A second signal ends a worker undrained: ``rowtide up`` signals them as it begins to stop,
+    and waits for them once it has stopped itself."""
+    signals: list[int] = []
     more = workers(tmp_path)
     more._children[1] = ended = await child("pass")
     monkeypatch.setattr(
         MoreWorkers,
         "_running",
-        lambda _: [cast(Any, SimpleNamespace(send_signal=told.append, wait=ended.wait))],
+        lambda _: [cast(Any, SimpleNamespace(send_signal=signals.append, wait=ended.wait))],
     )
     more.signal_stop()
     await more.stop()
-    assert told == [signal.SIGTERM]
+    assert signals == [signal.SIGTERM]
 
 
 async def test_a_console_that_cannot_load_is_tried_again_and_ends_nothing(

@@ -105,22 +105,22 @@ def test_an_endpoint_can_be_reached_from_this_machine(host: str, url: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("verbosity", "told"),
+    ("verbosity", "words"),
     [
         (0, ["event", "WARNING", "ERROR", "Traceback"]),
         (1, ["event", "detail", "WARNING", "Traceback", "ERROR", "Traceback"]),
     ],
 )
 def test_the_log_has_our_events_and_tracebacks_of_faults_alone(
-    verbosity: int, told: list[str], capsys: pytest.CaptureFixture[str]
+    verbosity: int, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with logging_kept():
         set_up_logging(verbosity)
         _log_everything()
     lines = capsys.readouterr().err.splitlines()
     seen = [line for line in lines if re.search("event|detail|WARNING|ERROR|Traceback|noise", line)]
-    assert len(seen) == len(told)
-    assert all(word in line for word, line in zip(told, seen, strict=True))
+    assert len(seen) == len(words)
+    assert all(word in line for word, line in zip(words, seen, strict=True))
 
 
 @contextmanager

@@ -72,6 +72,6 @@ def test_every_command_answers_as_written(data_dir: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.system
 def test_the_status_says_where_the_logs_are(data_dir: Path) -> None:
-    told = CliRunner().invoke(main, ["status", "--data-dir", str(data_dir)]).output
+    output = CliRunner().invoke(main, ["status", "--data-dir", str(data_dir)]).output
     where = {"local": re.escape(f"local {data_dir}/log"), "kafka": r"Kafka 127\.0\.0\.1:\d+"}
-    assert re.search(rf"^log +{where[LOG]}, fsync$", told, re.MULTILINE)
+    assert re.search(rf"^log +{where[LOG]}, fsync$", output, re.MULTILINE)

@@ -249,13 +249,13 @@ def test_a_tail_ends_with_ctrl_c_and_sits_out_a_restart(cache_dir: Path, tmp_pat
             rowtide("row put t pk=second", tmp_path)
             assert read_until(tail, "pk=second").count("pk=") == 1
             tail.send_signal(signal.SIGINT)
-            _, told = tail.communicate(timeout=END_S_MAX)
+            _, errors = tail.communicate(timeout=END_S_MAX)
         finally:
             if tail.poll() is None:
                 tail.kill()
                 tail.communicate()
     assert tail.returncode == 0
-    assert told.count("trying again") == 1
+    assert errors.count("trying again") == 1
 
 
 def rowtide(command: str, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""``rowtide verify`` finds the files of a connector without being told where they are."""
+"""``rowtide verify`` finds the files of a connector by itself."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_an_index_that_the_server_fills_is_compared(
     assert run("table create birds --key id:string --stream 24").exit_code == 0
     assert run("row put birds id=wren song=loud").exit_code == 0
     assert run(f"connector apply {declared}").exit_code == 0
-    while (told := run("verify birds birds-search")).exit_code == NOT_YET:
-        assert f"{data_dir}/connectors/birds-search has no search index yet" in told.output
+    while (result := run("verify birds birds-search")).exit_code == NOT_YET:
+        assert f"{data_dir}/connectors/birds-search has no search index yet" in result.output
         time.sleep(0.1)
-    assert told.output == "birds -> birds-search (tantivy): 1 rows, 1 held, 1 range: equal\n"
+    assert result.output == "birds -> birds-search (tantivy): 1 rows, 1 held, 1 range: equal\n"
     assert run("connector delete birds-search --yes").exit_code == 0

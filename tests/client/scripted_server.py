@@ -1,4 +1,4 @@
-"""A server that gives the answers it was told to, on as many connections as come."""
+"""A server that gives the answers of a script, on any number of connections."""
 
 from __future__ import annotations
 

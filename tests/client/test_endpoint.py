@@ -20,7 +20,7 @@ DONE = (200, "")
 
 
 class Answering:
-    """A server that gives the answers it was told to give, the last one for ever."""
+    """A server that gives a list of answers, the last one for ever."""
 
     def __init__(self, answers: Sequence[tuple[int, str]]) -> None:
         self.asked = 0

@@ -5,8 +5,8 @@
 
 The sink is run by processes of ``rowtide connector run``, which are stopped and killed while rows
 are written, shards split, merge and move, and the connector is made to begin again. A sink that
-can be compared (``Comparable``) is read back through its own ``held``, once no process has it open;
-for others ``read`` returns its living rows by their encoded keys. A failure names its seed:
+can be compared (``Comparable``) is read back through its own ``read_rows``, once no process has it
+open; for others ``read`` returns its living rows by their encoded keys. A failure names its seed:
 ROWTIDE_HISTORY_SEED plays it again.
 """
 
@@ -58,7 +58,7 @@ class History:
 
     ``settings`` are the sink's as a file gives them, ``more`` those of its connector. ``mixed``
     puts values of several types into one column. ``columns`` says what the sink should have of a
-    row's columns, where ``expected`` of the sink itself does not; ``processes_max`` how many
+    row's columns, where ``convert_columns`` of the sink itself does not; ``processes_max`` how many
     processes run at once: 1 for a sink whose target only one can have open.
     """
 
@@ -130,7 +130,7 @@ class _Play:
         self._settle()
         self._processes.stop_all()
         # In this order: what is expected may depend on the columns that the target has by now.
-        held, expected = self._held(), self._expected()
+        held, expected = self._read_rows(), self._expect_rows()
         assert held == expected, _difference(expected, held)
 
     def _step(self) -> None:
@@ -162,7 +162,7 @@ class _Play:
         until(
             lambda: lag_of(self._server, self._name, self._table).none,
             s_max=SETTLED_S_MAX,
-            told=lag,
+            message=lag,
         )
 
     def _rewind(self) -> None:
@@ -247,7 +247,7 @@ class _Play:
                 found[key_order.encode(values)] = {put.name: put.value for put in row.columns}
         return found
 
-    def _expected(self) -> dict[bytes, Columns]:
+    def _expect_rows(self) -> dict[bytes, Columns]:
         columns = self._history.columns
         if columns is None:
             columns = (
@@ -255,19 +255,19 @@ class _Play:
             )
         return {key: dict(columns(row)) for key, row in self._table_rows().items()}
 
-    def _held(self) -> dict[bytes, Columns]:
+    def _read_rows(self) -> dict[bytes, Columns]:
         if self._history.read is not None:
             return {key: dict(row) for key, row in self._history.read().items()}
-        return asyncio.run(self._held_by_sink())
+        return asyncio.run(self._read_sink_rows())
 
-    def _made(self) -> Any:
+    def _make_sink(self) -> Any:
         where = f"connectors.{self._name}.sink"
         folder = str(self._processes.folder / "connectors" / self._name)
         fields = Fields(self._history.settings, where, environment=os.environ)
         return make_sink(fields, ConnectorContext(self._name, folder))
 
-    async def _held_by_sink(self) -> dict[bytes, Columns]:
-        sink = self._sink = self._made()
+    async def _read_sink_rows(self) -> dict[bytes, Columns]:
+        sink = self._sink = self._make_sink()
         await sink.open(TableShape(self._table, KEY))
         try:
             rows = await sink.read_rows(b"", b"", limit=100_000)

@@ -33,7 +33,7 @@ def tell_masked(told: Told) -> None:
     told.change(f"INSERT INTO {{}} VALUES (1, 'one', 1, {_person(1)}), (2, 'two', 2, {_person(2)})")
     told.change("INSERT INTO {} VALUES (3, 'three', 3, NULL, NULL, NULL)")
     told.processes.start(told.name)
-    masked = {number: {"email": _masked(number), "card": "***"} for number in (1, 2, 9)}
+    masked = {number: {"email": _mask_email(number), "card": "***"} for number in (1, 2, 9)}
     told.until_row(1, {"v": "one", "n": 1, **masked[1]})
     told.until_row(2, {"v": "two", "n": 2, **masked[2]})
     told.until_row(3, {"v": "three", "n": 3})
@@ -42,16 +42,16 @@ def tell_masked(told: Told) -> None:
     # Nothing of it is for rowtide.
     told.change("UPDATE {} SET password = 'hunter2y' WHERE id = 2")
     told.change("UPDATE {} SET card = NULL WHERE id = 2")
-    told.until_row(2, {"v": "two", "n": 2, "email": _masked(2)})
+    told.until_row(2, {"v": "two", "n": 2, "email": _mask_email(2)})
     told.change(f"UPDATE {{}} SET v = {LARGE}, email = {_email(3)} WHERE id = 2")
-    until(lambda: len(told.parked()) == 1, told=told.processes.said)
+    until(lambda: len(told.parked()) == 1, message=told.processes.said)
     [entry] = told.parked()
     shown = told.connector("parked", "show", told.name, entry["id"])
     told.want("retry")
     assert len(told.parked()) == 1
     told.change("UPDATE {} SET v = 'small' WHERE id = 2")
     told.want("retry")
-    told.until_row(2, {"v": "small", "n": 2, "email": _masked(3)})
+    told.until_row(2, {"v": "small", "n": 2, "email": _mask_email(3)})
     logged = told.connector("logs", told.name) + told.processes.said()
     status = told.connector("status", told.name, "-o", "json")
     for text in PLAIN:
@@ -78,6 +78,6 @@ def _person(number: int) -> str:
     return f"{_email(number)}, '4111-1111-{number}', 'hunter2'"
 
 
-def _masked(number: int) -> str:
+def _mask_email(number: int) -> str:
     text = f"{number}@example.org".encode()
     return hmac.new(SECRET.encode(), text, hashlib.sha256).hexdigest()

@@ -43,7 +43,7 @@ class Told:
     def until_row(self, number: int, wanted: dict[str, Any] | None) -> None:
         until(
             lambda: self.row(number) == wanted,
-            told=lambda: (self.row(number), self.processes.said()),
+            message=lambda: (self.row(number), self.processes.said()),
         )
 
     def passed(self, number: int) -> None:
@@ -66,7 +66,7 @@ class Told:
         self.connector("parked", what, self.name, entry["id"])
         until(
             lambda: all(entry["wanted"] is None for entry in self.parked()),
-            told=self.processes.said,
+            message=self.processes.said,
         )
 
 

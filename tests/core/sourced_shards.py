@@ -117,7 +117,7 @@ class SourcedTable:
         log += [shard.encode_record(part, base + at) for at, part in enumerate(evaluated)]
         if evaluated:
             self._apply(shard, shard.confirm(evaluated, base))
-        assert not any(isinstance(told, StoreError) for told in batch.outcomes)
+        assert not any(isinstance(answer, StoreError) for answer in batch.outcomes)
         return batch
 
     def _apply(self, shard: Shard, writes: list[tuple[bytes, bytes | None]]) -> None:
@@ -215,10 +215,10 @@ class SourcedTable:
             for value in log:
                 envelope, body = record.decode_record(value)
                 if isinstance(body, record.PutBody | record.UpdateBody):
-                    told = {c.name: variant.decode(c.variant) for c in body.cells}
+                    cells = {c.name: variant.decode(c.variant) for c in body.cells}
                     name = str(variant.decode(body.key[0]))
-                    number = int(told[b"v"])
-                    found.append(Kept(str(told[b"s"]), number, name, envelope.stamp))
+                    number = int(cells[b"v"])
+                    found.append(Kept(str(cells[b"s"]), number, name, envelope.stamp))
         return found
 
     def versions(self, name: str) -> list[int]:

@@ -79,10 +79,10 @@ def test_rows_of_a_refused_batch_fail_with_one_code() -> None:
     wanted = batch("P a=1; U? b=1; P c=1")
     with pytest.raises(Rejected) as refused:
         model.group(wanted)
-    told = [wanted.failure(index, refused.value) for index in range(3)]
-    assert {error.code for error in told} == {"OTSConditionCheckFail"}
+    failures = [wanted.failure(index, refused.value) for index in range(3)]
+    assert {error.code for error in failures} == {"OTSConditionCheckFail"}
     other = "The atomic batch is not applied, its row 1 fails: Condition check failed."
-    assert [error.message for error in told] == [other, "Condition check failed.", other]
+    assert [error.message for error in failures] == [other, "Condition check failed.", other]
 
 
 def test_rows_that_no_row_refused_fail_alike() -> None:

@@ -54,7 +54,7 @@ def scenarios() -> list[tuple[str, str, str, str]]:
     return parts  # type: ignore[return-value]
 
 
-def told(wanted: WantedChange) -> str:
+def spell(wanted: WantedChange) -> str:
     words = [wanted.kind, *wanted.shards]
     words += [str(wanted.slot)] if wanted.slot >= 0 else []
     return " ".join(words + ["hot"] * wanted.hot)
@@ -69,7 +69,7 @@ def test_loads_decide_which_change_is_wanted(
     # Nothing that was hot or cold for a moment counts.
     first = balance.look(loads(shards), owners, 0.0)
     assert [w for w in first if w.hot or w.kind == "merge"] == []
-    last = [told(wanted) for wanted in balance.look(loads(shards), owners, 60.0)]
+    last = [spell(wanted) for wanted in balance.look(loads(shards), owners, 60.0)]
     assert last == ([] if wants == "-" else [wants]), case
 
 
@@ -92,9 +92,9 @@ def test_a_split_that_was_refused_keeps_no_other_shard_from_being_moved() -> Non
     balance = Balance(SETTINGS)
     for now_s in (0.0, 5.0):
         [split] = balance.look(loads(ONE_KEY), TWO, now_s)
-        assert told(split) == "split s1"
+        assert spell(split) == "split s1"
     balance.record_rejection(split, 5.0)
-    assert [told(w) for w in balance.look(loads(ONE_KEY), TWO, 10.0)] == ["move s2 1"]
+    assert [spell(w) for w in balance.look(loads(ONE_KEY), TWO, 10.0)] == ["move s2 1"]
 
 
 def test_a_split_that_is_refused_again_and_again_is_tried_ever_more_seldom() -> None:
@@ -114,4 +114,4 @@ def test_a_shard_that_was_refused_for_its_size_is_split_once_it_is_hot() -> None
         [split] = balance.look(loads("s1:0:1001:101"), TWO, now_s)
         assert not split.hot
     balance.record_rejection(split, 5.0)
-    assert [told(w) for w in balance.look(loads("s1:0:1001:101"), TWO, 10.0)] == ["split s1 hot"]
+    assert [spell(w) for w in balance.look(loads("s1:0:1001:101"), TWO, 10.0)] == ["split s1 hot"]

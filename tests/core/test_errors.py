@@ -1,4 +1,4 @@
-"""Failures as they are told."""
+"""Failures as clients get them."""
 
 from rowtide.core.values.errors import MESSAGE_MAX, invalid
 
@@ -8,5 +8,5 @@ def test_a_message_is_told_whole_up_to_a_bound() -> None:
 
 
 def test_a_longer_message_is_cut() -> None:
-    told = invalid("m" * (MESSAGE_MAX + 1))
-    assert told.message == str(told) == "m" * (MESSAGE_MAX - 3) + "..."
+    failure = invalid("m" * (MESSAGE_MAX + 1))
+    assert failure.message == str(failure) == "m" * (MESSAGE_MAX - 3) + "..."

@@ -195,7 +195,7 @@ class IndexMachine(RuleBasedStateMachine):
     def feed(self, data: st.DataObject, length: int, again: int, stands: bool) -> None:
         """Follow a slice of the log, perhaps with a crash before it stands.
 
-        Who is not told that it stands takes another, which may be shorter.
+        An unacknowledged slice may be followed by another, shorter one.
         """
         follower = self.followers[data.draw(st.sampled_from(sorted(self.followers)))]
         start, end = follower.end, len(self.source.model.log)

@@ -40,7 +40,7 @@ def logged(body: record.Body, stamp: int = STAMP) -> bytes:
     return record.encode_record(envelope, record.encode_body(body))
 
 
-def told(value: bytes) -> StreamRow | str | None:
+def read_or_refuse(value: bytes) -> StreamRow | str | None:
     try:
         return stream_row(value, OFFSET, NAMES)
     except record.CorruptRecord as damage:
@@ -50,9 +50,9 @@ def told(value: bytes) -> StreamRow | str | None:
 def teach(value: bytes) -> StreamRow | str | None:
     """Read a record often enough for its form to be learnt; return what the codecs tell."""
     FORMS.forget()
-    plain = told(value)
+    plain = read_or_refuse(value)
     for _ in range(FormLearner.PAUSE_MIN - 1):
-        told(value)
+        read_or_refuse(value)
     return plain
 
 
@@ -72,7 +72,7 @@ def test_a_record_of_a_form_is_told_as_before(
     plain = teach(logged(body))
     assert has_form()
     assert isinstance(plain, StreamRow)
-    assert told(logged(body)) == plain
+    assert read_or_refuse(logged(body)) == plain
     assert [place.hits for place in FORMS.places()] == [1]
 
 
@@ -87,9 +87,9 @@ def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
     other_key = data.draw(KEYS)
     others = [(name, data.draw(VALUES)) for name, _ in columns]
     value = logged(record.PutBody(key_of(other_key), puts(others, data.draw(VERSIONS))), STAMP + 1)
-    with_form = told(value)
+    with_form = read_or_refuse(value)
     FORMS.forget()
-    assert told(value) == with_form
+    assert read_or_refuse(value) == with_form
 
 
 @given(KEYS, COLUMNS, st.data())
@@ -101,9 +101,9 @@ def test_whatever_is_wrong_with_a_record_its_form_changes_nothing(
     place = data.draw(st.integers(0, len(whole) - 1))
     damaged = whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]
     damaged = damaged[: data.draw(st.sampled_from([len(whole), place]))]
-    with_form = told(damaged)
+    with_form = read_or_refuse(damaged)
     FORMS.forget()
-    assert told(damaged) == with_form
+    assert read_or_refuse(damaged) == with_form
 
 
 def test_records_that_are_not_all_puts_of_one_version_have_no_form() -> None:
@@ -120,4 +120,4 @@ def test_records_that_are_not_all_puts_of_one_version_have_no_form() -> None:
     ):
         plain = teach(logged(body))
         assert not has_form()
-        assert told(logged(body)) == plain
+        assert read_or_refuse(logged(body)) == plain

@@ -168,12 +168,12 @@ def test_whatever_is_wrong_with_a_row_its_form_changes_nothing(
     place = data.draw(st.integers(4, len(row) - 1))
     damaged = row[:place] + bytes([data.draw(st.integers(0, 255))]) + row[place + 1 :]
     damaged = damaged[: data.draw(st.sampled_from([len(row), place]))]
-    with_form = told(damaged)
+    with_form = read_or_refuse(damaged)
     FORMS.forget()
-    assert told(damaged) == with_form
+    assert read_or_refuse(damaged) == with_form
 
 
-def told(row: bytes) -> object:
+def read_or_refuse(row: bytes) -> object:
     try:
         return plainbuffer.decode_row(row)
     except Rejected as refused:

@@ -118,16 +118,16 @@ def shard_of(max_versions: int, stream: StreamSettings | None) -> Shard:
 
 
 def written(shard: Shard, found: Sequence[ChangeRequest]) -> tuple[list[Evaluated], list[object]]:
-    """Return the records of two requests, and what their rows are told."""
+    """Return the records of two requests, and the answers to their rows."""
     evaluated: list[Evaluated] = []
-    told: list[object] = []
+    answers: list[object] = []
     middle = len(found) // 2
     for begin, end in ((0, middle), (middle, len(found))):
         positions = [number.to_bytes(2, "big") for number in range(begin + 1, end + 1)]
         batch = SourceBatch("m", found[begin:end], positions)
         evaluated += batch.evaluate(shard, NOW_US + begin)
-        told += [o if isinstance(o, Outcome) else (o.code, o.message) for o in batch.outcomes]
-    return evaluated, told
+        answers += [o if isinstance(o, Outcome) else (o.code, o.message) for o in batch.outcomes]
+    return evaluated, answers
 
 
 @given(changes(), st.integers(1, 2), STREAMS)

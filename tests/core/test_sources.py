@@ -123,14 +123,14 @@ def test_a_refused_row_holds_up_those_behind_it() -> None:
     changes[1].key = [(b"pk", variant.encode("absent"))]
     batch = SourceBatch("m", changes, [position_of(number) for number in (1, 2, 3)])
     group = batch.evaluate(shard, 10**15)
-    kinds = [type(told) for told in batch.outcomes]
+    kinds = [type(answer) for answer in batch.outcomes]
     assert kinds == [Outcome, Rejected, Unavailable]
     assert len(group) == 2, "the first row, and the position that it reaches"
     assert shard.sources.find_reached(shard.view, "m").own == position_of(1)
     # Left out, what was held up is written; the position never passed it.
     again = SourceBatch("m", [changes[0], changes[2]], [position_of(1), position_of(3)])
     assert len(again.evaluate(shard, 10**15)) == 2
-    assert all(isinstance(told, Outcome) for told in again.outcomes)
+    assert all(isinstance(answer, Outcome) for answer in again.outcomes)
 
 
 def test_a_batch_waits_for_what_came_before_it_in_its_request() -> None:
@@ -143,11 +143,11 @@ def test_a_batch_waits_for_what_came_before_it_in_its_request() -> None:
     earlier = Earlier([first, other], [position_of(1), position_of(2)])
     batch = SourceBatch("m", [second], [position_of(3)], earlier)
     assert batch.evaluate(shard, 10**15) == []
-    assert [type(told) for told in batch.outcomes] == [Unavailable]
+    assert [type(answer) for answer in batch.outcomes] == [Unavailable]
     # What another shard has of it is not for this one to say.
     assert len(SourceBatch("m", [first], [position_of(1)]).evaluate(shard, 10**15)) == 2
     assert len(batch.evaluate(shard, 10**15)) == 2
-    assert [type(told) for told in batch.outcomes] == [Outcome]
+    assert [type(answer) for answer in batch.outcomes] == [Outcome]
 
 
 def test_a_batch_that_is_refused_at_once_leaves_no_trace() -> None:
@@ -167,9 +167,9 @@ def test_a_batch_beyond_what_a_group_may_hold_is_written_in_part() -> None:
         change.cells = [*change.cells, large]
     batch = SourceBatch("m", changes, [position_of(number) for number in range(1, 7)])
     group = batch.evaluate(table.shards["s1"], 10**15)
-    written = sum(isinstance(told, Outcome) for told in batch.outcomes)
+    written = sum(isinstance(answer, Outcome) for answer in batch.outcomes)
     assert len(group) == written + 1 == 5
-    assert all(isinstance(told, Unavailable) for told in batch.outcomes[written:])
+    assert all(isinstance(answer, Unavailable) for answer in batch.outcomes[written:])
 
 
 def test_a_row_too_large_for_any_group_is_refused_by_itself() -> None:
@@ -180,7 +180,7 @@ def test_a_row_too_large_for_any_group_is_refused_by_itself() -> None:
     changes[1].cells = [put_cell(b"w", variant.encode(b"x" * 12_000), None)]
     batch = SourceBatch("m", changes, [position_of(number) for number in (1, 2, 3)])
     batch.evaluate(shard, 10**15)
-    assert [type(told) for told in batch.outcomes] == [Outcome, Rejected, Unavailable]
+    assert [type(answer) for answer in batch.outcomes] == [Outcome, Rejected, Unavailable]
 
 
 def test_the_page_shows_how_a_position_is_kept() -> None:

@@ -222,7 +222,7 @@ steps = st.one_of(
 
 
 def attempt(write: Callable[[str], Outcome], text: str) -> Outcome | str:
-    """Return what a client is told."""
+    """Return what a client gets as its answer."""
     try:
         return write(text)
     except Rejected as error:

@@ -63,12 +63,12 @@ def test_a_value_has_these_bytes(value: variant.Scalar, expected: str, size: int
     ],
 )
 def test_a_double_is_finite(encoded: bytes, text: str | None) -> None:
-    told = None
+    message = None
     try:
         variant.check_finite(encoded)
     except Rejected as refused:
-        told = refused.message
-    assert told == text
+        message = refused.message
+    assert message == text
 
 
 @given(scalars)

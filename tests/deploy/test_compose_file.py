@@ -48,10 +48,10 @@ def test_three_brokers_hold_each_write_twice_at_least() -> None:
     brokers = {name: s for name, s in services().items() if name.startswith("kafka")}
     assert len(brokers) == 3
     for service in brokers.values():
-        told = service["environment"]
-        assert told["KAFKA_DEFAULT_REPLICATION_FACTOR"] == "3"
-        assert told["KAFKA_MIN_INSYNC_REPLICAS"] == "2"
-        assert told["KAFKA_UNCLEAN_LEADER_ELECTION_ENABLE"] == "false"
+        environment = service["environment"]
+        assert environment["KAFKA_DEFAULT_REPLICATION_FACTOR"] == "3"
+        assert environment["KAFKA_MIN_INSYNC_REPLICAS"] == "2"
+        assert environment["KAFKA_UNCLEAN_LEADER_ELECTION_ENABLE"] == "false"
     assert len({s["environment"]["KAFKA_NODE_ID"] for s in brokers.values()}) == 3
 
 

@@ -1,4 +1,4 @@
-"""What the configuration rejects, where the cache lies, what the broker is told."""
+"""What the configuration rejects, where the cache lies, the settings of the broker."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ def test_its_linter_finds_nothing() -> None:
 
 
 def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
-    told = dict(instructions())
-    user, _, group = told["USER"].partition(":")
+    image = dict(instructions())
+    user, _, group = image["USER"].partition(":")
     assert int(user) >= 10_000
     assert int(group) >= 10_000
     # A shell as the first process would keep SIGTERM to itself.
-    assert told["ENTRYPOINT"] == '["rowtide"]'
-    assert told["STOPSIGNAL"] == "SIGTERM"
+    assert image["ENTRYPOINT"] == '["rowtide"]'
+    assert image["STOPSIGNAL"] == "SIGTERM"
 
 
 def test_its_connectors_have_what_they_need() -> None:
@@ -31,11 +31,11 @@ def test_its_health_is_asked_of_the_server() -> None:
 
 
 def test_its_settings_are_settings() -> None:
-    told = dict(instructions())
+    image = dict(instructions())
     known = {f"ROWTIDE_{name.upper()}" for name in Settings.__dataclass_fields__}
     assert image_settings().keys() <= known
     settings = load_settings(None, image_settings(), {})
-    assert told["EXPOSE"].split() == [str(settings.port), str(settings.console_port)]
+    assert image["EXPOSE"].split() == [str(settings.port), str(settings.console_port)]
     assert settings.log_format == "json"
-    assert str(settings.data_dir).startswith(told["VOLUME"] + "/")
+    assert str(settings.data_dir).startswith(image["VOLUME"] + "/")
     assert not settings.serves_metrics

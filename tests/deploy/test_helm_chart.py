@@ -29,10 +29,10 @@ def rendered(**values: str) -> list[dict[str, Any]]:
     """Return the chart's resources."""
     given = {"kafka.bootstrap": "kafka:9092", **values}
     flags = [f"--set={name}={value}" for name, value in given.items()]
-    told = run(
+    output = run(
         program("helm", GET_HELM), "template", "r", CHART, f"--kube-version={KUBERNETES}.0", *flags
     )
-    return [resource for resource in library("yaml").safe_load_all(told) if resource is not None]
+    return [resource for resource in library("yaml").safe_load_all(output) if resource is not None]
 
 
 def of_kind(kind: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
@@ -42,8 +42,8 @@ def of_kind(kind: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_helm_finds_nothing() -> None:
-    told = run(program("helm", GET_HELM), "lint", "--strict", CHART, "--set=kafka.bootstrap=k:1")
-    assert "0 chart(s) failed" in told
+    output = run(program("helm", GET_HELM), "lint", "--strict", CHART, "--set=kafka.bootstrap=k:1")
+    assert "0 chart(s) failed" in output
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["as it is", "with everything"])

@@ -39,12 +39,15 @@ def test_the_lock_names_the_whole_class_path_of_one_kafka() -> None:
 def test_jars_come_in_class_path_order_and_progress_is_told(
     mirror: MavenMirror, tmp_path: Path
 ) -> None:
-    told: list[tuple[int, int, str]] = []
+    steps: list[tuple[int, int, str]] = []
     paths = resolve_jars(
-        tmp_path, some_jars(mirror), repository=mirror.url, progress=lambda *step: told.append(step)
+        tmp_path,
+        some_jars(mirror),
+        repository=mirror.url,
+        progress=lambda *step: steps.append(step),
     )
     assert [path.name for path in paths] == ["red-1.0.jar", "green-1.0.jar", "blue-1.0.jar"]
-    assert told == [(1, 3, "red-1.0.jar"), (2, 3, "green-1.0.jar"), (3, 3, "blue-1.0.jar")]
+    assert steps == [(1, 3, "red-1.0.jar"), (2, 3, "green-1.0.jar"), (3, 3, "blue-1.0.jar")]
 
 
 def test_a_second_start_needs_no_network(mirror: MavenMirror, tmp_path: Path) -> None:

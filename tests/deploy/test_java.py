@@ -1,4 +1,4 @@
-"""Which Java is accepted, told from what it says about itself."""
+"""Which Java is accepted, by the version it states."""
 
 from __future__ import annotations
 

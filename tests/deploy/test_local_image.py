@@ -35,18 +35,18 @@ def test_its_linter_finds_nothing() -> None:
 
 
 def test_it_runs_as_nobody_special_and_takes_signals_itself() -> None:
-    told = dict(instructions(LOCAL_IMAGE))
-    assert [int(number) >= 10_000 for number in told["USER"].split(":")] == [True, True]
-    assert told["ENTRYPOINT"] == '["rowtide", "dev"]'
-    assert told["STOPSIGNAL"] == "SIGTERM"
-    assert "http://127.0.0.1:8087/readyz" in told["HEALTHCHECK"]
+    image = dict(instructions(LOCAL_IMAGE))
+    assert [int(number) >= 10_000 for number in image["USER"].split(":")] == [True, True]
+    assert image["ENTRYPOINT"] == '["rowtide", "dev"]'
+    assert image["STOPSIGNAL"] == "SIGTERM"
+    assert "http://127.0.0.1:8087/readyz" in image["HEALTHCHECK"]
 
 
 def test_its_settings_are_those_of_local_mode() -> None:
-    told = dict(instructions(LOCAL_IMAGE))
+    image = dict(instructions(LOCAL_IMAGE))
     settings = load_settings(None, image_settings(LOCAL_IMAGE), {"log": "local"})
-    assert told["EXPOSE"].split() == [str(settings.port), str(settings.console_port)]
-    assert str(settings.data_dir).startswith(told["VOLUME"] + "/")
+    assert image["EXPOSE"].split() == [str(settings.port), str(settings.console_port)]
+    assert str(settings.data_dir).startswith(image["VOLUME"] + "/")
 
 
 def test_the_compose_file_is_as_its_specification_has_it() -> None:

@@ -13,11 +13,11 @@ __all__ = ["until_followed"]
 def until_followed(client: ProtocolClient, table: str, *names: str) -> None:
     """Return once indexes of a table are built and behind nothing: those named, or all."""
 
-    def told() -> list[dict[str, Any]]:
+    def list_named() -> list[dict[str, Any]]:
         found = client.call_json("RowtideListIndexes", {"table": table})["indexes"]
         return [index for index in found if not names or index["name"] in names]
 
-    def followed() -> bool:
-        return all(index["behind"] == 0 and index["phase"] == "following" for index in told())
+    def has_followed() -> bool:
+        return all(index["behind"] == 0 and index["phase"] == "following" for index in list_named())
 
-    until(followed, told, poll_s=0.02)
+    until(has_followed, list_named, poll_s=0.02)

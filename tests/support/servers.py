@@ -31,9 +31,9 @@ def serving(
     """Run ``rowtide up`` in a folder and yield how clients reach it. ``log`` names the only log
     that will do. What the server prints is in the folder's file ``output``."""
     kept = LOG_OPTIONS if log == "chosen" else ("--log", log)
-    told = [*kept, "--port", "0", *options]
+    arguments = [*kept, "--port", "0", *options]
     path = folder / "output"
-    with path.open("wb") as output, Up(folder / "data", options=told, output=output) as up:
+    with path.open("wb") as output, Up(folder / "data", options=arguments, output=output) as up:
         try:
             ready = up.start()
         except NotReady as error:

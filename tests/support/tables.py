@@ -32,12 +32,12 @@ def create_request(
         defined_column=[pb.DefinedColumnSchema(name=column, type=kind) for column, kind in defined],
     )
     units = pb.CapacityUnit(read=0, write=0)
-    told = {
+    fields_set = {
         "table_meta": meta,
         "reserved_throughput": pb.ReservedThroughput(capacity_unit=units),
         "partitions": _partitions(cuts),
     }
-    return pb.CreateTableRequest(**{**told, **fields})
+    return pb.CreateTableRequest(**{**fields_set, **fields})
 
 
 def _partitions(cuts: Sequence[Any]) -> list[pb.PartitionRange]:

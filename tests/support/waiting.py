@@ -1,4 +1,4 @@
-"""Waiting for what other processes and tasks do, of which nothing tells the test."""
+"""Waiting for what other processes and tasks do, which the test must poll for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S_MAX = 60.0
 
 def until(
     holds: Callable[[], object],
-    told: Callable[[], object] | str = "",
+    message: Callable[[], object] | str = "",
     *,
     s_max: float = S_MAX,
     poll_s: float = POLL_S,
@@ -22,12 +22,12 @@ def until(
 ) -> float:
     """Return, in seconds, how long it took until something holds.
 
-    Errors of the kinds ``not_yet`` mean that it does not hold yet. Fail with what is ``told`` where
-    it does not hold in time; a function is called only then.
+    Errors of the kinds ``not_yet`` mean that it does not hold yet. Fail with ``message``
+    where it does not hold in time; a function is called only then.
     """
     began = time.monotonic()
     while not _holds(holds, not_yet):
-        assert time.monotonic() - began < s_max, _failure(told, s_max)
+        assert time.monotonic() - began < s_max, _failure(message, s_max)
         time.sleep(poll_s)  # There is nothing to wait on from outside.
     return time.monotonic() - began
 
@@ -41,7 +41,7 @@ def _holds(holds: Callable[[], object], not_yet: tuple[type[Exception], ...]) ->
 
 async def until_async(
     holds: Callable[[], object],
-    told: Callable[[], object] | str = "",
+    message: Callable[[], object] | str = "",
     *,
     s_max: float = S_MAX,
     poll_s: float = POLL_S,
@@ -50,15 +50,15 @@ async def until_async(
     """Return once something holds, by the clock of the running loop, which may be virtual.
 
     Before each look that fails, ``meanwhile`` is called: a check that must hold all the time. Fail
-    with what is ``told`` where it does not hold in time.
+    with ``message`` where it does not hold in time.
     """
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + s_max
     while not holds():
-        assert loop.time() < ends_s, _failure(told, s_max)
+        assert loop.time() < ends_s, _failure(message, s_max)
         meanwhile()
         await asyncio.sleep(poll_s)
 
 
-def _failure(told: Callable[[], object] | str, s_max: float) -> str:
-    return f"not in {s_max:g} s: {told if isinstance(told, str) else told()}"
+def _failure(message: Callable[[], object] | str, s_max: float) -> str:
+    return f"not in {s_max:g} s: {message if isinstance(message, str) else message()}"

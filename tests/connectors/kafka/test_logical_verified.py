@@ -74,4 +74,4 @@ def test_what_waits_behind_a_refused_row_is_written_once_that_is_skipped(
     client.put_row(table, key("03", 1), [Put("amount", "1.23")])
     skipped = rowtide(server, "connector", "parked", "skip", name, "--all")
     assert skipped.returncode == 0, skipped.stderr
-    until(lambda: rowtide(server, "verify", table, name).returncode == 0, told=processes.said)
+    until(lambda: rowtide(server, "verify", table, name).returncode == 0, message=processes.said)

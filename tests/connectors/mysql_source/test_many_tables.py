@@ -61,13 +61,13 @@ def test_as_many_tables_as_fit_are_followed(
     until(
         lambda: len(names_that_are("following")) + standing()["tables_failed"] == TABLES,
         s_max=120.0,
-        told=processes.said,
+        message=processes.said,
     )
     own = [name for name in rows.list_table() if name not in names]
     fit = TABLES_MAX - len(own)
     assert names_that_are("following") == names[:fit]
     assert names_that_are("failed") == names[fit:]
-    until(lambda: standing()["state"] == "running", told=processes.said)
+    until(lambda: standing()["state"] == "running", message=processes.said)
     assert standing()["tables_omitted"] == 0
     for table in standing()["tables"][fit:]:
         assert f"rowtide refuses the table {table['target']}: " in table["reason"]
@@ -75,13 +75,13 @@ def test_as_many_tables_as_fit_are_followed(
         assert table["remedy"]
     mariadb.execute(*(f"INSERT INTO shop.{name} VALUES (2)" for name in names))
     for name in (names[0], names[fit - 1]):
-        until(partial(_has, rows, name), told=processes.said)
+        until(partial(_has, rows, name), message=processes.said)
     assert f"{len(names) - fit} tables failed" in connector("status", "many", "--tables")
     # Room for one more: it is followed within 10 s, with the rows that it has by now.
     mariadb.execute(f"DROP TABLE shop.{names[0]}")
-    until(lambda: names[0] not in names_that_are("following"), told=processes.said)
+    until(lambda: names[0] not in names_that_are("following"), message=processes.said)
     rows.delete_table(names[0])
-    until(lambda: names[fit] in names_that_are("following"), told=processes.said)
+    until(lambda: names[fit] in names_that_are("following"), message=processes.said)
     assert _has(rows, names[fit])
     assert standing()["tables_failed"] == len(names) - fit - 1
 

@@ -65,10 +65,10 @@ def test_a_copy_of_a_copy_is_equal(
     declare(server, yaml.safe_dump({"connectors": {"types-in": declared["types-in"]}}))
     processes.start("types-in", "types-out")
     try:
-        until(lambda: "copied_types" in rows.list_table(), told=processes.said)
+        until(lambda: "copied_types" in rows.list_table(), message=processes.said)
         declare(server, yaml.safe_dump({"connectors": declared}))
         count = "SELECT COUNT(*) FROM copies.copied_types"
-        until(lambda: mariadb.rows(count) == [(3,)], told=processes.said)
+        until(lambda: mariadb.rows(count) == [(3,)], message=processes.said)
         for ends in (("types-in", "copied_types"), ("copied_types", "types-out")):
             found = CliRunner().invoke(main, ["verify", *ends])
             assert found.exit_code == 0, found.output

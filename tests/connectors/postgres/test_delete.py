@@ -19,14 +19,14 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.system
 
 
-def made(server: PostgreSQL) -> tuple[list[str], list[str]]:
+def list_slots_and_publications(server: PostgreSQL) -> tuple[list[str], list[str]]:
     """Return the names of slots and publications."""
     slots = server.rows("SELECT slot_name FROM pg_replication_slots")
     publications = server.rows("SELECT pubname FROM pg_publication")
     return [name for (name,) in slots], [name for (name,) in publications]
 
 
-def declared(server: Ready, name: str, port: int, **more: object) -> None:
+def declare_source(server: Ready, name: str, port: int, **more: object) -> None:
     declare(server, document(name, port, **more))
 
 
@@ -40,26 +40,29 @@ def test_a_deleted_connector_leaves_no_slot_and_no_publication(
     server: Ready, postgres: PostgreSQL, processes: ConnectorProcesses, connector: Run
 ) -> None:
     postgres.execute("CREATE TABLE shop.deleted (id int PRIMARY KEY)")
-    declared(server, "going", postgres.port)
+    declare_source(server, "going", postgres.port)
     processes.start("going")
-    until(lambda: made(postgres) == (["rowtide_going"], ["rowtide_going"]), told=processes.said)
+    until(
+        lambda: list_slots_and_publications(postgres) == (["rowtide_going"], ["rowtide_going"]),
+        message=processes.said,
+    )
 
     def lag() -> object:
         [told] = connector("status", "going", "--output", "json")
         return told["lag"] if told["state"] == "running" else told
 
-    until(lambda: lag() == {"bytes": 0, "seconds": 0.0}, told=lambda: (lag(), processes.said()))
+    until(lambda: lag() == {"bytes": 0, "seconds": 0.0}, message=lambda: (lag(), processes.said()))
     assert re.search(r"going +running +0 B +0.0 ", connector("status", "going"))
     assert connector("delete", "going", "--yes") == "Deleted going.\n"
-    assert made(postgres) == ([], [])
+    assert list_slots_and_publications(postgres) == ([], [])
 
 
 def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
-    declared(server, "away", 1)
+    declare_source(server, "away", 1)
     told = connector("delete", "away", "--yes")
     for part in ("the slot rowtide_away", "DROP PUBLICATION", "Connection refused"):
         assert part in told
-    declared(server, "secret", 1, password="${NOT_SET_HERE}")
+    declare_source(server, "secret", 1, password="${NOT_SET_HERE}")
     told = connector("delete", "secret", "--yes")
     for part in ("pg_drop_replication_slot('rowtide_secret')", "not set here: ${NOT_SET_HERE}"):
         assert part in told
@@ -92,9 +95,9 @@ async def test_what_others_made_or_read_stays(
         slot, publication = await source.erase()
         assert "the slot rowtide_shop" in slot
         assert "the publication theirs" in publication
-    assert made(postgres) == (["rowtide_shop"], ["theirs"])
+    assert list_slots_and_publications(postgres) == (["rowtide_shop"], ["theirs"])
     assert await source.erase() == [publication]
-    assert made(postgres) == ([], ["theirs"])
+    assert list_slots_and_publications(postgres) == ([], ["theirs"])
     assert await source_of(postgres).erase() == [], "there is nothing"
 
 

@@ -15,7 +15,7 @@ from rowtide.client.wire_row import Put
 from rowtide.deploy.up import Ready
 from tests.connectors.processes import ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run
-from tests.connectors.sqlite_sink import KIND, held_rows
+from tests.connectors.sqlite_sink import KIND, read_file_rows
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -47,7 +47,7 @@ class Sink:
     @property
     def rows(self) -> dict[str, Any]:
         """The rows by the text of their key, which is one column."""
-        return {key[1:-2].decode(): row for key, row in held_rows(self.path).items()}
+        return {key[1:-2].decode(): row for key, row in read_file_rows(self.path).items()}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Scene:
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something is true. On a time-out report the output of the processes."""
-        until(holds, told=self.processes.said)
+        until(holds, message=self.processes.said)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_the_work_is_divided_between_processes(scene: Scene) -> None:
         told = scene.status(sink)
         return [report["shards"] for report in told["processes"]]
 
-    until(lambda: shares() == [2, 2], told=lambda: (shares(), scene.processes.said()))
+    until(lambda: shares() == [2, 2], message=lambda: (shares(), scene.processes.said()))
     for letter in "aeimquy":
         scene.put(letter, v=letter)
     scene.until(lambda: sink.rows.keys() == set("aeimquy"))

@@ -23,14 +23,14 @@ from rowtide.deploy.up import Ready
 from tests.connectors import alone_sink, lines_source
 from tests.connectors.processes import ROOT, ConnectorProcesses, declare
 from tests.connectors.runtime.conftest import Run
-from tests.connectors.sqlite_sink import KIND, held_rows
+from tests.connectors.sqlite_sink import KIND, read_file_rows
 from tests.support.servers import serving
 from tests.support.waiting import until, until_async
 
 pytestmark = pytest.mark.system
 
 
-def written(client: ProtocolClient, table: str) -> dict[object, object]:
+def read_written_rows(client: ProtocolClient, table: str) -> dict[object, object]:
     if table not in client.list_table():
         return {}
     low, high = [("id", Special.INF_MIN)], [("id", Special.INF_MAX)]
@@ -63,11 +63,11 @@ def test_killed_sources_lose_nothing_and_one_alone_is_the_source(
         processes.start("lines")
     for _ in range(3):
         write(40)
-        until(lambda: bool(written(rows, table)), told=processes.said)
+        until(lambda: bool(read_written_rows(rows, table)), message=processes.said)
         processes.kill()
         processes.start("lines")
         write(40)
-    until(lambda: written(rows, table) == expected, told=processes.said)
+    until(lambda: read_written_rows(rows, table) == expected, message=processes.said)
     until(
         lambda: (
             sorted(
@@ -99,7 +99,7 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     declared = yaml.safe_dump({"connectors": {"parting": {"source": source, "lease_ms": 1000}}})
     declare(server, declared)
     processes.start("parting")
-    until(lambda: written(rows, table) == {"good": 1}, told=processes.said)
+    until(lambda: read_written_rows(rows, table) == {"good": 1}, message=processes.said)
     processes.stop_all()
     told = connector("delete", "parting", "--yes")
     assert "parting leaves a parked row, to be retried or skipped" in told
@@ -108,7 +108,7 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     assert table in entry["reason"]
     processes.start("parting")
     connector("parked", "skip", "parting", "--all")
-    until(lambda: not connector("parked", "list", "parting", "-o", "json"), told=processes.said)
+    until(lambda: not connector("parked", "list", "parting", "-o", "json"), message=processes.said)
     processes.stop_all()
     assert connector("delete", "parting", "--yes") == "Deleted parting.\n"
     rows.delete_table(table)
@@ -134,7 +134,7 @@ async def test_files_that_are_elsewhere_are_filled_anew(
 
         def held(folder: str) -> int:
             file = tmp_path / folder / "alone" / "rows.db"
-            return len(held_rows(str(file))) if file.exists() else 0
+            return len(read_file_rows(str(file))) if file.exists() else 0
 
         first, second = start("here"), start("here")
         await until_async(lambda: held("here") == 1)
@@ -166,7 +166,7 @@ def test_a_worker_runs_what_is_declared_and_shows_its_metrics(
         client.put_row("orders", [("id", "one")], [Put("n", 1)])
         document = {"table": "orders", "sink": {"kind": KIND, "path": path}}
         declare(ready, yaml.safe_dump({"connectors": {"beside": document}}))
-        until(lambda: len(held_rows(path)) == 1)
+        until(lambda: len(read_file_rows(path)) == 1)
 
         def page() -> str:
             with urlopen(f"{ready.endpoint}/metrics") as answer:

@@ -21,7 +21,7 @@ from tests.support.waiting import until
 SOURCE = FolderSource(Path())
 
 
-def known(*names: str, prefix: str = "folder.") -> bytes:
+def make_checkpoint(*names: str, prefix: str = "folder.") -> bytes:
     """Return the checkpoint of a source that has copied these tables."""
     tables = {prefix + name: TableProgress(copied=True) for name in names}
     return Checkpoint(run=1, tables=tables).encode()
@@ -39,7 +39,7 @@ def known(*names: str, prefix: str = "folder.") -> bytes:
 def test_tables_are_named_as_at_the_source_or_as_in_rowtide(
     tables: list[str], copied: list[str]
 ) -> None:
-    kept = Checkpoint.parse(SOURCE.begin_again(known("a", "b", "c"), tables))
+    kept = Checkpoint.parse(SOURCE.begin_again(make_checkpoint("a", "b", "c"), tables))
     assert [name for name, table in kept.tables.items() if not table.copied] == copied
     assert [name for name, table in kept.tables.items() if table.sweep] == copied
 
@@ -47,11 +47,11 @@ def test_tables_are_named_as_at_the_source_or_as_in_rowtide(
 @pytest.mark.parametrize(
     ("checkpoint", "table", "why"),
     [
-        (known("b", "a"), "x", "follows no table x; it follows folder.a, folder.b."),
-        (known("b", "a"), "A", "follows no table A; it follows folder.a, folder.b."),
-        (known("b", "a"), "folder.", "follows no table folder.;"),
-        (known("b", "a"), "", "follows no table ;"),
-        (known(), "x", "follows no table yet: it copies x once it does."),
+        (make_checkpoint("b", "a"), "x", "follows no table x; it follows folder.a, folder.b."),
+        (make_checkpoint("b", "a"), "A", "follows no table A; it follows folder.a, folder.b."),
+        (make_checkpoint("b", "a"), "folder.", "follows no table folder.;"),
+        (make_checkpoint("b", "a"), "", "follows no table ;"),
+        (make_checkpoint(), "x", "follows no table yet: it copies x once it does."),
         (b"", "x", "follows no table yet: it copies x once it does."),
     ],
 )
@@ -64,7 +64,9 @@ def test_a_table_that_is_not_followed_is_refused(checkpoint: bytes, table: str, 
 def test_a_name_that_two_tables_have_in_rowtide_is_refused() -> None:
     with pytest.raises(Rejected, match=r"Several tables become t: give one of one\.t, two\.t"):
         Checkpoint.begin_again(
-            known("one.t", "two.t", prefix=""), ["t"], target=lambda name: name.split(".")[1]
+            make_checkpoint("one.t", "two.t", prefix=""),
+            ["t"],
+            target=lambda name: name.split(".")[1],
         )
 
 
@@ -92,16 +94,16 @@ def test_one_table_is_copied_again_and_the_others_flow(
         pages = rows.get_range(table, low, high)
         return {row.key[0][1]: row.columns[0].value for page in pages for row in page}
 
-    until(lambda: [written("rc_a"), written("rc_b")] == [{"1": 1}] * 2, told=processes.said)
+    until(lambda: [written("rc_a"), written("rc_b")] == [{"1": 1}] * 2, message=processes.said)
     told = connector("recopy", "again", "rc_a", "rc_c", code=1)
     assert "follows no table rc_c; it follows folder.rc_a, folder.rc_b" in told
     for table in ("rc_a", "rc_b"):
         rows.put_row(table, [("id", "1")], [Put("n", 0)])
     assert connector("recopy", "again", "rc_a") == "again copies rc_a again.\n"
-    until(lambda: written("rc_a") == {"1": 1}, told=processes.said)
+    until(lambda: written("rc_a") == {"1": 1}, message=processes.said)
     with (folder / "rc_b.jsonl").open("a") as out:
         out.write(json.dumps({"id": "2", "n": 2}) + "\n")
-    until(lambda: written("rc_b") == {"1": 0, "2": 2}, told=processes.said)
+    until(lambda: written("rc_b") == {"1": 0, "2": 2}, message=processes.said)
     processes.stop_all()
     connector("delete", "again", "--yes")
     for table in ("rc_a", "rc_b"):

@@ -25,7 +25,7 @@ from tests.support.waiting import until
 CELL_BYTES_MAX = 2 * 1024 * 1024
 
 
-def failed(name: str, reason: str = "", remedy: str = "") -> TableState:
+def make_failed_state(name: str, reason: str = "", remedy: str = "") -> TableState:
     return TableState(name, name, "failed", reason=reason, remedy=remedy)
 
 
@@ -37,13 +37,23 @@ def following(name: str) -> TableState:
     ("states", "tables", "failures", "omitted"),
     [
         ([], [], 0, 0),
-        ([following("b"), failed("a")], ["a", "b"], 1, 0),
+        ([following("b"), make_failed_state("a")], ["a", "b"], 1, 0),
         # A text of any length becomes one line of at most 1,000 characters.
-        ([failed("a", "x" * 5000, "y\n" * 5000)], ["a"], 1, 0),
+        ([make_failed_state("a", "x" * 5000, "y\n" * 5000)], ["a"], 1, 0),
         # The tables that do not fit need no action.
-        ([following(f"f{n:06}") for n in range(30_000)] + [failed("z", "r")], None, 1, None),
+        (
+            [following(f"f{n:06}") for n in range(30_000)] + [make_failed_state("z", "r")],
+            None,
+            1,
+            None,
+        ),
         # A character outside the first 65,536 has 12 bytes in JSON.
-        ([failed(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)], None, 1000, None),
+        (
+            [make_failed_state(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)],
+            None,
+            1000,
+            None,
+        ),
     ],
 )
 def test_states_of_any_size_fit_into_a_report(
@@ -90,7 +100,7 @@ def run_of(endpoint: Endpoint, states: list[TableState] | None) -> SourceRun:
 
 @pytest.mark.system
 async def test_reports_of_any_size_and_of_earlier_versions_are_read(server: Ready) -> None:
-    large = [failed(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)]
+    large = [make_failed_state(f"t{n:04}", "\U0001f600" * 1000) for n in range(1000)]
     async with Endpoint(**server._asdict()) as endpoint:
         board = StatusBoard(endpoint)
         await board.report("large", report_of(run_of(endpoint, large), "here", 1))
@@ -134,7 +144,7 @@ def test_status_shows_each_table_and_why_one_failed(
         found: dict[str, object] = connector("status", "tables", "--output", "json")[0]
         return found
 
-    until(lambda: standing()["tables_failed"] == 1, told=processes.said)
+    until(lambda: standing()["tables_failed"] == 1, message=processes.said)
     found = standing()
     assert (found["state"], found["tables_omitted"]) == ("running", 0)
     assert found["tables"] == [
@@ -161,9 +171,9 @@ def test_status_shows_each_table_and_why_one_failed(
         ["tables", "folder.st_done", "st_done", "following"],
     ]
     gauge = 'rowtide_connector_tables_failed{connector="tables"} 1.0'
-    until(lambda: metrics.exists() and gauge in metrics.read_text(), told=processes.said)
+    until(lambda: metrics.exists() and gauge in metrics.read_text(), message=processes.said)
     (folder / "st_bad.jsonl").write_text(lines({"id": "a"}, "---"))
-    until(lambda: standing()["tables_failed"] == 0, told=processes.said)
+    until(lambda: standing()["tables_failed"] == 0, message=processes.said)
     assert standing()["troubles"] == []
     processes.stop_all()
     connector("delete", "tables", "--yes")

@@ -252,8 +252,8 @@ def _written(
     def write() -> object:
         row = row_change(buffer, kind, LIMITS)
         evaluated = shard.evaluate(change_of(row, kind, shard.table, request, LIMITS), now_us)
-        told = evaluated.outcome, evaluated.stamp, evaluated.log_key, evaluated.body
-        return told, evaluated.writes
+        answer = evaluated.outcome, evaluated.stamp, evaluated.log_key, evaluated.body
+        return answer, evaluated.writes
 
     return write
 
@@ -330,8 +330,8 @@ def _evaluated(
     def evaluate() -> object:
         batch = PlainBatch([row for row, _ in kept], changes.__getitem__)
         group = batch.evaluate(shard, now_us)
-        told = [one if isinstance(one, Outcome) else str(one) for one in batch.outcomes]
-        return told, [(one.stamp, one.log_key, one.body, one.writes) for one in group]
+        answer = [one if isinstance(one, Outcome) else str(one) for one in batch.outcomes]
+        return answer, [(one.stamp, one.log_key, one.body, one.writes) for one in group]
 
     return evaluate
 

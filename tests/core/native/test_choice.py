@@ -56,7 +56,7 @@ def test_the_environment_chooses_for_commands(value: str, *, pure: bool) -> None
         "main(['completion', 'bash'], standalone_mode=False)\n"
         "print(native.kind())"
     )
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", program],
         env={"ROWTIDE_PURE": value, "PATH": "/usr/bin:/bin"},
         capture_output=True,
@@ -64,4 +64,4 @@ def test_the_environment_chooses_for_commands(value: str, *, pure: bool) -> None
         check=True,
     )
     expected = "Python" if pure or native.load_compiled() is None else "native"
-    assert told.stdout.splitlines()[-1] == expected
+    assert finished.stdout.splitlines()[-1] == expected
