@@ -38,7 +38,8 @@ COLUMNS_SHOWN = 12
 """Columns of each row in a list. A row of the list may have more: its own page shows them."""
 ROWS_EXAMINED_MAX = 5000
 """Rows that one page reads at most to find those that its filter wants."""
-ROWS_EXAMINED_AT_ONCE = 1000
+ROWS_EXAMINED_AT_ONCE = 250
+"""Of one answer: decoding them must not keep the feeds of this process waiting."""
 BYTES_MAX = 8 * 1024 * 1024
 """Bytes of answers after which a page ends, full or not."""
 SECONDS_MAX = 2.0

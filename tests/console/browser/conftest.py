@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from rowtide.client import Client
 from tests.console.browser.chromium import ARGUMENTS, Chromium, NotToBeHad, find_chromium
 from tests.console.browser.stage import Stage, on_stage
 from tests.console.browser.visit import Person
+
+expect.set_options(timeout=20_000)  # A page may be slow on a busy machine.
 
 
 @pytest.fixture(scope="session")

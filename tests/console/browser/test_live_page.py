@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -278,6 +279,28 @@ def test_a_page_goes_on_without_a_gap_when_the_console_was_killed(
         until(lambda: counts(page) == 5, lambda: str(keys(page)))
     assert sorted(keys(page)) == [f"console, {number}" for number in range(5)]
     expect(page.locator("#live .good")).to_be_visible()
+
+
+def test_a_table_that_is_deleted_ends_the_page_with_the_reason(user: Person, store: Client) -> None:
+    store.create_table("brief", {"id": int}, stream_hours=24)
+    page = user.open(instance_path(user.stage, "t", "brief", "live"))
+    expect(page.locator("#live .good")).to_be_visible()
+    with user.allowing("status of 404"):
+        store.delete_table("brief")
+        expect(status(page)).to_contain_text("The feed has ended.")
+        assert len(status(page).inner_text()) > len("The feed has ended. ")
+
+
+def test_a_key_that_is_revoked_ends_the_page(person: Person, stage: Stage, store: Client) -> None:
+    printed = json.loads(stage.run("key", "create", "--read-only", "--output", "json"))
+    person.log_in(printed["access_key_id"], printed["access_key_secret"]).close()
+    page = open_live(person)
+    with person.allowing("status of 40"):
+        stage.run("key", "revoke", "--yes", printed["access_key_id"])
+        expect(page.locator("#live .good")).to_have_count(0)
+        expect(status(page)).to_contain_text(re.compile("ended|logged out"))
+        write(store, "revoked", 1)
+    assert counts(page) == 0
 
 
 def test_a_page_has_few_rows_whatever_comes(user: Person, store: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -164,3 +165,45 @@ def test_pages_work_without_javascript(person: Person, stage: Stage, store: Clie
     expect(page.locator("noscript")).to_have_count(1)
     plain.leave()
     store.put("orders", {"customer": "ada", "number": 1, "state": "open"})
+
+
+HOSTILE = (
+    "<script>run()</script>",
+    "<img src=x onerror=run()>",
+    '"><svg onload=run()>',
+    "'-run()-'",
+    "javascript:run()",
+    "{{ run() }}",
+    "${run()}",
+    "</script><script>run()</script>",
+    "</textarea><script>run()</script>",
+    "\u202e\u0000\u2028<b>",
+    "&lt;script&gt;run()&lt;/script&gt;",
+)
+
+
+def test_values_are_text_on_every_page(person: Person, stage: Stage, store: Client) -> None:
+    store.create_table("hostile", {"id": str}, stream_hours=24)
+    person.context.add_init_script("globalThis.run = () => { globalThis.hasRun = true; }")
+    person.log_in().close()
+    for text in HOSTILE:
+        store.put("hostile", {"id": text, "value": text, "other": text})
+    table = f"{instance_path(stage)}/t/hostile"
+    page = person.open(f"{table}/live?begin=oldest")
+    expect(page.locator(".records tbody tr")).to_have_count(len(HOSTILE))
+    for at in range(len(HOSTILE)):
+        page.locator(".records tbody button").nth(at).click()
+        assert page.evaluate("globalThis.hasRun") is None
+    page.goto(f"{table}/rows")
+    rows = page.locator("td a.value")
+    expect(rows).to_have_count(len(HOSTILE))
+    for address in [one.get_attribute("href") for one in rows.all()]:
+        page.goto(f"{stage.url}{address}&versions=value")
+        expect(page.locator("textarea[name=value1]")).to_be_visible()
+        assert page.evaluate("globalThis.hasRun") is None
+    for text in HOSTILE:
+        with person.allowing("status of 400"):
+            page.goto(f"{table}/rows?{urlencode({'filter': text, 'key1': text})}")
+            page.goto(f"{table}/live?{urlencode({'filter': text, 'columns': text})}")
+            expect(page.locator("#live [role=status]")).to_be_visible()
+        assert page.evaluate("globalThis.hasRun") is None

@@ -69,6 +69,13 @@ def test_rows_whose_key_begins_so(visitor: Visitor) -> None:
     assert walk(visitor, key1="bob", count=9) == [key for key in ALL if key[0] == "bob"]
 
 
+def test_a_page_reads_no_more_rows_than_it_shows(visitor: Visitor) -> None:
+    for fields in ({}, {"reverse": "1"}, {"from1": "bob", "from2": "61"}, {"key1": "cleo"}):
+        page = read(visitor, count=10, **fields)
+        assert (len(page["rows"]), page["examined"]) == (10, 10)
+        assert visitor.get(page["next"]).document["examined"] == 10
+
+
 RANGES: list[tuple[dict[str, object], Any]] = [
     ({"from1": "bob"}, lambda key: key[0] >= "bob"),
     ({"to1": "bob"}, lambda key: key[0] < "bob"),
