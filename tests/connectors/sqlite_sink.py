@@ -19,7 +19,7 @@ from rowtide.connectors.sinks.sink import Sink
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["KIND", "held_rows", "make_sink"]
+__all__ = ["KIND", "make_sink", "read_file_rows"]
 
 KIND = "tests.connectors.sqlite_sink"
 
@@ -93,7 +93,7 @@ class SqliteSink:
             self._file.close()
 
 
-def held_rows(path: str) -> dict[bytes, dict[str, Scalar]]:
+def read_file_rows(path: str) -> dict[bytes, dict[str, Scalar]]:
     """Return the rows that a file holds, by their encoded keys."""
     file = sqlite3.connect(path, timeout=30)
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.deploy.up import Ready
 from tests.connectors.histories import Columns, check_history
-from tests.connectors.sqlite_sink import KIND, held_rows
+from tests.connectors.sqlite_sink import KIND, read_file_rows
 
 pytestmark = pytest.mark.system
 
@@ -23,7 +23,7 @@ def test_any_history_ends_in_the_table(server: Ready, tmp_path: Path) -> None:
         server,
         tmp_path,
         {"kind": KIND, "path": path},
-        read=lambda: held_rows(path),
+        read=lambda: read_file_rows(path),
         columns=as_kept,
         mixed=True,
         processes_max=3,
