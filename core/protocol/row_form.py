@@ -4,14 +4,15 @@ Rows of measurements mostly have one form. Then one unpack splits a row, one com
 it has the form, and its cells are kept as values and checksums. ``PackedCells`` gives them as cells
 like a list.
 
-Cells are kept in three forms: a list; ``PackedCells``; and the bytes of a plain write
-(``core/shard/plain_write.py``). ``ask_form`` returns what a form knows of its cells without a look
-at each one. Checks of rows and counts of bytes ask it first, and look at the cells if it does not
-know. Codecs and the fold test for ``PackedCells`` themselves: a call would cost them a tenth.
+Cells are kept in three ways: a list; ``PackedCells``; and the bytes of a plain write
+(``core/shard/plain_write.py``). ``ask_form`` returns the facts that are known of all cells
+together. Checks of rows and counts of bytes call it first. If it returns nothing, they read
+the cells. Codecs and the fold test for ``PackedCells`` themselves: a call would cost them a
+tenth of their time.
 
-A form is learnt from a row that was read cell by cell, or given by a source (``source_form.py``).
-Rows without a known form are read cell by cell. Forms do not change what is accepted or stored:
-tests check that both ways give the same bytes.
+A form is learnt from a row that was read cell by cell, or comes from a source
+(``source_form.py``). Rows without a known form are read cell by cell. Forms do not change
+what is accepted or stored: tests check that both ways give the same bytes.
 """
 
 from __future__ import annotations
@@ -77,9 +78,10 @@ _Unpack = Callable[[bytes, int], tuple[Any, ...]]
 class FormLearner(Generic[F]):
     """The form of rows that are found by the same key, if a form helps for them.
 
-    Learning costs about ten times what a form saves once. So a form is learnt after ``PAUSE_MIN``
-    rows and dropped if most rows do not have it. Each time the pause before the next one grows. So
-    rows with texts of varying length cost hardly more than without forms.
+    Learning costs about ten times the saving of one row. So a form is learnt after
+    ``PAUSE_MIN`` rows and dropped if most rows do not have it. After each drop the pause before
+    the next form grows. So rows with texts of varying length cost hardly more than without
+    forms.
     """
 
     __slots__ = ("_pause", "form", "hits", "left")

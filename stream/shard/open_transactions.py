@@ -27,16 +27,14 @@ Tell = Callable[[Outcome | StoreError], None]
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """An open transaction. ``waiting`` has the callers that wait for its commit, if it
-    ``is_committing``.
-    """
+    """An open transaction. ``waiting`` has the callers that wait for its running commit."""
 
     transaction: Transaction
     is_committing: bool = False
     waiting: list[Tell] = field(default_factory=list)
 
     def await_commit(self, tell: Tell) -> None:
-        """Call ``tell`` with the outcome of the commit, which is under way."""
+        """Call ``tell`` with the outcome of the running commit."""
         self.is_committing = True
         self.waiting.append(tell)
 
@@ -91,7 +89,7 @@ class OpenTransactions:
         self.end(held)
 
     def unheld(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the parts between two places (encoded keys) whose rows no transaction holds."""
+        """Return the ranges between two encoded keys whose rows no transaction holds."""
         self.sweep()
         left: list[tuple[bytes, bytes]] = []
         at = first
@@ -102,7 +100,7 @@ class OpenTransactions:
         return [*left, (at, last)] if at <= last else left
 
     def holds(self, first: bytes, last: bytes) -> bool:
-        """True if a transaction holds rows between two places."""
+        """True if a transaction holds rows between two encoded keys."""
         return self.unheld(first, last) != [(first, last)]
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes) -> OpenTransaction:
@@ -164,7 +162,7 @@ class OpenTransactions:
             self._bytes -= transaction.held_bytes
 
     def sweep(self) -> None:
-        """End the transactions that lived too long, except those about to be committed."""
+        """End the transactions that have timed out, except those about to be committed."""
         for held in [held for held in self._by_id.values() if not self._live(held)]:
             self.end(held)
 

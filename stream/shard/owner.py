@@ -160,7 +160,7 @@ class ShardOwner:
 
     @property
     def end(self) -> int:
-        """Return the log's next offset, as acknowledged and applied."""
+        """The log's next offset, as acknowledged and applied."""
         return self.shard.state.applied + 1
 
     @property
@@ -170,7 +170,7 @@ class ShardOwner:
 
     @property
     def pending(self) -> int:
-        """Return the number of accepted changes that are not applied yet."""
+        """The number of accepted changes that are not applied yet."""
         return self._queue.count
 
     @property
@@ -190,7 +190,7 @@ class ShardOwner:
         transaction holds the partition key; then nothing has happened and ``tell`` is not
         called.
         """
-        # Written out: the most frequent call.
+        # Checks are inlined here, because this is the most frequent call.
         queue = self._queue
         if not self._life.is_open or len(queue.waiting) >= self._settings.waiting_max:
             self._life.require_open()
@@ -418,7 +418,7 @@ class ShardOwner:
         counts.append_bytes += sum([len(value) for _, value in pairs])
 
     def _refuse(self, error: BatchRefused) -> None:
-        """Fail the change in flight, of which nothing was written; several are tried one by one.
+        """Fail the change in flight: nothing of it was written. Retry several ones one by one.
 
         The cause of a batch's rejection, perhaps its size, may lie in one change or in
         none.

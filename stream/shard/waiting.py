@@ -35,11 +35,10 @@ NOTHING = Outcome(b"", 0, 0)
 
 @dataclass(slots=True)
 class Waiter:
-    """The part that every kind of waiter has.
+    """The state that every kind of waiter has.
 
-    ``error`` is a rejection, which is final once its turn comes. Neither ``evaluated``
-    nor ``error`` is set while the evaluation still has to wait. ``many`` has a group's
-    records.
+    ``error`` is a rejection. It is final once the waiter's batch is valid. Neither
+    ``evaluated`` nor ``error`` is set before the evaluation. ``many`` has a group's records.
     """
 
     is_hidden: ClassVar[bool] = False
@@ -62,7 +61,7 @@ class Waiter:
 
     @property
     def logged(self) -> Evaluated | None:
-        """Return the evaluation if it has a record for the log."""
+        """The evaluation, if it has a record for the log."""
         evaluated = self.evaluated
         return evaluated if evaluated is not None and evaluated.body is not None else None
 

@@ -74,7 +74,7 @@ class PreparingSlot(StartedSlot):
 
 @dataclass(frozen=True, slots=True)
 class ClaimingSlot(StartedSlot):
-    """The former owner serves no more. It is not known yet if this worker's claim is valid."""
+    """The former owner has stopped. It is not known yet if this worker's claim is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ SlotState = ClosedSlot | PreparingSlot | ClaimingSlot | ClaimedSlot | ServingSlo
 
 
 def _ends() -> Iterator[Transition]:
-    """Yield the ways in which a life ends, from whatever state it has reached."""
+    """Yield the ways in which a life ends, from every state after the first."""
     for state in (PreparingSlot, ClaimingSlot, ClaimedSlot, ServingSlot, DrainingSlot):
         yield Transition(state, LifeEvent.CLOSE, ClosedSlot, "close the rows; open again later")
         yield Transition(state, LifeEvent.DISCARD_ROWS, ClosedSlot, "rebuild the rows from Kafka")

@@ -1,12 +1,15 @@
 """One slot that this worker owns: claimed, recovered, served, flushed, trimmed.
 
-Opening goes: open the local rows and bring them up to date while another worker may still serve;
-have that one hand the slot over; claim it; fence the changelog and see that the claim is still the
-last; read the changelog to its stable end; then each shard: its log must begin at or
-below what the rows hold, a no-op is appended by the append rule, and the log up to it replayed.
+The steps of an opening:
 
-A shard that cannot be served for good (its log lost acknowledged entries) stays closed, alone, with
-its reason; everything else is tried again with back-off. Times are seconds.
+1. Open the local rows and bring them up to date, while another worker may still serve.
+2. Have that worker hand the slot over, and claim it.
+3. Fence the changelog, prove that the claim is still the last, and read to the stable end.
+4. Open each shard: its log must begin at or below the end of the rows. A no-op is appended
+   by the append rule, and the log up to it replayed.
+
+A shard that cannot be served for good (its log lost acknowledged entries) stays closed
+alone, with its reason. Everything else is retried with back-off. Times are seconds.
 """
 
 from __future__ import annotations
@@ -127,7 +130,7 @@ class Slot:
         )
 
     def _assemble_upkeep(self, opener: ShardOpener) -> SlotUpkeep:
-        """Build what works on the open shards now and then."""
+        """Build the parts that do the regular work on the open shards."""
         around, links = self._around, self._links
         flush = SlotFlush(
             number=self.number,
@@ -143,7 +146,7 @@ class Slot:
         return SlotUpkeep(around, links, flush, sweep, opener.starts)
 
     def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
-        """Open on rows of which a standby knew so much, by shard."""
+        """Open on rows for which a standby has noted this, by shard."""
         self._runner.opener.unflushed = unflushed
 
     # Serving.
@@ -160,7 +163,7 @@ class Slot:
 
     @property
     def claim(self) -> int:
-        """The last claim that was made here; -1 before the first."""
+        """The last claim of this worker; -1 before the first."""
         return self._life.claim
 
     @property
@@ -175,17 +178,17 @@ class Slot:
 
     @property
     def feeders(self) -> dict[str, IndexFeeder]:
-        """What follows the logs of a table for its global indexes, by shard id."""
+        """The feeders of the shards of global indexes, by shard id."""
         return self._index_work.feeders
 
     @property
     def reclaimer(self) -> Reclaimer:
-        """What removes versions that nobody can see."""
+        """The job that removes invisible versions."""
         return self._upkeep.reclaimer
 
     @property
     def foreign(self) -> bool:
-        """Whether another worker may serve the slot: this one does not have it yet."""
+        """True if another worker may serve the slot: this one does not have it yet."""
         return self._life.state.is_foreign
 
     @property
@@ -195,17 +198,17 @@ class Slot:
         return state.rows if isinstance(state, StartedSlot) else None
 
     def owner(self, shard_id: str) -> ShardOwner:
-        """Return the open shard. Raises ``Unavailable``, with the reason where it is for good."""
+        """Return the open shard. Raises ``Unavailable``, with the reason if it stays closed."""
         return self._of_life.owner(shard_id)
 
     @property
     def all_closed(self) -> dict[str, str]:
-        """Why shards are closed, by id, those among them whose logs do not exist."""
+        """Why shards are closed, by id, including those whose logs do not exist."""
         return self._of_life.all_closed()
 
     @property
     def opening(self) -> dict[str, str]:
-        """Why shards are not open yet, by id: each is tried again and again."""
+        """Why shards are not open yet, by id: each is retried."""
         return self._of_life.begun.waiting()
 
     def find_followable(self, shard_id: str) -> ShardOwner:
@@ -214,21 +217,21 @@ class Slot:
 
     @property
     def flushed_s(self) -> float | None:
-        """When the changelog had everything last, in seconds of ``time.monotonic``."""
+        """When the changelog last had everything, in seconds of ``time.monotonic``."""
         return self._changelog.flushed_s
 
     @property
     def ended(self) -> int:
-        """How many shards have ended whose logs are kept."""
+        """The number of ended shards whose logs are kept."""
         return len(self._reshapes.ended)
 
     @property
     def arriving(self) -> int:
-        """How many shards are being moved here."""
+        """The number of shards that are being moved here."""
         return len(self._intakes.arriving)
 
     def find_received(self, shard_id: str) -> int:
-        """Return the last offset folded of a shard that is being moved here; -1 for none."""
+        """Return the last folded offset of a shard that is being moved here; -1 for none."""
         owner = self._intakes.arriving.get(shard_id)
         return -1 if owner is None else owner.shard.state.applied
 
@@ -237,14 +240,14 @@ class Slot:
         return self._links.leases.readable(self.number)
 
     def served_elsewhere(self) -> bool:
-        """True if the lease names another live worker while we prepare."""
+        """True if the lease names another live worker while this one prepares."""
         return self.foreign and self._links.leases.holder(self.number) is not None
 
     async def run(self) -> None:
-        """Open and serve until cancelled; open again after whatever fails."""
+        """Open and serve until cancelled; open again after any failure."""
         backoff_s = BACKOFF_S
         while True:
-            # A task for each life: a group that fails as it is left leaves a cancellation behind.
+            # A task for each life: a group that fails as it is left leaves a cancellation.
             async with asyncio.TaskGroup() as lives:
                 life = lives.create_task(self._live(), name=f"life[{self.number}]")
             if life.result():
@@ -259,39 +262,42 @@ class Slot:
             backoff_s = min(backoff_s * 2, BACKOFF_S_MAX)
 
     async def _live(self) -> bool:
-        """Open and serve until something fails; return whether it was open."""
+        """Open and serve until something fails; return True if the slot was open."""
         opened = False
         try:
             async with LifeTasks() as tasks:
                 serving = await self._open(tasks)
                 opened = True
                 self.openings.note_success()
-                self.begin_settling()  # The catalog may have learned more meanwhile.
+                self.begin_settling()  # The catalog may have changed meanwhile.
                 jobs = self._upkeep.jobs(serving.rows, self._closed_care)
                 start_jobs(jobs, tasks, self.number)
         except* (StoreError, StoreFailed, Fenced, StoreBehind, LogTrimmed) as failures:
             failure = first_failure(failures)
-            logger.warning("slot %d opens again: %s", self.number, failure)
+            logger.warning("slot %d: failed, opening again: %s", self.number, failure)
             self.openings.note_end(failure, opened=opened)
         finally:
             self._close()
         return opened
 
     async def _leave_to_others(self) -> None:
-        """Release a lease that is renewed though nothing is served under it; we go on trying.
+        """Release a lease that is renewed although the slot is not served; keep trying to open.
 
-        Once we are ready to serve we ask for the slot whoever has it by then.
+        Once we are ready to serve, we request the slot from its present owner.
         """
         if self._links.leases.readable(self.number):
-            logger.warning("slot %d is left to others until it opens here", self.number)
+            logger.warning(
+                "slot %d: open failed; lease released so that another worker can take over",
+                self.number,
+            )
             if isinstance(self._life.state, ClosedSlot):
                 self._life.move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))
             await self._links.leases.release(self.number)
 
     async def drain(self) -> None:
-        """Flush the changelog while all is served; then answer what was taken, release the lease.
+        """Flush the changelog while the slot serves; then answer all requests, release the lease.
 
-        What is written during the flush, the next owner reads from the logs: that is faster.
+        The next owner reads the writes during the flush from the logs: that is faster.
         """
         if type(state := self._life.state) is ServingSlot:
             draining = DrainingSlot(state.tasks, state.rows, state.claim)
@@ -306,10 +312,10 @@ class Slot:
         await self._links.leases.release(self.number)
 
     def begin_settling(self) -> None:
-        """Begin to bring the shards in line with the catalog, each on its own.
+        """Start to bring the shards in line with the catalog, each independently.
 
-        Where the slot is not open yet, only what it serves: the rest opens by the catalog as it is
-        read by now. Raises ``Unavailable`` where the slot closes just now.
+        If the slot is not open yet, this affects only the shards that it serves: the others
+        open by the present catalog. Raises ``Unavailable`` while the slot closes.
         """
         state = self._life.state
         if not isinstance(state, StartedSlot):
@@ -333,8 +339,8 @@ class Slot:
     async def wait_until_settled(self, tables: Collection[int]) -> None:
         """Return once the shards of these tables, by number, are in line with the catalog.
 
-        Then those that are new are open, those that are gone are sealed, and what changed is in
-        force. Raises ``Unavailable``; then it is to be called again.
+        Then new shards are open, removed ones are sealed, and changes are in force. Raises
+        ``Unavailable``; then call it again.
         """
         within_s = self._around.settings.shard.write_s_max
         if self.opened.is_set():
@@ -348,7 +354,7 @@ class Slot:
         return self.opened.is_set() and all(shard.shard_id != shard_id for _, shard in here)
 
     async def _seal(self, owner: ShardOwner, plan: str) -> Sealed:
-        """End a shard's log; it is open no more."""
+        """Seal a shard's log, which closes the shard."""
         shard_id = owner.shard.shard_id
         self._index_work.stop(shard_id)
         seal = await owner.seal(plan)
@@ -356,7 +362,7 @@ class Slot:
         return seal
 
     def retable(self) -> None:
-        """Let the open shards know their tables as the catalog has them now."""
+        """Pass the catalog's present tables to the open shards."""
         state = self._life.state
         if not isinstance(state, StartedSlot):
             return
@@ -374,34 +380,34 @@ class Slot:
     async def flush(self) -> int:
         """Flush the changelog now; return the number of entries.
 
-        Raises as ``ChangelogWriter.flush``, and ``Unavailable`` where the slot closes meanwhile.
+        Raises like ``ChangelogWriter.flush``, and ``Unavailable`` if the slot closes meanwhile.
         """
         return await self._upkeep.flush.flush()
 
     # Opening.
 
     async def _open(self, tasks: LifeTasks) -> ServingSlot:
-        """Claim the slot and open its shards; return the state that it has then."""
+        """Claim the slot and open its shards; return its new state."""
         move = self._life.move
-        move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))  # Also if the rows don't open.
+        move(LifeEvent.LEAVE, ClosedSlot(is_foreign=True))  # Also if the rows cannot be opened.
         rows = self._open_rows()
         move(LifeEvent.OPEN_ROWS, PreparingSlot(tasks, rows))
         known = find_known_shards(rows)
-        if known is None:  # To read everything takes long, of which others may have a copy.
+        if known is None:  # Reading everything takes long, and another worker may have a copy.
             await self._leave_to_others()
-        # It tells which rows came back that were removed.
+        # The catalog shows which removed rows came back.
         await self._links.reshapes.catalog_read()
-        await self._read_changelog(rows)  # Much of what there is to do, before it is ours.
+        await self._read_changelog(rows)  # Most of the work, before the slot is ours.
         if why := self._intakes.unusable(rows, known, self._links.tables(self.number)):
-            raise self._behind(why)  # Whoever serves it goes on while they are rebuilt.
+            raise self._behind(why)  # The present owner serves while they are rebuilt.
         await self._changelog.prepare()
         await self._links.handover.obtain(self.number)
         move(LifeEvent.HAND_OVER, ClaimingSlot(tasks, rows))
         claim = await self._links.leases.claim(self.number)
         owned = ClaimedSlot(tasks, rows, claim)
         move(LifeEvent.CLAIM, owned)
-        await self._changelog.fence()  # The catalog read from now on knows all that was flushed.
-        async with asyncio.TaskGroup() as reads:  # Side by side: writers wait for this.
+        await self._changelog.fence()  # A later read of the catalog has all that was flushed.
+        async with asyncio.TaskGroup() as reads:  # In parallel: writers wait for this.
             reads.create_task(self._links.before_open(claim), name=f"catalog[{self.number}]")
             await self._read_changelog(rows)
         if why := self._intakes.unusable(rows, known, self._links.tables(self.number)):
@@ -415,7 +421,7 @@ class Slot:
             self._runner.begin(shard, owned)
         await self._of_life.begun.wait_until_tried()
         if self.closed or self._of_life.begun.waiting() or self._reshapes.unread:
-            # Or was the changelog's end told by a deposed broker? After a flush nothing tells.
+            # Perhaps a deposed broker reported the changelog's end. A flush would hide that.
             await self._changelog.require_read()
         serving = ServingSlot(tasks, rows, claim)
         move(LifeEvent.OPEN_SHARDS, serving)
@@ -428,7 +434,7 @@ class Slot:
         return local_rows(self._path, kept_s=self._around.settings.changelog_kept_s)
 
     async def _require_claim(self) -> None:
-        """Step down where a later claim has taken the slot: nothing more is done under ours."""
+        """Raise ``Unavailable`` if a later claim has taken the slot."""
         if not await self._links.leases.still_last(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
@@ -442,10 +448,10 @@ class Slot:
             raise self._behind(str(error)) from error
 
     def _behind(self, why: str) -> StoreBehind:
-        """Throw the local rows away; the next opening rebuilds them."""
+        """Delete the local rows; the next opening rebuilds them."""
         if isinstance(state := self._life.state, StartedSlot):
             self._life.move(LifeEvent.DISCARD_ROWS, ClosedSlot(is_foreign=state.is_foreign))
-            with suppress(StoreFailed):  # It writes what it has all the same, if it can.
+            with suppress(StoreFailed):  # It still writes its buffers if it can.
                 state.rows.close(flush=False)
         destroy(self._path)
         return StoreBehind(f"{self._path}: {why}; rebuilding from Kafka")
@@ -458,13 +464,13 @@ class Slot:
     # Upkeep.
 
     def _watch(self, rows: RowStore) -> UpkeepJob:
-        """Return the job that begins before the shards open."""
+        """Return the job that starts before the shards open."""
         return UpkeepJob("watch", every(WATCH_S), partial(self._watch_shards, rows))
 
     async def _watch_shards(self, rows: RowStore) -> None:
-        """Answer clients that waited too long; end the life where it cannot go on.
+        """Answer clients that waited too long; end the life if it cannot continue.
 
-        It cannot after a later claim, and where the rows can't be read.
+        It cannot continue after a later claim, or if the rows cannot be read.
         """
         for owner in self.shards.values():
             owner.expire()
@@ -474,18 +480,18 @@ class Slot:
             raise StoreBehind(f"{self._path}: {rows.damaged}")
 
     async def _make_room(self, ranges: Sequence[tuple[bytes, bytes]]) -> int:
-        """Remove some of the rows within ranges; return how many chunks."""
+        """Remove some of the rows within ranges; return the number of chunks."""
         rows = self.rows
         if rows is None:
             raise Unavailable(f"slot {self.number} is not open")
         return await self._upkeep.sweep.within(rows, ranges)
 
     def _log_of(self, shard_id: str) -> Log:
-        """Return a handle of its own on a shard's log."""
+        """Return a separate handle on a shard's log."""
         return self._around.cluster.log(self._around.topics.shard(shard_id))
 
     def _close(self) -> None:
-        # A task that was ended before it began has taken nothing off.
+        # A task that was cancelled before it started has removed nothing.
         for of_life in (self._of_life, self.feeders, self._settling):
             of_life.clear()
         self._reshapes.clear()
@@ -494,7 +500,7 @@ class Slot:
         with log_failures(f"closing {self._path}"):
             state = self._life.state
             if isinstance(state, StartedSlot) and state.rows.damaged:
-                # The damage would be met in every life.
+                # The next life would meet the damage too.
                 logger.warning("%s", self._behind(state.rows.damaged))
             elif isinstance(state, StartedSlot):
                 self._life.move(LifeEvent.CLOSE, ClosedSlot(is_foreign=state.is_foreign))

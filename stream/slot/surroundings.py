@@ -50,9 +50,9 @@ class Surroundings:
 class SlotLinks:
     """The parts that a slot calls.
 
-    ``before_open`` returns once the catalog is known by which the slot opens, under its
-    claim. ``tables`` returns a slot's shards. ``table_known`` is true if a table or an
-    index may still exist.
+    ``before_open`` takes the slot's claim. It returns once the worker has read the catalog
+    by which the slot opens. ``tables`` returns a slot's shards. ``table_known`` is true if a
+    table or an index may still exist.
     """
 
     leases: LeaseKeeper
@@ -64,5 +64,5 @@ class SlotLinks:
     handover: HandoverLinks
 
     def kept(self, slot: int) -> list[tuple[Table, ShardRange]]:
-        """Return a slot's shards, with those that have ended and are not forgotten."""
+        """Return a slot's shards, with ended ones that still have a log."""
         return [*self.reshapes.list_ended(slot), *self.tables(slot)]

@@ -110,7 +110,7 @@ async def test_rows_are_the_fold_of_the_log_whatever_is_read_when(
                     await copy.read(shop, at_once=at_once)
                     rows.apply_changelog(shop.written.entries[applied:])
                     applied = len(shop.written.entries)
-                    copy.shard.flushed()
+                    copy.shard.note_flush()
                     assert canonical(rows) == canonical(shop.rows)
                 elif step == "again":
                     copy = Copy(rows)
@@ -265,13 +265,13 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
             await copy.read(shop)
             await shop.flush()
             copy.rows.apply_changelog(shop.written.entries)
-            copy.shard.flushed()
-            assert copy.shard.unflushed() == Unflushed(0, 0, {}.keys())
+            copy.shard.note_flush()
+            assert copy.shard.list_unflushed() == Unflushed(0, 0, {}.keys())
             some: list[Cell] = [put("c0007", 1_700_000_000_001, "y")]
             await shop.write(UPDATE, some, "a")
             await shop.write(PUT, columns(0, 1), "b")
             await copy.read(shop)
-            known = copy.shard.unflushed()
+            known = copy.shard.list_unflushed()
             assert known.holds(flushed=0, applied=2)
             assert not known.holds(flushed=-1, applied=2)
             assert set(known.keys) == shop.owner.ledger.keys

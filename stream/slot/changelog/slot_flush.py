@@ -22,7 +22,7 @@ __all__ = ["SlotFlush"]
 
 @dataclass(slots=True, kw_only=True)
 class SlotFlush:
-    """The flushes of one slot: of its open shards, those that have ended, and those that arrive."""
+    """The flushes of one slot: of its open, ended and arriving shards."""
 
     number: int
     links: SlotLinks
@@ -36,7 +36,7 @@ class SlotFlush:
     async def flush(self, *held: ShardOwner) -> int:
         """Flush the changelog now; return the number of entries. ``held`` are closed shards.
 
-        Raises as ``ChangelogWriter.flush``, and ``Unavailable`` where the slot closes meanwhile.
+        Raises like ``ChangelogWriter.flush``, and ``Unavailable`` if the slot closes meanwhile.
         """
         return await self.changelog.flush(partial(self.scope, *held), held)
 
@@ -49,19 +49,19 @@ class SlotFlush:
         return flush_scope(owners, shards)
 
     async def wait(self) -> None:
-        """Return after the flush interval, or earlier where there is much to flush."""
+        """Return after the flush interval, or earlier if there is much to flush."""
         for _ in range(10):
             await asyncio.sleep(self.settings.flush_s / 10)
             if self.is_large():
                 break
 
     def is_large(self) -> bool:
-        """True if a flush must not wait: it is one transaction, which may last only so long."""
+        """True if a flush must not wait: it is one transaction, whose time is limited."""
         scope, settings = self.scope(), self.settings
         return scope.dirty > settings.dirty_max or scope.dirty_bytes > settings.dirty_bytes_max
 
     async def run(self) -> None:
-        """Flush, and note the age of the rows. Log what fails."""
+        """Flush, and note the age of the rows. Logs errors."""
         failed = True
         with log_failures(f"slot {self.number}: flush"):
             await self.flush()

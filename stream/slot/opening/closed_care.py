@@ -1,7 +1,8 @@
-"""What is done about the shards of a slot that stay closed.
+"""The care for the shards of a slot that stay closed.
 
-Their logs are looked at again now and then, because a deposed broker may have caused it. An
-operator may accept what a log has lost; then the shard is served with what is left.
+Their logs are checked again at an interval, because a deposed broker may have reported the
+loss. An operator may accept the loss of a log; then the shard is served without the lost
+entries.
 """
 
 from __future__ import annotations
@@ -39,37 +40,37 @@ class ClosedCare:
         self._repairing = asyncio.Lock()
 
     async def look_again(self, rows: RowStore) -> None:
-        """Open again what a deposed broker had closed; read ended shards that were not read.
+        """Check the closed shards again; read ended shards that could not be read before.
 
-        Raises ``Unavailable`` where the slot has to be opened again for it.
+        Raises ``Unavailable`` if no log lacks entries any more: then the slot must open again.
         """
         runner, closed = self._runner, self._runner.shards.closed
         known = len(closed)
         if runner.reshapes.unread:
             await runner.reshapes.open_what_answers(rows)
-        if len(closed) > known:  # As for those that are closed while the slot opens.
+        if len(closed) > known:  # As for shards that are closed while the slot opens.
             await runner.changelog.require_read()
         mistaken = False
         with log_failures(f"slot {self._flush.number}: logs of closed shards"):
             lacks_nothing = partial(runner.opener.lacks_nothing, self._kept(), rows)
             mistaken = await closed.were_mistaken(lacks_nothing)
         if mistaken:
-            raise Unavailable("the logs of closed shards lack nothing")
+            raise Unavailable("the logs of closed shards lack no entries any more")
 
     def _kept(self) -> list[tuple[Table, ShardRange]]:
-        """Return the slot's shards, with those that have ended and are not forgotten."""
+        """Return the slot's shards, with ended ones that still have a log."""
         return self._flush.links.kept(self._flush.number)
 
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
-        """Return what a closed shard's log has lost; with ``accept`` serve what is left.
+        """Return what a closed shard's log has lost; with ``accept`` serve the rest.
 
-        Raises ``Rejected`` where it is not closed, or for another reason, and ``Unavailable`` where
-        there is no log in which something might be left.
+        Raises ``Rejected`` if the shard is not closed, or its log lacks nothing. Raises
+        ``Unavailable`` if the shard has no log.
         """
         shards, number = self._runner.shards, self._flush.number
         if (why := shards.begun.find_gone(shard_id)) is not None:
             raise Unavailable(why)
-        async with self._repairing:  # Whoever is second finds it served.
+        async with self._repairing:  # A second caller finds it served.
             tables = self._flush.links.tables(number)
             found = [pair for pair in tables if pair[1].shard_id == shard_id]
             state = self._life.state
@@ -83,13 +84,13 @@ class ClosedCare:
             if accept:
                 await self._accept(owner, loss, state)
                 self._runner.begin(shard, state)
-                with suppress(Unavailable):  # It is accepted, and opens later.
+                with suppress(Unavailable):  # The loss is accepted; the shard opens later.
                     within_s = self._flush.settings.shard.write_s_max
                     await shards.begun.wait_until_served([shard_id], within_s=within_s)
             return loss
 
     async def _accept(self, owner: ShardOwner, loss: Loss, owned: OwnedSlot) -> None:
-        """Let a shard be opened without what its log has lost."""
+        """Accept a loss: flush the rows that are left, and fill the log with no-ops."""
         await self._runner.require_claim()
         hold_rows(owner, loss)
         await self._flush.flush(owner)

@@ -1,7 +1,7 @@
 """The shards of a slot that a standby follows.
 
-A shard is followed once its parents were read to their ends, unless they are another slot's. So the
-entries of a parent are folded before those of its children.
+A shard is followed once its parents in the same slot were read to their ends. So the entries
+of a parent are folded before those of its children.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["FollowedShards"]
 
 
 class FollowedShards:
-    """Those of one slot, ``by_id``. ``on_end`` is called when one was read to its log's end.
+    """The followed shards of one slot, ``by_id``.
 
-    ``wake`` is set when the standby has something to do, ``moved`` whenever a shard has learned
-    something.
+    ``on_end`` is called when a shard was read to its log's end. ``wake`` is set when the
+    standby has work, ``moved`` whenever a shard's state has changed.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class FollowedShards:
         self._links = links
         self._on_end = on_end
         self._roomy: set[str] = set()
-        """Shards for which room has been made."""
+        """Shards for which older rows were removed; see ``make_room``."""
 
     def lacking(self) -> list[StandbyShard]:
-        """Return those that can't go on before they are mended."""
+        """Return the shards that cannot continue before ``StandbyShard.mend``."""
         return [shard for shard in self.by_id.values() if shard.lacks]
 
     def read_since(self, asked_s: float) -> bool:
-        """True if every log was read to an end asked for since, or can't be read further now."""
+        """True if every log was read to an end requested since, or cannot be read further now."""
         return all(shard.read_since(asked_s) for shard in self.by_id.values())
 
     def settle(self, rows: RowStore) -> None:
-        """Follow what the catalog has now. Raises ``StoreFailed``."""
+        """Follow the catalog's present shards. Raises ``StoreFailed``."""
         wanted = {s.shard_id: (table, s) for table, s in self._links.tables(self._number)}
         for shard_id in [name for name in self.by_id if name not in wanted]:
             self.by_id.pop(shard_id).leave()
@@ -69,10 +69,10 @@ class FollowedShards:
             followed.others = came_back(table, followed.place, beside)
 
     def _goes_on(self, parent: str) -> bool:
-        """True if a shard's end must still be read: its children begin behind it.
+        """True if a shard's end must still be read: its children begin after it.
 
-        It is not followed itself as long as that holds for its own parents. One that lacks
-        something has seen its seal, perhaps, and folded nothing of what stands before.
+        The shard is not followed either while its own parents must be read. A shard that lacks
+        entries may have read its seal, but has not folded the entries before it.
         """
         followed = self.by_id.get(parent)
         return followed is None or bool(followed.lacks) or followed.shard.state.seal is None
@@ -80,30 +80,31 @@ class FollowedShards:
     def _follow(self, table: Table, shard: ShardRange, rows: RowStore) -> StandbyShard:
         around = self._surroundings
         followed = StandbyShard(
-            table, shard, rows, self._links.tails, self._learned, limits=around.limits
+            table, shard, rows, self._links.tails, self._note_change, limits=around.limits
         )
         marks = [rows.get(mark_key(name)) for name in shard.parents if name not in self.by_id]
         whole = all(mark is not None and decode_mark(mark).seal for mark in marks)
-        # Parents whose logs are gone are in the changelog, up to their ends.
-        lacks = "" if whole or followed.shard.state.applied >= 0 else "what became of its parents"
+        # The changelog has parents whose logs are gone, up to their ends.
+        lacks = "" if whole or followed.shard.state.applied >= 0 else "the ends of its parents"
         followed.begin(around.topics.shard(shard.shard_id), lacks)
         if lacks:
             self.wake.set()
         return followed
 
-    def _learned(self, shard: StandbyShard, records: int) -> None:
+    def _note_change(self, shard: StandbyShard, records: int) -> None:
+        """Count the folded records, and wake the tasks that wait for a change."""
         self._surroundings.counts.standby_records += records
         self.moved.set()
         if shard.lacks:
             self.wake.set()
         elif shard.ended:
-            self._on_end()  # What it became may be followed now.
+            self._on_end()  # Its children may be followed now.
 
     async def make_room(self, shard: StandbyShard, rows: RowStore) -> None:
-        """Remove what is left of an earlier time where a shard comes from another slot, once.
+        """Remove older rows in the place of a shard that comes from another slot, once.
 
-        Beside the rows that come with its log it would be what has since been deleted. It is done
-        before the changelog is read that has the shard.
+        They may have been deleted since, and would be shown beside the rows of the shard's log.
+        This happens before the changelog is read that has the shard.
         """
         place = shard.place
         if place.shard_id in self._roomy:
@@ -116,11 +117,11 @@ class FollowedShards:
                 await asyncio.sleep(0)
 
     def leave(self) -> None:
-        """Follow no log any more, and show no shard."""
+        """Stop following all logs, and hide all shards."""
         for shard in self.by_id.values():
             shard.leave()
 
     def clear(self) -> None:
-        """Forget everything: the standby closes."""
+        """Forget all shards: the standby closes."""
         self.by_id.clear()
         self._roomy.clear()

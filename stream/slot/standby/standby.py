@@ -1,19 +1,20 @@
 """The rows of one slot that another worker owns, kept warm here.
 
-The changelog is read first, then every shard's log from its mark on, and both are followed; a
-shard that others became is followed from when their seals were read. A shard's entries go through
-the fold of any replay: groups whole, void ones passed over, rows and mark written together, so what
-is here is the fold of the log at the mark, and no transaction is ever half there.
+The changelog is read first, then every shard's log from its mark on, and both are followed.
+The children of a shard are followed once its seal was read. A shard's entries go through the
+same fold as any replay: groups whole, void entries skipped, rows and mark written together.
+So the rows here are the fold of the log at the mark, and never have half a transaction.
 
-The changelog is never ahead of the logs: it is read up to an end only after every log was read to
-an end that was asked for later. So its entries bring nothing new, but for what it alone has: how
-far it is complete, and which chunks it has dropped. An end that a deposed broker told is none: what
-is ahead of a log is not folded (``stream/slot/standby/standby_reach.py``). Only for a shard whose
-log was trimmed below its mark does it bring rows; such a shard is not shown until its log has been
-read to its end.
+The changelog is never ahead of the logs. It is read up to an end only after every log was
+read to an end that was requested later. So its entries bring nothing new, except what it
+alone has: how far it is complete, and which chunks it has dropped. An end that a deposed
+broker reported does not count: entries ahead of a log are not folded
+(``stream/slot/standby/standby_reach.py``). The changelog brings rows only for a shard whose
+log was trimmed below its mark. Such a shard is not shown until its log has been read to its
+end.
 
-One task runs ``run``. When it has ended the directory is free, for the slot to open on. It ends
-without a word to anybody: nothing rests on a standby.
+One task runs ``run``. When it has ended, the directory is free for the slot to open on. It
+ends without a report, because nothing depends on a standby.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 10.0
 ROUND_S = 1.0
-"""Between two looks at the changelog."""
+"""Interval of the checks for new entries in the changelog."""
 FRESH_S_MAX = 30.0
-"""How long a round waits for the logs; then the next one begins."""
+"""Time for which a round waits for the logs; then the next one begins."""
 TOUCH_S = 60.0
-"""Between two notes that the rows are as new as the changelog, where it has nothing new."""
+"""Interval of notes that the rows equal the changelog, while it has nothing new."""
 LACKING_S = 0.01
 LACKING_S_MAX = 5.0
 SWEEP_ROUNDS = 30
@@ -77,7 +78,7 @@ class Standby:
     ) -> None:
         self.number = number
         self.left: dict[str, Unflushed] = {}
-        """What it knew, by shard, when it ended."""
+        """Its knowledge of each shard when it ended, by shard id."""
         self._life = StandbyLife()
         self._path = path
         self._surroundings = surroundings
@@ -87,9 +88,9 @@ class Standby:
         self._touched_s = 0.0
         self._lacking_rounds = 0
         self._misled = False
-        """Whether what the changelog tells is known to be ahead of what the catalog was read to."""
+        """True if the changelog is known to be ahead of the catalog as it was read."""
 
-    # What others ask.
+    # Calls from other parts.
 
     @property
     def rows(self) -> RowStore | None:
@@ -104,12 +105,12 @@ class Standby:
 
     @property
     def warm(self) -> bool:
-        """Whether the slot can be opened here with little to read."""
+        """True if the slot can be opened here with little to read."""
         age_s = self.age_s()
         return age_s is not None and age_s < WARM_S
 
     def age_s(self) -> float | None:
-        """Return how old the view of the oldest shard is; None while one has none."""
+        """Return the age of the oldest shard's view; None while a shard has none."""
         if not isinstance(self._life.state, FollowingStandby | FailedStandby):
             return None
         fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
@@ -120,7 +121,7 @@ class Standby:
 
     @property
     def lag(self) -> int:
-        """Records that the logs had more than the rows, when they were last looked at."""
+        """The number of records that the logs had more than the rows, at their last reads."""
         return sum(shard.lag for shard in self.shards.values())
 
     def view(self, shard_id: str, age_s_max: float) -> StandbyShard | None:
@@ -131,9 +132,10 @@ class Standby:
         return shard if self._links.clock_s() - shard.fresh_s <= age_s_max else None
 
     def settle(self) -> None:
-        """Follow what the catalog has now; called whenever it has changed.
+        """Follow the catalog's present shards; called at each change of the catalog.
 
-        Where the rows can't be read the copy begins again: who follows the catalog goes on.
+        If the rows cannot be read, this does not raise: the standby starts again, and the
+        follower of the catalog continues.
         """
         if not isinstance(state := self._life.state, FollowingStandby):
             return
@@ -146,19 +148,19 @@ class Standby:
             self._followed.wake.set()
 
     def _require_settled(self) -> None:
-        """Do the same; raise what keeps the rows from being read, now or as somebody met it."""
+        """Call ``settle``; raise the error of a failed read of the rows, now or earlier."""
         self.settle()
         self._require_going()
 
     def _require_going(self) -> None:
-        """Raise what keeps the rows from being read, as somebody met it."""
+        """Raise the error of an earlier failed read of the rows."""
         if isinstance(state := self._life.state, FailedStandby):
             raise state.failure
 
     # The one task.
 
     async def run(self) -> None:
-        """Keep the rows warm until cancelled; begin again after whatever fails."""
+        """Keep the rows warm until cancelled; start again after any failure."""
         backoff_s = BACKOFF_S
         while True:
             began_s = self._links.clock_s()
@@ -168,9 +170,10 @@ class Standby:
                 logger.warning("standby of slot %d: %s; rebuilding from Kafka", self.number, error)
                 self._throw_away()
             except (StoreError, StoreFailed) as error:
-                logger.info("standby of slot %d begins again: %s", self.number, error)
+                logger.info("standby of slot %d: failed, starting again: %s", self.number, error)
                 state = self._life.state
-                if isinstance(state, OpenStandby) and state.rows.damaged:  # It would be met again.
+                # The next life would meet the damage too.
+                if isinstance(state, OpenStandby) and state.rows.damaged:
                     self._throw_away()
             finally:
                 self._close()
@@ -183,16 +186,17 @@ class Standby:
         rows = self._open_rows()
         self._life.move(StandbyEvent.OPEN_ROWS, CatchingUpStandby(rows))
         known = find_known_shards(rows)
-        # Until it has not grown meanwhile: what was compacted away stands above where we began.
+        # Until it has not grown meanwhile: compaction may have moved a key's entry above the
+        # end that we read to.
         while (until := await self._reader.end()) != rows.changelog_position():
-            # It knows every table that there are entries of up to there.
+            # The catalog has every table with entries up to there.
             await self._links.catalog_read()
             await self._recover(rows, until)
-        # A shard that had come by now, and was not heard of, would be followed on rows of before.
+        # A shard that has come by now, unread, would be followed on older rows.
         await self._links.catalog_proven()
         coming = find_begun(rows, self._links.coming(self.number))
         if came := unseen(known, [*self._links.tables(self.number), *coming]):
-            # Those that come from here on are made room for; see ``FollowedShards.make_room``.
+            # For later arrivals, older rows are removed; see ``FollowedShards.make_room``.
             raise StoreBehind(f"{self._path} has not seen these come: {', '.join(came)}")
         self._life.move(StandbyEvent.CATCH_UP, FollowingStandby(rows))
         self._require_settled()
@@ -203,9 +207,9 @@ class Standby:
                     await self._followed.wake.wait()
             self._followed.wake.clear()
             self._require_going()
-            # What is mended and lacks something again at once is not mended all the time.
+            # A shard that lacks entries again at once is restored after growing pauses.
             await asyncio.sleep(min(LACKING_S * 2**self._lacking_rounds, LACKING_S_MAX))
-            if rows.damaged:  # As somebody met who reads here.
+            if rows.damaged:  # Another reader of the rows noted it.
                 raise StoreBehind(f"{self._path}: {rows.damaged}")
             await self._round(rows)
             if count % SWEEP_ROUNDS == 0:
@@ -219,14 +223,14 @@ class Standby:
         )
 
     def _throw_away(self) -> None:
-        """Close the local rows and remove them; the next life rebuilds them."""
+        """Close the local rows and delete them; the next life rebuilds them."""
         self._close(flush=False)
         with log_failures(f"standby of slot {self.number}"):
             destroy(self._path)
 
     async def _round(self, rows: RowStore) -> None:
-        """Read the changelog as far as the logs were read, and mend what shards lack."""
-        # In this order: what is mended was lacking before the end of the changelog was asked for.
+        """Read the changelog as far as the logs were read, and restore shards that lack entries."""
+        # In this order: a restored shard was lacking before the changelog's end was requested.
         lacking = self._followed.lacking()
         until = await self._reader.end()
         self._lacking_rounds = min(self._lacking_rounds + 1, 20) if lacking else 0
@@ -247,11 +251,11 @@ class Standby:
                 self._hide(error.shards)
                 return
             except Unavailable as error:
-                # Of shards that lack something nothing is shown: they wait for the next round.
-                logger.info("standby of slot %d reads on later: %s", self.number, error)
+                # Shards that lack entries are not shown: they wait for the next round.
+                logger.info("standby of slot %d: cannot read on, retrying: %s", self.number, error)
                 return
             for shard in self.shards.values():
-                shard.flushed()
+                shard.note_flush()
             await self._mend(lacking, until)
         elif self._links.clock_s() - self._touched_s > TOUCH_S:
             rows.set_changelog_position(until, time.time())
@@ -260,20 +264,20 @@ class Standby:
         self._touched_s = self._links.clock_s()
 
     def _hide(self, shards: Collection[StandbyShard]) -> None:
-        """Show shards no more whose rows go: they are elsewhere, which the catalog did not tell."""
+        """Hide shards whose rows are removed: they moved, and our catalog does not have that."""
         self._misled = True
         for shard in shards:
             if shard.ended:
                 shard.leave()
             else:
-                shard.lack("its rows are removed, as of one that is another slot's by now")
+                shard.lack("its rows are removed: it may have moved to another slot")
         self._followed.wake.set()
 
     async def _mend(self, lacking: Collection[StandbyShard], until: int) -> None:
-        """Let shards go on that have what the changelog has of them, which was read ``until``.
+        """Resume shards that lacked entries: the changelog, read up to ``until``, had them.
 
-        Where it has grown since then, entries of theirs may have been compacted away for others
-        that were not read: a mark without its rows, or rows without their mark.
+        If it has grown since, compaction may have replaced some of their entries by later
+        ones, which were not read: a mark without its rows, or rows without their mark.
         """
         if lacking and await self._reader.end() != until:
             self._followed.wake.set()
@@ -283,7 +287,7 @@ class Standby:
                 shard.mend(self._links.table_known)
 
     async def _recover(self, rows: RowStore, until: int) -> None:
-        """Read the changelog up to ``until``. Raises ``Unavailable`` where it is ahead of a log."""
+        """Read the changelog up to ``until``. Raises ``Unavailable`` if it is ahead of a log."""
         shards, known = self._links.tables(self.number), self._links.table_known
         is_open = isinstance(self._life.state, FollowingStandby | FailedStandby)
         require_read = Reach(self.shards.values()).require if is_open else None
@@ -292,10 +296,10 @@ class Standby:
         )
 
     async def _read_since(self, asked_s: float) -> bool:
-        """Wait until every log is read to an end asked for since; False where that takes long.
+        """Wait until every log is read to an end requested since; False if that takes too long.
 
-        Those that need the changelog, or the catalog, to go on are not waited for. Raises what was
-        met meanwhile that keeps the rows from being read: no log is read any more then.
+        Shards that need the changelog or the catalog to continue are not waited for. Raises the
+        error of a failed read of the rows meanwhile: then no log is read any more.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FRESH_S_MAX):
@@ -316,7 +320,7 @@ class Standby:
         self._followed.leave()
         state = self._life.state
         if isinstance(state, FollowingStandby | FailedStandby):
-            self.left = {name: shard.unflushed() for name, shard in self.shards.items()}
+            self.left = {name: shard.list_unflushed() for name, shard in self.shards.items()}
         self._followed.clear()
         if isinstance(state, OpenStandby):
             self._life.move(StandbyEvent.CLOSE, ClosedStandby())

@@ -1,4 +1,4 @@
-"""Whom a standby asks."""
+"""A standby's calls to the catalog and to the readers of logs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["StandbyLinks"]
 
 @dataclass(frozen=True, slots=True)
 class StandbyLinks:
-    """Where a standby learns what its slot has.
+    """The parts that a standby calls.
 
-    ``tables`` returns the shards of a slot, parents before children, ``coming`` those that are
-    moved to it. ``catalog_read`` reads the catalog to its present end, as far as the broker that is
-    asked reports, ``catalog_proven`` to an end that an append proves. ``clock_s`` never goes back
-    and runs during suspend; it is that of ``tails``.
+    ``tables`` returns the shards of a slot, parents before children. ``coming`` returns those
+    that are moved to it. ``catalog_read`` reads the catalog to the end that the broker
+    reports, ``catalog_proven`` to an end that an append proves. ``clock_s`` never goes back
+    and runs during suspend; ``tails`` uses the same clock.
     """
 
     tails: Tails

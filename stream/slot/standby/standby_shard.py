@@ -1,15 +1,15 @@
 """One shard as a standby follows it: its log folded into the local rows, and the view's age.
 
-It is in one of four states:
+A shard is in one of four states:
 
-- *followed*;
-- *lacking* entries before it can continue: trimmed ones, from the changelog, or an unknown
-  table, from the catalog;
-- *broken* by bytes that no owner wrote, which its owner reports to the operator;
-- *unfollowed*, before it begins and after its seal.
+- *Followed*: its log is read.
+- *Lacking*: it needs something before it can continue. The changelog has trimmed entries, the
+  catalog an unknown index.
+- *Broken* by bytes that no owner wrote. The shard's owner reports them to the operator.
+- *Unfollowed*: before it begins, and after its seal.
 
-Only a followed one has a view that gets younger. ``fresh_s`` is when the fetch was sent
-whose end the rows have reached.
+Only the view of a followed shard gets younger. ``fresh_s`` is when the fetch was sent whose end
+the rows have reached.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["FollowedLog", "StandbyShard", "Unflushed"]
 logger = logging.getLogger(__name__)
 
 UNFLUSHED_MAX = 50_000
-"""Bound of remembered chunks that the changelog lacks; an owner flushes before."""
+"""Bound of remembered chunks that the changelog lacks; an owner flushes before that."""
 
 
 class Unflushed(NamedTuple):
-    """Knowledge that spares a slot on these rows a second read of the log.
+    """Chunks that the changelog may lack: a slot on these rows need not read the log for them.
 
     ``keys`` were written by the entries after ``since``, up to ``applied``.
     """
@@ -67,7 +67,7 @@ class FollowedLog:
 
 @dataclass(frozen=True, slots=True)
 class LackingLog:
-    """The log cannot be folded until ``StandbyShard.mend``. ``why`` names what it lacks."""
+    """The log cannot be folded before ``mend``. ``why`` says what the shard lacks."""
 
     why: str
 
@@ -82,8 +82,8 @@ class BrokenLog:
 class StandbyShard:
     """A follower of one log.
 
-    ``learned`` is called, with it and the number of records, at each change. Readers use
-    it like an owner: ``rows``, ``shard.state.options`` and ``require_readable``.
+    ``on_change`` is called, with it and the number of records, at each change. Readers use it
+    like an owner: ``rows``, ``shard.state.options`` and ``require_readable``.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StandbyShard:
         place: ShardRange,
         rows: RowStore,
         tails: Tails,
-        learned: Callable[[StandbyShard, int], None],
+        on_change: Callable[[StandbyShard, int], None],
         *,
         limits: Limits,
     ) -> None:
@@ -104,7 +104,7 @@ class StandbyShard:
         self.others: Sequence[Range] = ()
         """Keys that returned to the slot with another shard after this one had ended."""
         self._tails = tails
-        self._learned = learned
+        self._on_change = on_change
         self._limits = limits
         self._dropped: set[int] = set()
         """Indexes that records named, and that the catalog does not have."""
@@ -113,11 +113,11 @@ class StandbyShard:
         self.shard = shard_at_mark(table, place, rows, limits)
         self._since = self.shard.state.applied
         self._written: dict[bytes, int] = {}
-        """Keys written by entries after ``_since``, each with an offset up to which it was."""
+        """Keys written by entries after ``_since``, each with the last offset of its batch."""
 
     @property
     def lacks(self) -> str:
-        """What is needed before the log can be folded further; empty if nothing is."""
+        """What the shard lacks before its log can be folded further; empty if nothing."""
         return self._state.why if isinstance(self._state, LackingLog) else ""
 
     @property
@@ -132,15 +132,15 @@ class StandbyShard:
 
     @property
     def lag(self) -> int:
-        """Entries that the log had more than the rows, at its last report.
+        """The number of entries that the log had more than the rows, at its last report.
 
-        At least up to its seal, once the catalog has that: a deposed broker reports an
-        old end.
+        Once the catalog has the log's seal, the log reaches at least up to it: a deposed broker
+        reports an old end.
         """
         return max(0, max(self.end - 1, self.place.sealed_at) - self.shard.state.applied)
 
     def begin(self, topic: str, lacks: str = "") -> None:
-        """Follow the log from the rows' mark on; if they lack entries, only after ``mend``."""
+        """Follow the log from the rows' mark on; with ``lacks`` only after ``mend``."""
         self._topic = topic
         if lacks:
             self._state = LackingLog(lacks)
@@ -188,11 +188,11 @@ class StandbyShard:
         if self.shard.state.seal is not None:
             # Its children's writes are not here, so the view ages from now on.
             self._stop()
-        self._learned(self, len(entries))
+        self._on_change(self, len(entries))
 
     def note_trim(self) -> None:
         """Wait for the changelog, which has the trimmed entries' rows."""
-        self.lack("its log was trimmed, the changelog has the rows")
+        self.lack("its log was trimmed; the changelog has the rows")
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         shard = self.shard
@@ -200,14 +200,14 @@ class StandbyShard:
         try:
             writes, _ = replay(shard, entries)
             if shard.indexes.passed_over - self._dropped:
-                self.lack("it has an index that the catalog had not yet")
+                self.lack("it has an index that the catalog did not have yet")
                 return
             taken = take(shard, self.rows, writes, self.others)
             self._note(taken, entries[-1].offset)
         except StoreFailed as error:
             self.lack(str(error))
         except record.CorruptRecord as error:
-            logger.critical("shard %s is not kept warm: %s", shard.shard_id, error)
+            logger.critical("shard %s: following stopped for good: %s", shard.shard_id, error)
             self.leave()
             self._state = BrokenLog(str(error))
 
@@ -216,27 +216,27 @@ class StandbyShard:
         if len(self._written) > UNFLUSHED_MAX:
             self._since, self._written = self.shard.state.applied, {}
 
-    def flushed(self) -> None:
+    def note_flush(self) -> None:
         """Drop the keys that the changelog, which was read further, now has."""
         covered = self.rows.find_flushed(self.place.shard_id)
         if covered > self._since:
             self._since = covered
             self._written = {key: at for key, at in self._written.items() if at > covered}
 
-    def unflushed(self) -> Unflushed:
-        """Return the knowledge that spares a slot on these rows a look-up."""
+    def list_unflushed(self) -> Unflushed:
+        """Return the chunks that the changelog may lack, for a slot that opens on these rows."""
         return Unflushed(self._since, self.shard.state.applied, self._written.keys())
 
     def lack(self, what: str) -> None:
-        """Show nothing until ``mend``; knowledge since the last write is dropped."""
+        """Show nothing until ``mend``; the fold since the last write is dropped."""
         logger.info("shard %s: following paused: %s", self.place.shard_id, what)
         self._dropped |= self.shard.indexes.passed_over
         self.leave()
         self._state = LackingLog(what)
-        self._learned(self, 0)
+        self._on_change(self, 0)
 
     def mend(self, table_known: Callable[[int], bool]) -> None:
-        """Resume from the mark: the catalog, then the changelog were read since."""
+        """Resume from the mark. The catalog, then the changelog, were read since ``lack``."""
         self._dropped = {number for number in self._dropped if not table_known(number)}
         self._state = UnfollowedLog()
         self.shard = shard_at_mark(self.shard.table, self.place, self.rows, self._limits)

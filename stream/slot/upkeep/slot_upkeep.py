@@ -1,4 +1,4 @@
-"""The regular work of an open slot: which jobs there are, and how often each is done."""
+"""The regular jobs of an open slot, and their intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_AGAIN_S = 10.0
 
 
 class SlotUpkeep:
-    """The upkeep of one slot. ``starts`` is told where each log begins from now on."""
+    """The upkeep of one slot. ``starts`` gets the new start of each log."""
 
     def __init__(
         self,
