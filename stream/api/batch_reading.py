@@ -93,7 +93,7 @@ class BatchReader:
             self._find_known_rows(identity, wanted, fields[number] if fields else [])
             for number, wanted in enumerate(request.tables)
         ]
-        if not _all_known(request, known):
+        if not _are_all_known(request, known):
             self._read_others(identity, request, known)
             for wanted, found, its in zip(request.tables, known, fields or (), strict=False):
                 self._like.learn(found, wanted.rows, its)
@@ -191,7 +191,7 @@ class BatchReader:
             )
 
 
-def _all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> bool:
+def _are_all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]) -> bool:
     """True if no other check could make a request fail.
 
     Known rows imply a valid table name, and they contain no text that needs a check.

@@ -102,7 +102,7 @@ class Directory:
     def shard(self, shard: ShardRange) -> ShardOwner:
         """Return an open shard. Raises ``Unavailable``."""
         slot = self._slots.get(shard.slot)
-        if slot is None or slot.foreign:
+        if slot is None or slot.is_foreign:
             raise Elsewhere(shard.slot)
         return slot.owner(shard.shard_id)
 
@@ -110,10 +110,10 @@ class Directory:
         """Return a shard whose log may be read, open or ended. Raises ``Unavailable``."""
         return self.slot(shard.slot).find_followable(shard.shard_id)
 
-    def serves(self, number: int) -> bool:
+    def has_slot(self, number: int) -> bool:
         """True if this worker has a slot."""
         slot = self._slots.get(number)
-        return slot is not None and not slot.foreign
+        return slot is not None and not slot.is_foreign
 
     def slots(self) -> list[Slot]:
         """Return this worker's slots, open or not."""
@@ -122,6 +122,6 @@ class Directory:
     def slot(self, number: int) -> Slot:
         """Return an open slot. Raises ``Unavailable``."""
         slot = self._slots.get(number)
-        if slot is None or slot.foreign:
+        if slot is None or slot.is_foreign:
             raise Elsewhere(number)
         return slot

@@ -243,7 +243,7 @@ class ReshapeOperations:
         """True if a shard is still being moved to its slot."""
         return any(child == shard for _, child in self.arriving(shard.slot))
 
-    def knows(self, shard_id: str) -> bool:
+    def is_known(self, shard_id: str) -> bool:
         """True if a shard is or was part of a table. An undone plan does not count."""
         return shard_id in self._owner.catalog.shards
 
@@ -376,7 +376,7 @@ class ReshapeOperations:
     ) -> bytes:
         """Send a request to the catalog's owner, which may be this worker; return its answer."""
         body = request.encode()
-        if self._owner.owning:
+        if self._owner.is_owner:
             return await handler(NOBODY, body)
         return await self._forward(CATALOG_SLOT, request.operation, NOBODY, body)
 

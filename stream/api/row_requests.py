@@ -396,7 +396,7 @@ def _check_cells(cells: Sequence[Cell], kind: int, limits: Limits) -> None:
     if kind == UPDATE and not cells:
         raise invalid("Attribute column is missing.")
     for name, op, value, version, _ in cells:
-        if not _plain_name(name):
+        if not _is_plain_name(name):
             check_column_name(name.decode("utf-8", "replace"), limits)
         if len(value) > 1024:
             _check_size(name, value, limits)
@@ -433,7 +433,7 @@ def _check_increments(cells: Iterable[Cell]) -> None:
 
 
 @lru_cache(4096)
-def _plain_name(name: bytes) -> bool:
+def _is_plain_name(name: bytes) -> bool:
     """True if a name is valid. Cached, because the same few names are frequent."""
     return 0 < len(name) <= 255 and name[:1] != b"#"
 

@@ -41,9 +41,9 @@ from rowtide.stream.api.table_requests import (
     check_update,
     key_columns,
     key_schema,
+    make_quota_error,
     options_message,
     options_of,
-    quota_exhausted,
     split_points,
     stream_details,
     stream_of,
@@ -147,7 +147,7 @@ class TableOperations:
             self._indexes.require_free(catalog, draft.instance, index.name)
         limit = self._limits.tables_per_instance_max
         if len(catalog.tables_of(draft.instance)) >= limit:
-            raise quota_exhausted(limit)
+            raise make_quota_error(limit)
 
     def _draft(self, identity: Identity, request: pb.CreateTableRequest) -> Table:
         """Return the requested table, without ids, times and shards."""

@@ -225,6 +225,6 @@ def stream_details(stream: StreamSettings | None) -> pb.StreamDetails:
     )
 
 
-def quota_exhausted(limit: int) -> Rejected:
+def make_quota_error(limit: int) -> Rejected:
     """Return the error for one table too many."""
     return Rejected("OTSQuotaExhausted", f"Number of tables exceeds the quota:{limit}.")

@@ -59,7 +59,7 @@ class Session(NamedTuple):
         """
         self.require_table(table)
         self.owner.require_readable()
-        transaction = self.owner.transactions.idle(self.id).transaction
+        transaction = self.owner.transactions.require_idle(self.id).transaction
         for partition_key in partition_keys:
             transaction.require(partition_key)
         return transaction

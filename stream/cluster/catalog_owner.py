@@ -118,12 +118,12 @@ class CatalogOwner:
         """The last entry that was folded, while nothing was ``lost``."""
 
     @property
-    def owning(self) -> bool:
+    def is_owner(self) -> bool:
         """True if this worker may change the catalog: it was opened here, and nothing is lost."""
         return self._owns and not self.lost
 
     @property
-    def changing(self) -> bool:
+    def is_changing(self) -> bool:
         """True while a change runs: others may read it before we get the log's answer."""
         return self._changing.locked()
 
@@ -197,9 +197,9 @@ class CatalogOwner:
         asked_s = self._clock_s()
         if not await self._take(self.catalog.applied + 1, FOLLOW_S):
             self._confirmed_s = max(self._confirmed_s, asked_s)
-        elif self._snapshot_due():  # Only proofs, while nothing changes.
+        elif self._is_snapshot_due():  # Only proofs, while nothing changes.
             async with self._turn():
-                if self._snapshot_due():
+                if self._is_snapshot_due():
                     await self._snapshot()
 
     def confirmation_age_s(self) -> float:
@@ -301,17 +301,17 @@ class CatalogOwner:
             while True:
                 if self.lost:
                     raise Unavailable(self.lost)
-                if not self.owning:
+                if not self.is_owner:
                     raise Elsewhere(CATALOG_SLOT)
                 stamp = max(self._clock_us(), self.catalog.stamp + 1)
                 documents = decide(self.catalog, stamp)
                 if not documents or await self._append(documents, stamp):
                     break
-            if self._snapshot_due():
+            if self._is_snapshot_due():
                 await self._snapshot()
 
-    def _snapshot_due(self) -> bool:
-        return self.owning and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY
+    def _is_snapshot_due(self) -> bool:
+        return self.is_owner and self.catalog.applied - self._snapshot_at > SNAPSHOT_EVERY
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -369,14 +369,14 @@ class CatalogOwner:
                 appended = await self._appender.append(batch, at)
         except LogTrimmed as error:  # By a later owner, which may have read the batch as valid.
             raise OutcomeUnknown(f"change of the catalog at {at}: {error}") from error
-        if appended.stands:
+        if appended.is_valid:
             self._fold([Entry(at + i, key, value) for i, (key, value) in enumerate(batch)])
             # A later owner in the next entries ends our ownership, but keeps what it read
             # as valid.
             self._fold(appended.entries)
         else:
             self._replay(appended.entries)
-        return appended.stands
+        return appended.is_valid
 
     async def _snapshot(self) -> None:
         """Write the whole catalog as one record and trim the log before it."""

@@ -429,7 +429,7 @@ class HopClient:
     ) -> Awaitable[bytes]:
         """Do the same; return a future, without a task, if the worker is connected."""
         link = self._links.get(address)
-        if link is None or link.lost:
+        if link is None or link.is_lost:
             link = self._links[address] = _Link(address)
         if link.caller is not None:
             return link.caller.ask(identity, operation, body)
@@ -446,7 +446,7 @@ class _Link:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.lost = False
+        self.is_lost = False
         self.caller: _Caller | None = None
         """The connection, once both ends trust each other."""
         self._opening = asyncio.Lock()
@@ -464,7 +464,7 @@ class _Link:
         return await caller.ask(identity, operation, body)
 
     async def _open(self, secret: bytes | None) -> _Caller:
-        if self.lost or secret is None:
+        if self.is_lost or secret is None:
             raise Unreached
         host, _, port = self.address.rpartition(":")
         loop = asyncio.get_running_loop()
@@ -474,7 +474,7 @@ class _Link:
                 await loop.create_connection(lambda: caller, host.strip("[]"), int(port))
                 await caller.trusted
         except (OSError, TimeoutError, Unavailable) as failure:
-            self.lost = True
+            self.is_lost = True
             caller.close()
             raise Unreached from failure
         except asyncio.CancelledError:
@@ -488,7 +488,7 @@ class _Link:
 
     def close(self) -> None:
         """Cut the connection."""
-        self.lost = True
+        self.is_lost = True
         if self.caller is not None:
             self.caller.close()
 
@@ -549,7 +549,7 @@ class _Caller(_Frames):
         self._silent_s += 1
         if self._silent_s > SILENT_S:
             # A cut wire reports nothing. The next call would wait in vain for as long.
-            self._link.lost = True
+            self._link.is_lost = True
             self.abort(f"{self._link.address} was silent for {SILENT_S} s")
         elif self._silent_s > 1:
             self.send(encode_call(Call(LIVES, NOBODY, "", b"")))
@@ -583,7 +583,7 @@ class _Caller(_Frames):
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         if not self.given_up:
-            self._link.lost = True
+            self._link.is_lost = True
         if not self.trusted.done():
             self.trusted.set_exception(Unavailable())
         if self._sweeper is not None:

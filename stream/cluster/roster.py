@@ -102,7 +102,7 @@ class Roster:
         self._adopted.add(number)
         self._run(number)
 
-    def wants(self, number: int) -> bool:
+    def is_ours(self, number: int) -> bool:
         """True if a slot is ours now: it runs or is about to."""
         place = self._places.get(number)
         return place is not None and place.is_wanted
@@ -123,7 +123,7 @@ class Roster:
         slot = self.slots.get(number)
         if slot is None:  # Its keeper still looks after what was left on disk.
             return True
-        is_left = slot.openings.failure is not None and slot.served_elsewhere()
+        is_left = slot.openings.failure is not None and slot.is_served_elsewhere()
         return not slot.opened.is_set() and not is_left
 
     # Giving them away.
@@ -148,7 +148,7 @@ class Roster:
         place, slot = self._places.get(number), self.slots.get(number)
         if place is not None:
             # A slot that we have not got yet is another worker's to give.
-            place.give(after_s if slot is None or not slot.foreign else 0)
+            place.give(after_s if slot is None or not slot.is_foreign else 0)
 
     async def hand_over(self, number: int) -> None:
         """Hand a slot over; return once it is released. Raises ``Unavailable``: we keep it."""

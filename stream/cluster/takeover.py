@@ -61,7 +61,7 @@ class Takeover:
 
     def _look(self, slot: int) -> None:
         abandoned_s = self._leases.find_abandoned_s(slot)
-        if abandoned_s is None or self._roster.wants(slot):
+        if abandoned_s is None or self._roster.is_ours(slot):
             return
         if abandoned_s >= STEP_S * self._rank(slot):
             logger.warning("slot %d: its worker died, taking it over", slot)
@@ -79,7 +79,7 @@ class Takeover:
         # A dead worker without slots is not known as dead, and delays the others by a
         # step.
         standby = self._roster.standbys.get(slot)
-        if standby is not None and not standby.warm:
+        if standby is not None and not standby.is_warm:
             return len(live)
         return order(slot, live | {self._address}, named).index(self._address)
 

@@ -48,7 +48,7 @@ class TopicSweep:
         prefix = self._topics.shard("s")
         found = [name for name in await self._cluster.topics() if name.startswith(prefix)]
         # After reading the topics: what is known by now was created before.
-        if not self._catalog.owning:
+        if not self._catalog.is_owner:
             return
         stray = [name for name in found if self._is_stray(name[len(prefix) :], first_shard)]
         if stray:

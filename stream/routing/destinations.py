@@ -45,6 +45,6 @@ def _destination(directory: Directory, message: Any, field: str) -> Destination:
         if value is None:
             return None
         number = catalog.shard_for(table, key.encode((value,))).slot
-        return None if directory.serves(number) else number
+        return None if directory.has_slot(number) else number
 
     return slot

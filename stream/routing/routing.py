@@ -140,7 +140,7 @@ class Router:
 
     def _of_catalog(self, name: str, handler: Handler) -> Handler:
         def route(identity: Identity, body: bytes) -> Awaited:
-            if self._catalog.owning:
+            if self._catalog.is_owner:
                 return self._by_catalog(handler, identity, body)
             return self.forward(CATALOG_SLOT, name, identity, body)
 
@@ -200,7 +200,7 @@ class Router:
     def _newest(self) -> bool:
         """True if no other worker can have a newer catalog."""
         catalog = self._catalog
-        return catalog.owning and not catalog.changing and self._serving(CATALOG_SLOT)
+        return catalog.is_owner and not catalog.is_changing and self._serving(CATALOG_SLOT)
 
     def _by_catalog(self, handler: Handler, identity: Identity, body: bytes) -> Awaited:
         """Answer a request that only the catalog decides."""

@@ -43,13 +43,13 @@ class BatchRefused(Rejected):
 
 
 class Appended(NamedTuple):
-    """The outcome of an append. ``stands`` is True if the batch is valid.
+    """The outcome of an append. ``is_valid`` is True if the batch is valid.
 
     ``entries`` must be replayed after it. They follow a valid batch; otherwise they begin
     at the named offset. Both end before ``end``, the log's next offset.
     """
 
-    stands: bool
+    is_valid: bool
     entries: Sequence[Entry]
     end: int
 

@@ -180,7 +180,7 @@ class ShardCopy:
         while True:
             encoded = self._encode_record(encoded_body, stamp)
             try:
-                if await self._stands(encoded):
+                if await self._append_encoded(encoded):
                     self._counts.copied_bytes += len(encoded)
                     return
                 continue  # Late repetitions of earlier records are at its offset.
@@ -201,7 +201,7 @@ class ShardCopy:
         envelope = record.Envelope(self.end, claim, shard.owner, stamp, record.SINGLE)
         return record.encode_record(envelope, body)
 
-    async def _stands(self, encoded: bytes) -> bool:
+    async def _append_encoded(self, encoded: bytes) -> bool:
         """Append a record and move ``end`` after it. True if it is valid, False if it is void."""
         at = self.end
         base = await self._log.append([(b"", encoded)], deadline_s=APPEND_S)

@@ -14,7 +14,7 @@ from rowtide.core.records import record
 from rowtide.core.rows.fold import Writes
 from rowtide.core.shard.shard import ROWS, Shard
 from rowtide.stream.log.log import Entry
-from rowtide.stream.shard.replay import Range, among
+from rowtide.stream.shard.replay import Range, is_among
 from rowtide.stream.shard.row_store import RowStore
 
 __all__ = ["FlushLedger"]
@@ -71,7 +71,7 @@ class FlushLedger:
         for (low, high), stamp in self._places.items():
             if low[:1] == ROWS:
                 changed = rows.scan_changed(low, high, stamp)
-                self._keys.update(key for key in changed if not among(key, others))
+                self._keys.update(key for key in changed if not is_among(key, others))
             else:
                 self._keys.add(low)
         self._places.clear()

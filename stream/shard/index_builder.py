@@ -40,7 +40,7 @@ async def build_index(owner: ShardOwner, number: int, built: Built) -> None:
     shard closes.
     """
     wait_s = RETRY_S
-    while not owner.closed and (index := _new_index(owner, number)) is not None:
+    while not owner.is_closed and (index := _new_index(owner, number)) is not None:
         try:
             if not is_built(owner, index):
                 await _build(owner, index)

@@ -122,7 +122,7 @@ class IndexFeeder:
                 source.readers.unfollow(self._wake)
 
     async def _follow(self) -> None:
-        while not (self._stopped or self._owner.closed):
+        while not (self._stopped or self._owner.is_closed):
             self._wake.clear()
             busy = False
             for shard in self._in_turn():
@@ -198,7 +198,7 @@ class IndexFeeder:
         return found
 
     def _position(self, source: str) -> Fed | None:
-        if self._stopped or self._owner.closed:
+        if self._stopped or self._owner.is_closed:
             raise Unavailable
         return self._find_fed(source)
 
@@ -304,7 +304,7 @@ def _extract_writes(
             body, record.PutBody | record.UpdateBody | record.DeleteBody | record.IndexBuild
         ):
             ours = [write for write in body.indexes if write.table == number]
-            writes += [write for write in ours if _within(place, write)]
+            writes += [write for write in ours if _is_within(place, write)]
             learned = learned or bool(ours)
         learned = learned or (isinstance(body, record.IndexBuild) and body.table == number)
         if learned:
@@ -312,7 +312,7 @@ def _extract_writes(
     return writes, entries[-1].offset + 1, stamp
 
 
-def _within(place: ShardRange, write: IndexWrite) -> bool:
+def _is_within(place: ShardRange, write: IndexWrite) -> bool:
     if not place.begin and not place.end:
         return True
     encoded = key.encode(write.key)

@@ -84,11 +84,11 @@ class OpenTransactions:
         held = self.locks.get(partition_key)
         if held is None:
             return
-        if self._live(held):
+        if self._is_live(held):
             raise conflict()
         self.end(held)
 
-    def unheld(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
+    def list_free_ranges(self, first: bytes, last: bytes) -> list[tuple[bytes, bytes]]:
         """Return the ranges between two encoded keys whose rows no transaction holds."""
         self.sweep()
         left: list[tuple[bytes, bytes]] = []
@@ -99,9 +99,9 @@ class OpenTransactions:
             at = max(at, row_end(held)) if held < last else at
         return [*left, (at, last)] if at <= last else left
 
-    def holds(self, first: bytes, last: bytes) -> bool:
+    def is_held(self, first: bytes, last: bytes) -> bool:
         """True if a transaction holds rows between two encoded keys."""
-        return self.unheld(first, last) != [(first, last)]
+        return self.list_free_ranges(first, last) != [(first, last)]
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes) -> OpenTransaction:
         """Hold a partition key from now on. Raises OTSRowOperationConflict, OTSServerBusy."""
@@ -120,12 +120,12 @@ class OpenTransactions:
     def get(self, transaction_id: TransactionId) -> OpenTransaction | None:
         """Return an open transaction; None if it is unknown, finished or timed out."""
         held = self._by_id.get(transaction_id)
-        if held is None or self._live(held):
+        if held is None or self._is_live(held):
             return held
         self.end(held)
         return None
 
-    def idle(self, transaction_id: TransactionId) -> OpenTransaction:
+    def require_idle(self, transaction_id: TransactionId) -> OpenTransaction:
         """Return an open transaction that is not about to be committed.
 
         Raises OTSSessionNotExist, and OTSRowOperationConflict while a commit runs.
@@ -145,7 +145,7 @@ class OpenTransactions:
     @contextmanager
     def _measure(self, transaction_id: TransactionId) -> Iterator[Transaction]:
         """Count the memory that a transaction takes."""
-        transaction = self.idle(transaction_id).transaction
+        transaction = self.require_idle(transaction_id).transaction
         if self._bytes >= self._bytes_max:
             raise Unavailable("Server is busy.", "OTSServerBusy")
         before = transaction.held_bytes
@@ -163,7 +163,7 @@ class OpenTransactions:
 
     def sweep(self) -> None:
         """End the transactions that have timed out, except those about to be committed."""
-        for held in [held for held in self._by_id.values() if not self._live(held)]:
+        for held in [held for held in self._by_id.values() if not self._is_live(held)]:
             self.end(held)
 
     def end_all(self) -> None:
@@ -171,5 +171,6 @@ class OpenTransactions:
         for held in [held for held in self._by_id.values() if not held.is_committing]:
             self.end(held)
 
-    def _live(self, held: OpenTransaction) -> bool:
+    def _is_live(self, held: OpenTransaction) -> bool:
+        """True if a transaction has not timed out, or its commit runs."""
         return held.is_committing or self._clock_s() < held.transaction.expires_s

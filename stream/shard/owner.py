@@ -144,12 +144,12 @@ class ShardOwner:
         return self._life.is_open
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True if ``run`` has ended."""
         return self._life.is_closed
 
     @property
-    def retired(self) -> bool:
+    def is_retired(self) -> bool:
         """True if the log has ended with our own seal."""
         return self._life.is_retired
 
@@ -164,7 +164,7 @@ class ShardOwner:
         return self.shard.state.applied + 1
 
     @property
-    def unflushed(self) -> bool:
+    def has_unflushed(self) -> bool:
         """True if the changelog may lack entries of the shard."""
         return bool(self.ledger.keys) or self.rows.find_flushed(self.shard.shard_id) < self.end - 1
 
@@ -174,7 +174,7 @@ class ShardOwner:
         return self._queue.count
 
     @property
-    def awaits_hidden(self) -> bool:
+    def has_barrier(self) -> bool:
         """True if the outcome of an accepted hidden record is not known yet."""
         return self._queue.has_barrier
 
@@ -254,7 +254,7 @@ class ShardOwner:
     def abort(self, transaction_id: TransactionId) -> None:
         """Drop a transaction. Raises OTSSessionNotExist, ``Unavailable``."""
         self._life.require_open()
-        self.transactions.end(self.transactions.idle(transaction_id))
+        self.transactions.end(self.transactions.require_idle(transaction_id))
 
     def _report_begin(
         self, held: OpenTransaction, tell: Tell, outcome: Outcome | StoreError
@@ -371,7 +371,7 @@ class ShardOwner:
         answer(batch)
         # Only now: their inputs are valid, and the next batch does not wait for the
         # lease.
-        if unproven := [waiting for waiting in batch if waiting.unproven]:
+        if unproven := [waiting for waiting in batch if waiting.is_unproven]:
             self._unproven.add(unproven, tasks)
         self._queue.catch_up()
 
@@ -398,18 +398,18 @@ class ShardOwner:
                     self._refuse_all(error)
                     return False
                 await asyncio.sleep(0.05)
-        if appended.stands:
+        if appended.is_valid:
             self._apply(evaluated, pairs, at)
             self._count(pairs, self._loop.time() - since_s)
             answer(self._queue.in_flight)
         else:
             self._counts.appends_void += 1
             self._queue.take_back()
-        if appended.entries or not appended.stands:
+        if appended.entries or not appended.is_valid:
             shard.discard()
             self.fold.replay(appended.entries)
             self._queue.evaluate_anew()
-        return appended.stands
+        return appended.is_valid
 
     def _count(self, pairs: Sequence[tuple[bytes, bytes]], seconds: float) -> None:
         counts = self._counts
@@ -466,7 +466,7 @@ class ShardOwner:
             return
         # A change without a record is answered from its inputs: it needs the lease, like
         # a read.
-        waiting.unproven = not waiting.writes and not self._lease.holds()
+        waiting.is_unproven = not waiting.has_records and not self._lease.holds()
 
     def _is_held(self, body: record.Body) -> bool:
         """True if a record would reclaim rows of an open transaction, which must not happen.
@@ -474,7 +474,7 @@ class ShardOwner:
         The transaction's evaluated rows are in chunks with the same borders as those
         below.
         """
-        return isinstance(body, record.Reclaim) and self.transactions.holds(body.first, body.last)
+        return isinstance(body, record.Reclaim) and self.transactions.is_held(body.first, body.last)
 
     def _noop(self, at: int) -> tuple[bytes, bytes]:
         shard = self.shard
@@ -490,7 +490,10 @@ class ShardOwner:
         self._unproven.stop()
         queue = self._queue
         for waiting in queue.in_flight:
-            fail(waiting, OutcomeUnknown() if queue.is_sent and waiting.writes else Unavailable())
+            fail(
+                waiting,
+                OutcomeUnknown() if queue.is_sent and waiting.has_records else Unavailable(),
+            )
         for waiting in queue.waiting:
             fail(waiting, Unavailable())
         queue.clear()

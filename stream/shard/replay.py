@@ -14,7 +14,7 @@ from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.log import Entry
 from rowtide.stream.shard.row_store import RowStore
 
-__all__ = ["Range", "among", "replay", "shard_at_mark", "take"]
+__all__ = ["Range", "is_among", "replay", "shard_at_mark", "take"]
 
 Range = tuple[bytes, bytes]
 """Keys of the store: low <= key < high."""
@@ -59,12 +59,12 @@ def take(shard: Shard, rows: RowStore, writes: Writes, others: Sequence[Range] =
     Keys in ``others`` are left out: they left and returned with another shard, whose copy
     has their present rows.
     """
-    taken = [w for w in writes if not among(w[0], others)] if others else writes
+    taken = [w for w in writes if not is_among(w[0], others)] if others else writes
     rows.take(taken, [(mark_key(shard.shard_id), encode_mark(shard.state))])
     shard.settle_writes(writes)
     return taken
 
 
-def among(key: bytes, ranges: Sequence[Range]) -> bool:
+def is_among(key: bytes, ranges: Sequence[Range]) -> bool:
     """True if a key is in one of the ranges."""
     return any(low <= key < high for low, high in ranges)

@@ -91,7 +91,7 @@ class RowStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = Rdict(str(path), _options(write_buffer_bytes))
         except Exception as error:  # rocksdict raises no narrower type.
-            kind = StoreDamaged if _tells_damage(str(error)) else StoreFailed
+            kind = StoreDamaged if _is_damage(str(error)) else StoreFailed
             raise kind(f"{path}: {error}") from error
         self._unlogged = WriteOptions()
         self._unlogged.disable_wal = True
@@ -118,7 +118,7 @@ class RowStore:
 
     def _failure(self, error: Exception) -> StoreFailed:
         """Return the error for a failure of RocksDB; record permanent damage."""
-        if not _tells_damage(str(error)):
+        if not _is_damage(str(error)):
             return StoreFailed(f"{self.path}: {error}")
         self.damaged = str(error)
         return StoreDamaged(f"{self.path}: {error}")
@@ -470,7 +470,7 @@ class _Closed:
         _raise_closed(name)
 
 
-def _tells_damage(message: str) -> bool:
+def _is_damage(message: str) -> bool:
     """True if RocksDB's message reports a directory that no later opening can repair.
 
     A full disk, unreadable files and a held lock are reported as "IO error" alone. A

@@ -50,7 +50,7 @@ class Unproven:
         batch, self._waiting = self._waiting, []
         proven = self._lease.holds()
         for waiting in batch:
-            waiting.unproven = False
+            waiting.is_unproven = False
             if not proven:
                 fail(waiting, Unavailable())
         answer(batch)

@@ -48,7 +48,7 @@ class Waiter:
     many: Sequence[Evaluated] = field(default=(), kw_only=True)
     error: StoreError | None = field(default=None, kw_only=True)
     is_answered: bool = field(default=False, kw_only=True)
-    unproven: bool = field(default=False, kw_only=True)
+    is_unproven: bool = field(default=False, kw_only=True)
     """True if the answer changes nothing and was decided without a valid lease."""
 
     def evaluate(self, shard: Shard, now_us: int) -> None:
@@ -66,7 +66,7 @@ class Waiter:
         return evaluated if evaluated is not None and evaluated.body is not None else None
 
     @property
-    def writes(self) -> bool:
+    def has_records(self) -> bool:
         """True if it has a record for the log, or several."""
         return self.logged is not None or bool(self.many)
 
@@ -129,7 +129,7 @@ class Reply:
 def answer(batch: Sequence[Waiter]) -> None:
     """Report the outcomes of a valid batch, except unproven ones."""
     for waiting in batch:
-        if waiting.is_answered or waiting.unproven:
+        if waiting.is_answered or waiting.is_unproven:
             continue
         waiting.is_answered = True
         if waiting.error is not None:

@@ -48,7 +48,7 @@ from rowtide.stream.slot.life import (
 from rowtide.stream.slot.local_rows import find_known_shards, local_rows
 from rowtide.stream.slot.opening.closed_care import ClosedCare
 from rowtide.stream.slot.opening.openings import Openings
-from rowtide.stream.slot.opening.settling import ShardSettling, concerns
+from rowtide.stream.slot.opening.settling import ShardSettling, is_shard_of
 from rowtide.stream.slot.opening.shard_opening import ShardOpener
 from rowtide.stream.slot.opening.shard_repair import Loss
 from rowtide.stream.slot.opening.shard_runner import ShardRunner
@@ -145,7 +145,7 @@ class Slot:
         sweep = SlotSweep(self.number, self._changelog.remove, links.table_known)
         return SlotUpkeep(around, links, flush, sweep, opener.starts)
 
-    def opens_on(self, unflushed: Mapping[str, Unflushed]) -> None:
+    def use_standby_notes(self, unflushed: Mapping[str, Unflushed]) -> None:
         """Open on rows for which a standby has noted this, by shard."""
         self._runner.opener.unflushed = unflushed
 
@@ -187,7 +187,7 @@ class Slot:
         return self._upkeep.reclaimer
 
     @property
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """True if another worker may serve the slot: this one does not have it yet."""
         return self._life.state.is_foreign
 
@@ -235,13 +235,13 @@ class Slot:
         owner = self._intakes.arriving.get(shard_id)
         return -1 if owner is None else owner.shard.state.applied
 
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """True if strong reads may be served now."""
-        return self._links.leases.readable(self.number)
+        return self._links.leases.is_readable(self.number)
 
-    def served_elsewhere(self) -> bool:
+    def is_served_elsewhere(self) -> bool:
         """True if the lease names another live worker while this one prepares."""
-        return self.foreign and self._links.leases.holder(self.number) is not None
+        return self.is_foreign and self._links.leases.holder(self.number) is not None
 
     async def run(self) -> None:
         """Open and serve until cancelled; open again after any failure."""
@@ -285,7 +285,7 @@ class Slot:
 
         Once we are ready to serve, we request the slot from its present owner.
         """
-        if self._links.leases.readable(self.number):
+        if self._links.leases.is_readable(self.number):
             logger.warning(
                 "slot %d: open failed; lease released so that another worker can take over",
                 self.number,
@@ -344,7 +344,9 @@ class Slot:
         """
         within_s = self._around.settings.shard.write_s_max
         if self.opened.is_set():
-            here = [s.shard_id for t, s in self._links.tables(self.number) if concerns(t, tables)]
+            here = [
+                s.shard_id for t, s in self._links.tables(self.number) if is_shard_of(t, tables)
+            ]
             await self._of_life.begun.wait_until_served(here, within_s=within_s)
         await self._settling.wait_until_settled(tables, within_s=within_s)
 
@@ -413,7 +415,7 @@ class Slot:
         if why := self._intakes.unusable(rows, known, self._links.tables(self.number)):
             raise self._behind(why)
         self._changelog.open(rows)
-        if self._reshapes.rest_on_changelog(rows, self._links.tables(self.number)):
+        if self._reshapes.has_only_changelog(rows, self._links.tables(self.number)):
             await self._changelog.require_read()
         start_jobs([self._watch(rows)], tasks, self.number)
         await self._reshapes.open_what_answers(rows)
@@ -435,14 +437,14 @@ class Slot:
 
     async def _require_claim(self) -> None:
         """Raise ``Unavailable`` if a later claim has taken the slot."""
-        if not await self._links.leases.still_last(self.number):
+        if not await self._links.leases.is_still_last(self.number):
             raise Unavailable(f"slot {self.number} was claimed by another worker")
 
     async def _read_changelog(self, rows: RowStore) -> None:
         try:
             topic = self._around.topics.changelog
             reader = self._around.cluster.changelog_reader(topic, self.number)
-            kept = self._links.kept(self.number)
+            kept = self._links.list_shards_with_logs(self.number)
             await recover_rows(rows, reader, self._links.table_known, kept)
         except StartPassed as error:
             raise self._behind(str(error)) from error

@@ -63,6 +63,6 @@ class SlotLinks:
     reshapes: ReshapeLinks
     handover: HandoverLinks
 
-    def kept(self, slot: int) -> list[tuple[Table, ShardRange]]:
+    def list_shards_with_logs(self, slot: int) -> list[tuple[Table, ShardRange]]:
         """Return a slot's shards, with ended ones that still have a log."""
         return [*self.reshapes.list_ended(slot), *self.tables(slot)]

@@ -259,7 +259,7 @@ class _Assembler:
 
     async def _finish_index(self, identity: Identity, body: bytes) -> bytes:
         """Ask the catalog's owner to check if an index is built."""
-        if self._ownership.catalog.owning:
+        if self._ownership.catalog.is_owner:
             return await self._indexes.finish_request(identity, body)
         operation = FinishIndexRequest.operation
         return await self._router.forward(CATALOG_SLOT, operation, identity, body)

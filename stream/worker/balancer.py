@@ -84,7 +84,7 @@ class Balancer:
         """Check loads every ``LOOK_S`` seconds until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if not self._owner.owning:
+            if not self._owner.is_owner:
                 self._seen.clear()
                 continue
             try:

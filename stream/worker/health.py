@@ -86,12 +86,12 @@ class Health:
         if lost := self._catalog_lost():
             reasons.append(lost)
         for number, slot in sorted(self._slots.items()):
-            if slot.served_elsewhere():
+            if slot.is_served_elsewhere():
                 continue
             if not slot.opened.is_set():
                 why = slot.openings.why
                 reasons.append(f"slot {number} is not open{': ' if why else ''}{why}")
-            elif not slot.readable():
+            elif not slot.is_readable():
                 reasons.append(f"slot {number} has no lease")
         age_s = self.broker_age_s
         if age_s is None:

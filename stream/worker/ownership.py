@@ -163,7 +163,7 @@ class OwnershipParts:
     def is_serving(self, number: int) -> bool:
         """True if a slot is open here and its lease holds."""
         slot = self.roster.slots.get(number)
-        return slot is not None and slot.opened.is_set() and slot.readable()
+        return slot is not None and slot.opened.is_set() and slot.is_readable()
 
     def _new_membership(self) -> SlotMembership:
         return self._around.new_membership(
@@ -227,7 +227,7 @@ class _SlotMaker:
         )
         slot = self._around.stores.new_slot(number, self._surroundings, links)
         slot.reclaimer.hold(paused=view.catalog.reclaimer_paused)
-        slot.opens_on(owned.roster.left.get(number, {}))
+        slot.use_standby_notes(owned.roster.left.get(number, {}))
         return slot
 
     def new_standby(self, number: int) -> Standby:

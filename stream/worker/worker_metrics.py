@@ -257,7 +257,7 @@ def _standbys(parts: WorkerParts) -> Iterator[Family]:
         "standby_warm",
         "1 where the slot could be opened here with little to read.",
         ("slot",),
-        [_of(standby.warm, str(number)) for number, standby in standbys],
+        [_of(standby.is_warm, str(number)) for number, standby in standbys],
     )
     yield Family(
         GAUGE,

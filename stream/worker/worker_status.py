@@ -68,7 +68,7 @@ class WorkerStatus(NamedTuple):
     def _standby(self, standby: Standby) -> dict[str, Any]:
         return {
             "slot": standby.number,
-            "warm": standby.warm,
+            "warm": standby.is_warm,
             "shards": len(standby.shards),
             "lag_records": standby.lag,
             "lag_s": standby.age_s(),
@@ -81,7 +81,7 @@ class WorkerStatus(NamedTuple):
             "slot": slot.number,
             "open": slot.opened.is_set(),
             "failure": None if failure is None else str(failure),
-            "lease": slot.readable(),
+            "lease": slot.is_readable(),
             "lease_age_s": self.parts.lease_age_s(slot.number),
             "flush_age_s": None if flushed_s is None else time.monotonic() - flushed_s,
             "claim": slot.claim,

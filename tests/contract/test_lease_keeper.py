@@ -66,7 +66,7 @@ async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
         await first.release(SLOT)
         await second.claim(SLOT)  # It would take a minute, were the release not there.
         assert second.holder(SLOT) is None
-        assert second.readable(SLOT)
+        assert second.is_readable(SLOT)
 
 
 async def test_a_release_stands_though_a_renewal_took_its_place(
@@ -93,7 +93,7 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
         claim = await second.claim(SLOT)
         _, end = await cluster.log(topic).bounds()
         assert claim == end - 1
-        assert await second.still_last(SLOT)
+        assert await second.is_still_last(SLOT)
 
 
 async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
@@ -122,12 +122,12 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
         async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
             await second.wait_until_read(SLOT)
             await asyncio.sleep(0.6)  # Longer than a lease of its own.
-            assert cut_off.readable(SLOT)
+            assert cut_off.is_readable(SLOT)
             assert second.find_abandoned_s(SLOT) is None
             assert second.holder(SLOT) == ADDRESS
             await second.claim(SLOT)
             assert lease_clock() - began_s > 2.0
-            assert not cut_off.readable(SLOT)
+            assert not cut_off.is_readable(SLOT)
 
 
 @pytest.mark.parametrize("claimed", [False, True])
@@ -152,7 +152,7 @@ async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
     await starved.claim(SLOT)
     slept_s[0] += LEASE_S * 3
     met = starved.unreadable(SLOT)
-    assert not starved.readable(SLOT)
+    assert not starved.is_readable(SLOT)
     assert isinstance(met, LeaseLapsed)
     if claimed:
         await other.claim(SLOT)
@@ -161,7 +161,7 @@ async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
         await asyncio.sleep(0)
         assert not waiting.done()
         starved.renew(tasks)
-    assert starved.readable(SLOT) == (not claimed)
+    assert starved.is_readable(SLOT) == (not claimed)
     assert starved.is_lost(SLOT) == claimed
     assert isinstance(starved.unreadable(SLOT), LeaseLapsed) == (not claimed)
 
@@ -184,7 +184,7 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
                 await asyncio.sleep(0.01)
             await second.release(SLOT)
         assert claim.result()
-        assert not second.readable(SLOT)
+        assert not second.is_readable(SLOT)
 
 
 async def refused(keeper: LeaseKeeper) -> bool:

@@ -152,8 +152,8 @@ RECLAIMING = [
     Mutation(
         "reclaim what a transaction holds",
         [
-            (OpenTransactions, "unheld", _all_unheld),
-            (OpenTransactions, "holds", _holds_nothing),
+            (OpenTransactions, "list_free_ranges", _all_unheld),
+            (OpenTransactions, "is_held", _holds_nothing),
         ],
         60,
         behind=RECLAIM_FROM,

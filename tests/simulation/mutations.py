@@ -143,15 +143,15 @@ async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence
         except Unavailable as error:
             self._refuse_all(error)
             return False
-    if told.stands:
+    if told.is_valid:
         self._apply(evaluated, pairs, at)
     else:
         self._queue.take_back()
-    if told.entries or not told.stands:
+    if told.entries or not told.is_valid:
         self.shard.discard()
         self.fold.replay(told.entries)
         # What waits keeps what was evaluated on the old end.
-    return told.stands
+    return told.is_valid
 
 
 _append = ShardOwner._append
@@ -302,7 +302,7 @@ async def _still_last(_self: LeaseKeeper, _slot: int) -> bool:
 
 async def _read_on(self: LeaseKeeper, _slot: int, held: HeldLease) -> None:
     await self._read_to_end(held.log, held.view)
-    self._overtaken(held)
+    self._is_overtaken(held)
 
 
 def _nothing(*_arguments: object, **_named: object) -> None:
@@ -439,7 +439,7 @@ MUTATIONS = [
     Mutation("settle without a no-op", [(Appender, "_settle", _settle_without_fence)]),
     Mutation(
         "ignore a later claim",
-        [(LogFold, "replay", _replay_any_claim), (LeaseKeeper, "still_last", _still_last)],
+        [(LogFold, "replay", _replay_any_claim), (LeaseKeeper, "is_still_last", _still_last)],
     ),
     Mutation(
         "forget to evaluate again after a discarded batch",
@@ -452,7 +452,7 @@ MUTATIONS = [
         "forget the stamps that were replayed", [(Shard, "replay", _replay_without_stamp)], 10
     ),
     Mutation("skip the lease wait", [(LeaseView, "safe_at", _zero)]),
-    Mutation("serve reads without a lease", [(LeaseKeeper, "readable", _true)], 10),
+    Mutation("serve reads without a lease", [(LeaseKeeper, "is_readable", _true)], 10),
     Mutation(
         "count a lease from the answer", [(LeaseKeeper, "_record_renewal", _renewed_when_answered)]
     ),
@@ -532,7 +532,7 @@ SOURCES = [
 COPIES = [
     Mutation(
         "open on a copy as if it had noted all that is not flushed",
-        [(Unflushed, "holds", _holds_anyhow)],
+        [(Unflushed, "is_complete", _holds_anyhow)],
         10,
         behind=COPIES_FROM,
     ),
@@ -579,7 +579,7 @@ UNFOUND = [
     ),
     Mutation(
         "read the changelog of a copy before its logs",
-        [(Standby, "_read_since", _true_later)],
+        [(Standby, "_wait_for_logs", _true_later)],
         behind=COPIES_FROM,
     ),
 ]

@@ -256,7 +256,7 @@ class SimulatedWorker:
     def copied_shards(self) -> list[StandbyShard]:
         """Return the shards of which it would show a copy, of whatever age."""
         copies = [s for standby in self.roster.standbys.values() for s in standby.shards.values()]
-        return [shard for shard in copies if shard.fresh_s is not None and not shard.ended]
+        return [shard for shard in copies if shard.fresh_s is not None and not shard.has_ended]
 
     def has(self, place: Place) -> bool:
         """Say whether it serves, as it believes, the shard of a row."""

@@ -50,7 +50,7 @@ async def served(world: World, *, among: int = 1) -> None:
         while True:
             await asyncio.sleep(0.5)
             world.check()
-            by = [{n for n, s in w.roster.slots.items() if s.readable()} for w in world.live()]
+            by = [{n for n, s in w.roster.slots.items() if s.is_readable()} for w in world.live()]
             if set().union(*by) == {*range(SLOTS)} and len([*filter(None, by)]) >= among:
                 return
 

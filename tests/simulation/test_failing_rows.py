@@ -53,7 +53,7 @@ def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do
             async with asyncio.timeout(LEASE_S + STEPS_S):
                 await scene.until(lambda: scene.serves(B))
             slot = slot_at(scene, A)
-            assert slot.served_elsewhere()
+            assert slot.is_served_elsewhere()
             assert "IO error" in str(slot.openings.failure)
             await scene.done(B)
             await scene.watch(60)
@@ -78,7 +78,7 @@ def test_a_worker_that_starts_waits_for_no_slot_that_another_one_serves_in_its_s
             slot, roster = slot_at(scene, A), scene.worker(A).roster
             await scene.until(lambda: slot.openings.failure is not None)
             opened = scene.begin(A, roster.wait_until_open())
-            while not slot.served_elsewhere():
+            while not slot.is_served_elsewhere():
                 assert not opened.done()
                 await scene.watch(0.02)
             await scene.until(opened.done)
@@ -116,7 +116,7 @@ def test_a_worker_alone_goes_on_trying() -> None:
         async with failing_disk(scene, A):
             await scene.watch(60)
             slot = slot_at(scene, A)
-            assert not slot.served_elsewhere()
+            assert not slot.is_served_elsewhere()
             assert slot.openings.why == "its rows cannot be opened or written"
         await scene.until(lambda: scene.serves(A))
 
@@ -228,7 +228,10 @@ def test_a_copy_that_waits_for_its_logs_meanwhile_begins_again_at_once() -> None
             asked.append(asked_s)
             return False
 
-        with patch.object(scene.world, "check"), patch.object(StandbyShard, "read_since", behind):
+        with (
+            patch.object(scene.world, "check"),
+            patch.object(StandbyShard, "has_read_since", behind),
+        ):
             await scene.done(A)
             await scene.until(lambda: bool(asked))
             with patch.object(rows, "get", too_many_files):

@@ -52,7 +52,7 @@ def test_rows_that_have_not_seen_a_shard_come_are_rebuilt_before_the_slot_is_ask
 def serves(worker: SimulatedWorker, number: int) -> bool:
     """Say whether a worker serves a slot."""
     slot = worker.roster.slots.get(number)
-    return slot is not None and slot.opened.is_set() and slot.readable()
+    return slot is not None and slot.opened.is_set() and slot.is_readable()
 
 
 @pytest.mark.parametrize("apart_ms", [10, 20, 30, 40, 100])

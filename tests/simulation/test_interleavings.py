@@ -79,9 +79,9 @@ def test_a_claim_is_good_once_the_former_owners_lease_has_ended() -> None:
         world.cut(A, 5000)  # It serves reads until its lease ends, and gets no message.
         del world.shared.group.members[scene.worker(A).address]
         claiming = scene.begin(B, scene.worker(B).leases.claim(0))
-        assert scene.worker(A).leases.readable(0)
+        assert scene.worker(A).leases.is_readable(0)
         await scene.until(claiming.done)
-        assert not scene.worker(A).leases.readable(0), "B may serve, and so may A"
+        assert not scene.worker(A).leases.is_readable(0), "B may serve, and so may A"
 
     play(story)
 
@@ -99,7 +99,7 @@ def test_a_release_that_hides_an_older_live_lease() -> None:
         claiming.cancel()
         await scene.until(scene.begin(B, leases.release(0)).done)
         await scene.until(scene.begin(C, scene.worker(C).leases.claim(0)).done)
-        assert not scene.worker(A).leases.readable(0), "C may serve, and so may A"
+        assert not scene.worker(A).leases.is_readable(0), "C may serve, and so may A"
         await scene.watch(2)
 
     play(story, workers=3)

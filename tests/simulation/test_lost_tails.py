@@ -246,7 +246,7 @@ def test_a_catalog_that_lost_its_end_takes_no_change() -> None:
         for _ in range(4):
             with pytest.raises(Unavailable, match="lost what it had acknowledged"):
                 await catalog.reserve_shards(1)
-        assert not catalog.owning
+        assert not catalog.is_owner
         assert isinstance((await write(scene))[0], Outcome), "shards that are open serve on"
 
     told(story)

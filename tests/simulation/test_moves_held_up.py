@@ -80,7 +80,7 @@ def test_a_small_shard_is_served_while_the_slot_to_which_it_moves_does_not_open(
 
         async def slow(self: Slot, rows: RowStore) -> None:
             await read(self, rows)
-            if self.number == 2 and not self.foreign:
+            if self.number == 2 and not self.is_foreign:
                 await asyncio.sleep(40)
 
         [worker] = world.live()
@@ -93,7 +93,7 @@ def test_a_small_shard_is_served_while_the_slot_to_which_it_moves_does_not_open(
                 raise Unavailable("its life ends, another one begins")
 
             worker.process.context.run(started.tasks.create_task, fails())
-            await until(world, lambda: not slot.opened.is_set() and not slot.foreign)
+            await until(world, lambda: not slot.opened.is_set() and not slot.is_foreign)
             shard = next(s for s in worker.catalog.tables[INSTANCE, PLAIN].shards if s.slot != 2)
             which = [s.shard_id for s in worker.catalog.tables[INSTANCE, PLAIN].shards].index(
                 shard.shard_id

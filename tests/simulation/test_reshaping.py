@@ -66,13 +66,13 @@ def owns(world: World, number: int) -> bool:
     """Say whether a worker has opened the slot of its number."""
     worker = world.worker(number)
     slot = worker.roster.slots.get(number) if worker is not None else None
-    return slot is not None and slot.opened.is_set() and slot.readable()
+    return slot is not None and slot.opened.is_set() and slot.is_readable()
 
 
 def shards(world: World) -> list[str]:
     """Return the shards of the table as the catalog's owner has them, once no change is planned."""
     for worker in world.live():
-        if worker.catalog_owner.owning and not worker.process.frozen:
+        if worker.catalog_owner.is_owner and not worker.process.frozen:
             catalog = worker.catalog
             if not catalog.reshapes:
                 return [s.shard_id for s in catalog.tables[INSTANCE, PLAIN].shards]

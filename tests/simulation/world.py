@@ -137,7 +137,7 @@ class World:
         for number in range(len(self.machines)):
             self.start(number)
         async with asyncio.timeout(SETTLED_S):
-            while not (owning := [w for w in self.live() if w.catalog_owner.owning]):  # noqa: ASYNC110
+            while not (owning := [w for w in self.live() if w.catalog_owner.is_owner]):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         if self.followed:
             self.clients.models[PLAIN] = TableModel(1)
@@ -444,7 +444,7 @@ class World:
             self._ask(worker, work(worker, index))
 
     def _of_catalog(self) -> SimulatedWorker | None:
-        owning = [worker for worker in self.live() if worker.catalog_owner.owning]
+        owning = [worker for worker in self.live() if worker.catalog_owner.is_owner]
         return owning[0] if owning else None
 
     def _shards(self, worker: SimulatedWorker | None, table: str) -> Sequence[ShardRange]:

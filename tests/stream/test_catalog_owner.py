@@ -88,7 +88,7 @@ async def test_an_owner_that_reads_of_a_later_one_changes_nothing_more() -> None
     await second.change(lambda _catalog, _stamp: [instance(1)])
     with pytest.raises(Unavailable):
         await first.change(lambda _catalog, _stamp: [instance(2)])
-    assert not first.owning
+    assert not first.is_owner
     await first.refresh()
     assert first.catalog.instances.keys() == {"instance1"}
 
@@ -186,7 +186,7 @@ class OvertakenLog(MemoryLog):
     async def disconnect(self) -> None:
         """Let the other one in."""
         await super().disconnect()
-        if not self.rival.owning:
+        if not self.rival.is_owner:
             await self.rival.open(2)
 
 
@@ -205,7 +205,7 @@ async def test_a_change_that_stands_is_never_told_as_not_made(fault: Fault) -> N
         made = True
     await log.rival.refresh()
     assert made is ("instance1" in log.rival.catalog.instances)
-    assert not first.owning
+    assert not first.is_owner
 
 
 class TrimmedLog(OvertakenLog):
@@ -324,7 +324,7 @@ async def test_an_owner_whose_log_lacks_nothing_after_all_changes_it_again() -> 
         await owner.prove()
     with pytest.raises(Unavailable, match="lost what it had acknowledged"):
         await owner.change(lambda _catalog, _stamp: [instance(2)])
-    assert not owner.owning
+    assert not owner.is_owner
     tail.end_told = 1 << 60
     await owner.prove()
     await owner.change(lambda _catalog, _stamp: [instance(2)])

@@ -26,26 +26,26 @@ SHORT, CORRUPT = LogShortened("s ends at 3"), CorruptRecord("s, offset 3")
 async def test_shards_were_closed_by_mistake_where_no_log_lacks_anything(
     closed: dict[str, LogShortened | CorruptRecord], whole: set[str], *, mistaken: bool
 ) -> None:
-    async def lacks_nothing(shard_id: str) -> bool:
+    async def has_all_entries(shard_id: str) -> bool:
         return shard_id in whole
 
     shards = ClosedShards()
     for shard_id, error in closed.items():
         shards.close(shard_id, error)
-    assert await shards.were_mistaken(lacks_nothing) is mistaken
+    assert await shards.can_reopen(has_all_entries) is mistaken
     assert dict(shards) == {shard_id: str(error) for shard_id, error in closed.items()}
 
 
 async def test_a_shard_that_was_repaired_does_not_count() -> None:
-    async def lacks_nothing(shard_id: str) -> bool:
+    async def has_all_entries(shard_id: str) -> bool:
         return shard_id == "s1"
 
     shards = ClosedShards()
     shards.close("s1", SHORT)
     shards.close("s2", SHORT)
-    assert not await shards.were_mistaken(lacks_nothing)
+    assert not await shards.can_reopen(has_all_entries)
     del shards["s2"]
-    assert await shards.were_mistaken(lacks_nothing)
+    assert await shards.can_reopen(has_all_entries)
 
 
 def test_those_that_the_catalog_does_not_know_are_forgotten() -> None:

@@ -33,7 +33,7 @@ HERE, THERE = 1, 2
 class Open(Slot):
     """A slot of this worker; nothing else of it is used."""
 
-    foreign = False
+    is_foreign = False
 
     def __init__(self) -> None:
         pass
@@ -61,7 +61,7 @@ def directory(*, foreign: bool = False) -> Directory:
     envelope = record.Envelope(0, 1, b"ownerid1", 1, record.SINGLE)
     assert catalog.replay(0, record.encode_record(envelope, record.encode_body(body)))
     here = Open()
-    here.foreign = foreign
+    here.is_foreign = foreign
     return Directory(catalog, {HERE: here}, Limits(), lambda: 1)
 
 

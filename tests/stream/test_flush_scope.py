@@ -22,7 +22,7 @@ class Owner:
     """What a flush asks of a shard's owner."""
 
     is_complete: bool = True
-    unflushed: bool = True
+    has_unflushed: bool = True
     keys: set[bytes] = field(default_factory=set)
     sizes: dict[bytes, int] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ class Owner:
         return [bytes(self.sizes[key]) if key in self.sizes else None for key in keys]
 
 
-READY, READING, CLEAN = Owner(), Owner(is_complete=False), Owner(unflushed=False)
+READY, READING, CLEAN = Owner(), Owner(is_complete=False), Owner(has_unflushed=False)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,9 @@ def test_the_changelog_lacks_what_any_shard_has_still_to_flush() -> None:
     parent, child = Owner(keys={b"deleted"}), Owner(keys={b"changed"})
     scope = FlushScope([cast(ShardOwner, parent), cast(ShardOwner, child)], [(b"m", b"p")])
     asked = (b"deleted", b"changed", b"m", b"none", b"p", b"z")
-    assert [key for key in asked if scope.lacks(key)] == [b"deleted", b"changed", b"m", b"none"]
+    assert [key for key in asked if scope.is_unflushed(key)] == [
+        b"deleted",
+        b"changed",
+        b"m",
+        b"none",
+    ]

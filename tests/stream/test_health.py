@@ -65,7 +65,7 @@ async def test_why_a_slot_does_not_open_is_told_without_names(tmp_path: Path, na
     if failure is not None:
         openings.note_end(failure, opened=False)
     slot = SimpleNamespace(
-        served_elsewhere=lambda: elsewhere, opened=asyncio.Event(), openings=openings
+        is_served_elsewhere=lambda: elsewhere, opened=asyncio.Event(), openings=openings
     )
     assert reasons_of(tmp_path, slot=slot) == [f"slot 3 is not open{why}"]
     elsewhere = True

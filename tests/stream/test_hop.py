@@ -299,7 +299,7 @@ async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
         link = client._links[address]
         asked.cancel()
         await ended.wait()
-        assert not link.lost, "who asks next makes another connection of it"
+        assert not link.is_lost, "who asks next makes another connection of it"
 
 
 async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_others_along(

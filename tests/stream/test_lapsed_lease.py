@@ -54,7 +54,7 @@ def keeper_of(cluster: Cluster, owner: bytes) -> LeaseKeeper:
 
 def lapse(keeper: LeaseKeeper) -> LeaseLapsed | None:
     """Return what a request waits for that meets a lease that does not hold."""
-    assert not keeper.readable(SLOT)
+    assert not keeper.is_readable(SLOT)
     failure = keeper.unreadable(SLOT)
     return failure if isinstance(failure, LeaseLapsed) else None
 
@@ -85,7 +85,7 @@ def test_a_request_that_meets_a_lapsed_lease_waits_for_its_renewal() -> None:
             await asyncio.sleep(0.1)
             assert not any(one.done() for one in waiting)
             await renewed(keeper)
-        assert keeper.readable(SLOT)
+        assert keeper.is_readable(SLOT)
         assert {round(one.result(), 3) for one in waiting} == {0.1}
 
     in_virtual_time(program())
@@ -129,7 +129,7 @@ def test_requests_wait_only_in_the_first_seconds_of_a_lapse() -> None:
         assert await waited(lapse(keeper)) == pytest.approx(LAPSE_S, abs=LEASE_S)
         assert lapse(keeper) is None, "all later ones fail at once"
         await renewed(keeper)
-        assert keeper.readable(SLOT)
+        assert keeper.is_readable(SLOT)
         await asyncio.sleep(LEASE_S * 3)
         assert lapse(keeper) is not None, "a new lapse is waited for again"
 
@@ -159,7 +159,7 @@ class Lease:
         """A caller that waits for the lease waits until this is set."""
         self.answers.set()
 
-    def readable(self) -> bool:
+    def is_readable(self) -> bool:
         """True while it holds."""
         return self.holds
 
@@ -187,7 +187,7 @@ async def leased(
         log,
         rows,
         clock_us=lambda: next(clock),
-        lease=ReadLease(lease.readable, lease.unreadable),
+        lease=ReadLease(lease.is_readable, lease.unreadable),
         settings=ShardSettings(),
     )
     owner.open()

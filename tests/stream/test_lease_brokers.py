@@ -141,7 +141,7 @@ async def held_for(keeper: LeaseKeeper, slots: Collection[int], seconds: float) 
     """Look again and again for so long; return which of the slots kept their leases."""
     kept = set(slots)
     for _ in range(round(seconds / STEP_S)):
-        kept -= {slot for slot in kept if not keeper.readable(slot)}
+        kept -= {slot for slot in kept if not keeper.is_readable(slot)}
         await asyncio.sleep(STEP_S)
     return sorted(kept)
 
@@ -161,7 +161,7 @@ def test_a_silent_broker_ends_those_leases_alone_that_it_leads() -> None:
         async with renewing(cluster) as keeper:
             cluster.brokers[0].answers.clear()
             assert await held_for(keeper, range(4), 10.0) == list(AT_SECOND)
-            assert not any(keeper.readable(slot) for slot in AT_FIRST)
+            assert not any(keeper.is_readable(slot) for slot in AT_FIRST)
             cluster.brokers[0].answers.set()
             await asyncio.sleep(LEASE.lease_s)
             assert await held_for(keeper, range(4), 10.0) == [0, 1, 2, 3]
@@ -213,7 +213,7 @@ def test_nothing_is_sent_before_it_is_known_what_became_of_the_last_renewal() ->
             assert cluster.brokers[0].requests == sent
             cluster.brokers[0].answers.set()
             await asyncio.sleep(LEASE.lease_s)
-            assert keeper.readable(0)
+            assert keeper.is_readable(0)
             entries = await log.read(at, bytes_max=1 << 20)
             named = [decode_lease(entry.value).at for entry in entries]
             assert named == [entry.offset for entry in entries], "none is void"

@@ -46,7 +46,7 @@ class Cluster:
         if self.late is not None:
             await self.partition.append([(b"", self.late)], deadline_s=deadline_s)
             self.late = None
-            assert await self.keeper.still_last(SLOT)
+            assert await self.keeper.is_still_last(SLOT)
         answers = [await log.append(entries, deadline_s=deadline_s) for log, entries in items]
         if self.behind is not None:
             await self.partition.append([(b"", self.behind)], deadline_s=deadline_s)
@@ -86,9 +86,9 @@ async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease
     now_s[0] += LEASE_S * 0.9
     await renewed(keeper)
     now_s[0] += LEASE_S * 0.9
-    assert not keeper.readable(SLOT), "no reader of the leases takes the last renewal for one"
+    assert not keeper.is_readable(SLOT), "no reader of the leases takes the last renewal for one"
     await renewed(keeper)
-    assert keeper.readable(SLOT)
+    assert keeper.is_readable(SLOT)
 
 
 async def test_a_claim_is_proven_to_be_the_last_by_what_is_written_after_the_question() -> None:
@@ -97,13 +97,13 @@ async def test_a_claim_is_proven_to_be_the_last_by_what_is_written_after_the_que
     await keeper.claim(SLOT)
     _, before = await cluster.partition.bounds()
     async with asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(keeper.still_last(SLOT), name=f"{n}") for n in range(20)]
+        asked = [tasks.create_task(keeper.is_still_last(SLOT), name=f"{n}") for n in range(20)]
         tasks.create_task(renewed(keeper), name="a renewal in its way")
     assert all(one.result() for one in asked)
     _, after = await cluster.partition.bounds()
     assert 1 < after - before < 6, "one for who came first, one for the others, a renewal"
     await renewed(keeper)
-    assert keeper.readable(SLOT)
+    assert keeper.is_readable(SLOT)
 
 
 async def test_a_renewal_of_which_nobody_knows_proves_nothing() -> None:
@@ -112,7 +112,7 @@ async def test_a_renewal_of_which_nobody_knows_proves_nothing() -> None:
     await keeper.claim(SLOT)
     _, before = await cluster.partition.bounds()
     cluster.fault = Fault.LOST_ANSWER
-    assert await keeper.still_last(SLOT)
+    assert await keeper.is_still_last(SLOT)
     _, after = await cluster.partition.bounds()
     assert after - before == 3, "one unheard, one void behind it, one that stands"
 
@@ -123,10 +123,10 @@ async def test_a_later_claim_is_found_by_what_can_not_be_written_before_it() -> 
     at = await first.claim(SLOT) + 1
     claim = second._encode_record(at, CLAIM, at)
     await cluster.partition.append([(b"", claim)], deadline_s=1.0)
-    assert not await first.still_last(SLOT)
+    assert not await first.is_still_last(SLOT)
     assert first.is_lost(SLOT)
     _, end = await cluster.partition.bounds()
-    assert not await first.still_last(SLOT)
+    assert not await first.is_still_last(SLOT)
     assert (await cluster.partition.bounds())[1] == end, "nothing more is written under it"
 
 
@@ -141,7 +141,7 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
     await renewed(cluster.keeper)
     start, end = await cluster.partition.bounds()
     assert (start, end) == (2, 4), "a renewal, and one that is void"
-    assert not await first.still_last(SLOT)
+    assert not await first.is_still_last(SLOT)
     assert first.is_lost(SLOT)
 
 
@@ -168,8 +168,8 @@ def test_a_claim_yields_to_one_that_was_not_heard_of_but_the_next_one_does_not(
         with pytest.raises(Unavailable):
             await second.claim(SLOT)
         assert second.age_s(SLOT) is None
-        assert first.readable(SLOT)
+        assert first.is_readable(SLOT)
         assert await second.claim(SLOT) > first._held[SLOT].claim
-        assert not await first.still_last(SLOT)
+        assert not await first.is_still_last(SLOT)
 
     in_virtual_time(program())

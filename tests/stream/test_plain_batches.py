@@ -88,7 +88,7 @@ class OneSlot(NamedTuple):
     """A slot of one open shard."""
 
     served: ShardOwner
-    foreign: bool = False
+    is_foreign: bool = False
 
     def owner(self, _shard_id: str) -> ShardOwner:
         """Return the shard."""

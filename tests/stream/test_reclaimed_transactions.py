@@ -125,7 +125,7 @@ async def test_what_transactions_leave_of_a_range(tmp_path: Path, line: str) -> 
     async with running(tmp_path) as owned:
         for number, letter in enumerate(held.split() if held != "-" else ()):
             await owned.begin(number, variant.encode(letter))
-        found = owned.owner.transactions.unheld(*places(between))
+        found = owned.owner.transactions.list_free_ranges(*places(between))
     assert found == [places(text) for text in free[0].split()]
 
 

@@ -52,7 +52,7 @@ async def test_a_change_is_refused_alone_and_the_shard_goes_on(tmp_path: Path) -
         assert await owned.write("P a=1", "never") == TOO_LARGE
         assert owned.rows == before
         assert await owned.write("U b=2") == "ok"
-        assert not owned.owner.closed
+        assert not owned.owner.is_closed
 
 
 async def test_those_of_its_batch_are_told_what_became_of_them(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class OpenSlot:
     """A slot's open shards."""
 
     shards: dict[str, ShardOwner]
-    foreign: bool = False
+    is_foreign: bool = False
 
     def owner(self, shard_id: str) -> ShardOwner:
         return self.shards[shard_id]

@@ -30,7 +30,7 @@ class Counted:
     def __init__(self) -> None:
         self.opened = asyncio.Event()
         self.openings = Openings()
-        self.foreign = False
+        self.is_foreign = False
         self.drained = False
 
     async def run(self) -> None:
@@ -39,8 +39,8 @@ class Counted:
             self.opened.set()
         await asyncio.Event().wait()
 
-    def served_elsewhere(self) -> bool:
-        return self.foreign
+    def is_served_elsewhere(self) -> bool:
+        return self.is_foreign
 
     async def drain(self) -> None:
         self.drained = True
@@ -137,7 +137,7 @@ async def test_a_slot_that_we_have_not_got_yet_is_given_up_at_once() -> None:
     async with running() as roster:
         roster.assign(frozenset({3}))
         await settle(roster)
-        cast(Any, roster.slots[3]).foreign = True
+        cast(Any, roster.slots[3]).is_foreign = True
         roster.revoke(frozenset({3}))
         await settle(roster)
         assert list(roster.slots) == []
@@ -234,7 +234,7 @@ class Copied:
     """Takes the place of a standby: runs until cancelled, and then is closed."""
 
     left: ClassVar[dict[str, object]] = {"s1": "what it knew"}
-    warm = True
+    is_warm = True
 
     def __init__(self, order: list[str]) -> None:
         self._order = order
@@ -298,7 +298,7 @@ async def test_an_adopted_slot_has_no_copy_here_until_it_is_given_up() -> None:
         roster.stand_by(frozenset({3}))
         await settle(roster)
         roster.adopt(3)
-        assert roster.wants(3)
+        assert roster.is_ours(3)
         await settle(roster)
         assert (list(roster.slots), list(roster.standbys)) == ([3], [])
         assert roster.give_way(3)

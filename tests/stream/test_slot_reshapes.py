@@ -47,7 +47,7 @@ class Around:
     def list_ended(self, _slot: int) -> list[tuple[Table, ShardRange]]:
         return [(table(), shard) for shard in self.shards]
 
-    def knows(self, shard_id: str) -> bool:
+    def is_known(self, shard_id: str) -> bool:
         return any(shard.shard_id == shard_id for shard in self.shards)
 
     async def open_ended(
@@ -189,7 +189,7 @@ def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
     rows = cast(RowStore, SimpleNamespace(find_flushed=lambda _shard_id: 7 if marked else -1))
     open_ = [(table(), ShardRange("s3", 0, parents=parents))]
     of = reshapes(Around(*map(ended, known)))
-    assert of.rest_on_changelog(rows, open_) is expected
+    assert of.has_only_changelog(rows, open_) is expected
 
 
 class Unreadable:

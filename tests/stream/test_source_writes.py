@@ -54,7 +54,7 @@ class OpenSlot:
     """A slot's open shards."""
 
     shards: dict[str, ShardOwner] = field(default_factory=dict)
-    foreign: bool = False
+    is_foreign: bool = False
 
     def owner(self, shard_id: str) -> ShardOwner:
         return self.shards[shard_id]

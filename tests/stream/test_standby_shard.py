@@ -150,7 +150,7 @@ async def test_a_shard_that_has_ended_is_not_shown_as_new_before_its_seal_was_re
             copy.shard.retable(copy.shard.shard.table, ended)
             await copy.read(shop, asked_s=2.0)
             assert (copy.shard.fresh_s, copy.shard.lag) == (1.0, 4)
-            assert not copy.shard.read_since(1.5)
+            assert not copy.shard.has_read_since(1.5)
 
 
 async def test_a_view_is_as_young_as_the_question_whose_end_it_reached(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ async def test_a_view_is_as_young_as_the_question_whose_end_it_reached(tmp_path:
             assert (copy.shard.fresh_s, copy.shard.lag) == (11.0, 0)
             copy.shard.take([], 4, 12.0)  # There is one more, which did not come yet.
             assert (copy.shard.fresh_s, copy.shard.lag) == (11.0, 1)
-            assert copy.shard.read_since(11.0)
-            assert not copy.shard.read_since(11.5)
+            assert copy.shard.has_read_since(11.0)
+            assert not copy.shard.has_read_since(11.5)
 
 
 async def test_a_sealed_log_is_followed_no_more_and_its_view_ages(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_a_sealed_log_is_followed_no_more_and_its_view_ages(tmp_path: Path
         with copied(tmp_path / "b") as copy:
             await shop.owner.submit_hidden(record.Seal("{}"))
             await copy.read(shop, asked_s=5.0)
-            assert copy.shard.ended
+            assert copy.shard.has_ended
             copy.shard.take([], 1, 6.0)
             assert copy.shard.fresh_s == 5.0
 
@@ -242,7 +242,7 @@ async def test_a_record_that_cannot_be_read_stops_the_copy_alone(tmp_path: Path)
     with copied(tmp_path / "b") as copy:
         copy.shard.take([Entry(0, b"", b"no record of ours")], 1, 1.0)
         assert copy.shard.broken
-        assert copy.shard.ended
+        assert copy.shard.has_ended
         with pytest.raises(Unavailable):
             copy.shard.require_readable()
 
@@ -272,8 +272,8 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
             await shop.write(PUT, columns(0, 1), "b")
             await copy.read(shop)
             known = copy.shard.list_unflushed()
-            assert known.holds(flushed=0, applied=2)
-            assert not known.holds(flushed=-1, applied=2)
+            assert known.is_complete(flushed=0, applied=2)
+            assert not known.is_complete(flushed=-1, applied=2)
             assert set(known.keys) == shop.owner.ledger.keys
 
 

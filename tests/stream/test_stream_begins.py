@@ -38,7 +38,7 @@ class OpenSlot:
     """A slot of one shard, open or ended."""
 
     shard: ShardOwner
-    foreign: bool = False
+    is_foreign: bool = False
 
     def find_followable(self, _shard_id: str) -> ShardOwner:
         return self.shard

@@ -122,7 +122,9 @@ class SlotChangelog:
         async with self._writing:
             if isinstance(state := self._state, OpenWriting):
                 unflushed = scope()
-                state.flush.bury({k: at for k, at in graves.items() if not unflushed.lacks(k)})
+                state.flush.bury(
+                    {k: at for k, at in graves.items() if not unflushed.is_unflushed(k)}
+                )
 
     async def remove(self, keys: Sequence[bytes], stamps: Mapping[bytes, int]) -> None:
         """Remove chunks from the changelog, then from the rows; see ``ChangelogFlush.remove``."""

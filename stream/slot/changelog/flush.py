@@ -199,7 +199,7 @@ def _stamp_headers(stamp: int) -> list[tuple[str, bytes]]:
 def _take_dirty(owner: ShardOwner, into: Gathered) -> list[Change]:
     """Take a shard's dirty chunks; return its mark as of now, or nothing if it has no change."""
     state, shard_id = owner.shard.state, owner.shard.shard_id
-    if not owner.unflushed:
+    if not owner.has_unflushed:
         return []
     into.taken[shard_id] = owner.ledger.take()
     into.flushed[shard_id] = state.applied

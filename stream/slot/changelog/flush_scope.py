@@ -29,7 +29,7 @@ class FlushScope(NamedTuple):
     shards: list[ShardOwner]
     left: list[Range]
 
-    def lacks(self, chunk_key: bytes) -> bool:
+    def is_unflushed(self, chunk_key: bytes) -> bool:
         """True if the changelog may lack the newest state of a chunk."""
         if any(chunk_key in owner.ledger.keys for owner in self.shards):
             return True
@@ -69,16 +69,17 @@ def flush_scope(
         owner, ranges = owners.get(shard.shard_id), row_ranges(table, shard)
         if owner is None or not owner.ledger.is_complete:
             left += ranges
-        elif owner.unflushed:
+        elif owner.has_unflushed:
             ready.append((owner, ranges))
-    bound = [pair for pair in ready if _meet(pair[1], left)]
+    bound = [pair for pair in ready if _has_overlap(pair[1], left)]
     while bound:
         left += [found for _, ranges in bound for found in ranges]
         ready = [pair for pair in ready if pair not in bound]
-        bound = [pair for pair in ready if _meet(pair[1], left)]
+        bound = [pair for pair in ready if _has_overlap(pair[1], left)]
     return FlushScope([owner for owner, _ in ready], left)
 
 
-def _meet(ours: Iterable[Range], others: Iterable[Range]) -> bool:
+def _has_overlap(ours: Iterable[Range], others: Iterable[Range]) -> bool:
+    """True if a range of ``others`` overlaps the table's range of a shard."""
     [(low, high), *_] = ours  # The table's range: its local indexes have the same bounds.
     return any(low < end and begin < high for begin, end in others)

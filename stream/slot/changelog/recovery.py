@@ -110,7 +110,7 @@ class SettledStamps:
         """
         if not self._folded or not any(low <= chunk_key < high for low, high in self._held):
             return None
-        found = [f for f in self._folded.values() if f.settles(chunk_key, stamp)]
+        found = [f for f in self._folded.values() if f.is_older(chunk_key, stamp)]
         for folded in found:
             folded.noted = folded.noted or (lives and not folded.whole)
         return [f.shard.shard_id for f in found if f.noted] if found else None
@@ -142,7 +142,7 @@ class _Folded:
         self.noted = noted and not self.whole  # Else the rest has come since.
         self._ranges = ranges
 
-    def settles(self, chunk_key: bytes, stamp: int) -> bool:
+    def is_older(self, chunk_key: bytes, stamp: int) -> bool:
         """True if a removal's stamp is from before the shard."""
         within = any(low <= chunk_key < high for low, high in self._ranges)
         return within and stamp <= self.shard.floor_us

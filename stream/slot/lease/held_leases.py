@@ -28,8 +28,8 @@ class HeldLease:
     log: Log
     view: LeaseView
     sent_s: float
-    lost: bool = False
-    under_way: bool = False
+    is_lost: bool = False
+    is_under_way: bool = False
     """True if a renewal was sent and its outcome is not known: no other one is sent."""
     renewals: int = 0
     trim_at: int | None = None
@@ -67,7 +67,7 @@ class Watched:
     view: LeaseView = field(default_factory=lambda: LeaseView(UNREAD))
     read_s: float = 0.0
     since_s: float = 0.0
-    under_way: bool = False
+    is_under_way: bool = False
     """True if they are already being followed."""
     due_s: float = 0.0
     """When they are read again after a failure."""

@@ -120,21 +120,21 @@ class LeaseKeeper:
         self.addresses: dict[int, str] = {}
         """The address of each slot's worker, as its lease says; replaced when it changes."""
 
-    def readable(self, slot: int) -> bool:
+    def is_readable(self, slot: int) -> bool:
         """True if a strong read may be served from ``slot`` now."""
         held = self._held.get(slot)
-        if held is None or held.lost:
+        if held is None or held.is_lost:
             return False
         return self._clock_s() - held.sent_s < self._settings.lease_s
 
     def unreadable(self, slot: int) -> Unavailable:
-        """Return the error of a strong read that ``readable`` forbids.
+        """Return the error of a strong read that ``is_readable`` forbids.
 
         It is ``LeaseLapsed`` while requests should wait: the lease is ours as far as
         known.
         """
         held, now_s = self._held.get(slot), self._clock_s()
-        if held is None or held.lost or (wait_s := held.await_renewal_s(now_s)) <= 0:
+        if held is None or held.is_lost or (wait_s := held.await_renewal_s(now_s)) <= 0:
             return Unavailable()
         return LeaseLapsed(partial(self._renewal, slot, held, now_s + wait_s))
 
@@ -144,7 +144,7 @@ class LeaseKeeper:
         A renewal that is valid at its offset proves that no other worker has claimed the
         slot since.
         """
-        while self._held.get(slot) is held and not held.lost and not self.readable(slot):
+        while self._held.get(slot) is held and not held.is_lost and not self.is_readable(slot):
             if self._clock_s() >= until_s:
                 return
             held.renewed.clear()
@@ -155,12 +155,12 @@ class LeaseKeeper:
     def age_s(self, slot: int) -> float | None:
         """Return how long ago the last confirmed renewal was sent; None if no lease is held."""
         held = self._held.get(slot)
-        return None if held is None or held.lost else self._clock_s() - held.sent_s
+        return None if held is None or held.is_lost else self._clock_s() - held.sent_s
 
     def is_lost(self, slot: int) -> bool:
         """True if a later claim of another worker was read."""
         held = self._held.get(slot)
-        return held is not None and held.lost
+        return held is not None and held.is_lost
 
     def find_abandoned_s(self, slot: int) -> float | None:
         """Return for how long no worker can have served ``slot``; None if a worker may serve it.
@@ -169,7 +169,7 @@ class LeaseKeeper:
         """
         watched = self._watched.get(slot)
         now_s = self._clock_s()
-        if self._holds(slot) or watched is None:
+        if self._has_lease(slot) or watched is None:
             return None
         if now_s - watched.read_s > self._settings.lease_s / 2:
             return None
@@ -186,13 +186,13 @@ class LeaseKeeper:
         ends = [
             watched.view.free_since(self._settings.lease_s)
             for slot, watched in self._watched.items()
-            if not self._holds(slot)
+            if not self._has_lease(slot)
         ]
         return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
 
     async def wait_until_read(self, slot: int) -> None:
         """Wait until the leases of ``slot`` have been read, or it is ours."""
-        while not self._holds(slot):
+        while not self._has_lease(slot):
             watched = self._watched.get(slot)
             if watched is not None:
                 await watched.looked.wait()
@@ -202,15 +202,16 @@ class LeaseKeeper:
     def holder(self, slot: int) -> str | None:
         """Return the address of another, live worker whose claim on ``slot`` is the last."""
         watched = self._watched.get(slot)
-        last = None if watched is None or self._holds(slot) else watched.view.last
+        last = None if watched is None or self._has_lease(slot) else watched.view.last
         if last is None or last.released or last.owner in self._ended:
             return None
         ended = self._clock_s() > last.end_s(self._settings.lease_s)
         return None if ended else last.address
 
-    def _holds(self, slot: int) -> bool:
+    def _has_lease(self, slot: int) -> bool:
+        """True if this worker claimed a slot and has not lost it."""
         held = self._held.get(slot)
-        return held is not None and not held.lost
+        return held is not None and not held.is_lost
 
     async def watch(self, slots: int) -> None:
         """Follow the leases of every slot that is not ours, until cancelled."""
@@ -219,7 +220,7 @@ class LeaseKeeper:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for slot in self._held:
-                    if self._holds(slot):
+                    if self._has_lease(slot):
                         self._place(slot, self._address)
                 for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
                     self._followed.add(leader)
@@ -235,7 +236,7 @@ class LeaseKeeper:
         return [
             slot
             for slot, watched in self._watched.items()
-            if not watched.under_way and watched.due_s <= now_s and not self._holds(slot)
+            if not watched.is_under_way and watched.due_s <= now_s and not self._has_lease(slot)
         ]
 
     async def _follow_leader(self, leader: Hashable) -> None:
@@ -255,12 +256,12 @@ class LeaseKeeper:
     def _following(self, slots: Sequence[int]) -> Iterator[None]:
         """Mark slots as followed, so that no other task follows them."""
         for slot in slots:
-            self._watched[slot].under_way = True
+            self._watched[slot].is_under_way = True
         try:
             yield
         finally:
             for slot in slots:
-                self._watched[slot].under_way = False
+                self._watched[slot].is_under_way = False
 
     async def _find_starts(self, slots: Sequence[int]) -> None:
         """Find the starts of logs that were not read yet, or were trimmed."""
@@ -359,17 +360,17 @@ class LeaseKeeper:
         held.trim_at = held.renewals + 1 + slot % TRIM_APART
         return claim
 
-    async def still_last(self, slot: int) -> bool:
+    async def is_still_last(self, slot: int) -> bool:
         """True if our claim was the last at some time since the call. An append proves it.
 
         Raises ``Unavailable`` if that fails. Callers that come before the append is sent
         share it.
         """
         held = self._held.get(slot)
-        if held is None or held.lost:
+        if held is None or held.is_lost:
             return False
         await held.proofs.since(lambda: self._prove(slot, held))
-        return not held.lost
+        return not held.is_lost
 
     async def _prove(self, slot: int, held: HeldLease) -> None:
         """Append a renewal until one is valid, unless a later claim is found.
@@ -379,7 +380,7 @@ class LeaseKeeper:
         """
         log = self._cluster.log(self._topic, slot)  # Running renewals use the other handle.
         until_s = self._clock_s() + PROOF_S
-        while not self._overtaken(held):
+        while not self._is_overtaken(held):
             at = held.view.end
             record = self._record(held, RENEW)
             try:
@@ -399,20 +400,20 @@ class LeaseKeeper:
             if held.view.end <= base:
                 raise Unavailable(f"{log.name} ends at {held.view.end}, but {base} was written")
 
-    def _overtaken(self, held: HeldLease) -> bool:
+    def _is_overtaken(self, held: HeldLease) -> bool:
         """True if a later claim than ours was read. Then the slot is lost."""
         last = held.view.last
-        if not held.lost and (last is None or last.claim != held.claim):
+        if not held.is_lost and (last is None or last.claim != held.claim):
             logger.warning("%s: another worker claimed the slot, reads stop here", held.log.name)
             self._counts.leases_lost += 1
-            held.lost = True
-        return held.lost
+            held.is_lost = True
+        return held.is_lost
 
     async def release(self, slot: int) -> None:
         """Stop serving reads of ``slot``, then append a release: a successor need not wait."""
         held = self._held.pop(slot, None)
         self._place(slot, "")  # Until its next worker's claim is read, the group knows better.
-        if held is None or held.lost:
+        if held is None or held.is_lost:
             return
         log = self._cluster.log(self._topic, slot)  # A renewal may be running on the other handle.
         try:
@@ -449,8 +450,8 @@ class LeaseKeeper:
         """
         by_leader: defaultdict[Hashable, list[tuple[int, HeldLease]]] = defaultdict(list)
         for slot, held in self._held.items():
-            if not held.under_way and not self._overtaken(held):
-                held.under_way = True
+            if not held.is_under_way and not self._is_overtaken(held):
+                held.is_under_way = True
                 by_leader[self._cluster.leader(held.log)].append((slot, held))
         for leader, holding in by_leader.items():
             tasks.create_task(self._renew(holding, tasks), name=f"renewals at {leader}")
@@ -472,7 +473,7 @@ class LeaseKeeper:
             elif not isinstance(answer, Unavailable):
                 tasks.create_task(self._settle(slot, held), name=f"renewal of leases[{slot}]")
                 continue
-            held.under_way = False
+            held.is_under_way = False
 
     def _record_renewal(
         self, held: HeldLease, at: int, answer: int | StoreError, sent_s: float
@@ -505,8 +506,8 @@ class LeaseKeeper:
                 log = logger.debug  # One warning is enough.
                 await asyncio.sleep(self._settings.renew_s)
                 continue
-            held.under_way = False
-            self._overtaken(held)
+            held.is_under_way = False
+            self._is_overtaken(held)
             return
 
     async def _trim(self, held: HeldLease, at: int) -> None:

@@ -50,16 +50,18 @@ class ClosedCare:
             await runner.reshapes.open_what_answers(rows)
         if len(closed) > known:  # As for shards that are closed while the slot opens.
             await runner.changelog.require_read()
-        mistaken = False
+        can_reopen = False
         with log_failures(f"slot {self._flush.number}: logs of closed shards"):
-            lacks_nothing = partial(runner.opener.lacks_nothing, self._kept(), rows)
-            mistaken = await closed.were_mistaken(lacks_nothing)
-        if mistaken:
+            has_all_entries = partial(
+                runner.opener.has_all_entries, self._list_shards_with_logs(), rows
+            )
+            can_reopen = await closed.can_reopen(has_all_entries)
+        if can_reopen:
             raise Unavailable("the logs of closed shards lack no entries any more")
 
-    def _kept(self) -> list[tuple[Table, ShardRange]]:
+    def _list_shards_with_logs(self) -> list[tuple[Table, ShardRange]]:
         """Return the slot's shards, with ended ones that still have a log."""
-        return self._flush.links.kept(self._flush.number)
+        return self._flush.links.list_shards_with_logs(self._flush.number)
 
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
         """Return what a closed shard's log has lost; with ``accept`` serve the rest.

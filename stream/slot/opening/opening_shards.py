@@ -30,7 +30,7 @@ class Opening:
     never will be, or its task has ended.
     """
 
-    __slots__ = ("_clock_s", "_task", "lost", "missing_since_s", "served", "tried", "why")
+    __slots__ = ("_clock_s", "_task", "is_lost", "missing_since_s", "served", "tried", "why")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Opening:
         """Why the last attempt failed; empty if it succeeded."""
         self.missing_since_s: float | None = None
         """When its log was first missing; None while it is not."""
-        self.lost = False
+        self.is_lost = False
         """True if its task ended, as when the slot closes, before the opening was decided."""
         self._clock_s = clock_s
         self._task = tasks.create_task(serve(self), name=name)
@@ -56,7 +56,7 @@ class Opening:
         self._task.cancel()
 
     def _end(self, _task: asyncio.Task[None]) -> None:
-        self.lost = not self.served.is_set()
+        self.is_lost = not self.served.is_set()
         self.served.set()
 
     def note_decided(self) -> None:
@@ -113,7 +113,7 @@ class OpeningShards(dict[str, Opening]):
             async with asyncio.timeout(within_s):
                 for opening in [self[shard_id] for shard_id in shard_ids if shard_id in self]:
                     await opening.served.wait()
-                    if opening.lost:
+                    if opening.is_lost:
                         raise Unavailable
         except TimeoutError as error:
             raise Unavailable(f"of {', '.join(shard_ids)} not all are open") from error

@@ -19,7 +19,7 @@ from rowtide.core.values.schema import Table
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.slot.opening.slot_shards import SlotShards
 
-__all__ = ["ShardSettling", "concerns"]
+__all__ = ["ShardSettling", "is_shard_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ SEAL_S = 5.0
 """Time limit for sealing a shard whose table is gone. The client that dropped it waits."""
 
 
-def concerns(table: Table, tables: Collection[int]) -> bool:
+def is_shard_of(table: Table, tables: Collection[int]) -> bool:
     """True if a shard of ``table``, which may be a global index, is one of ``tables``."""
     return table.table_id in tables or table.main in tables
 
@@ -68,14 +68,16 @@ class ShardSettling:
         # indexes.
         self._dropped.intersection_update(self._shards.open.values())
         for shard_id, owner in list(self._shards.open.items()):
-            if owner not in self._under_way and (shard_id in gone or self._lags(owner)):
+            if owner not in self._under_way and (shard_id in gone or self._is_behind(owner)):
                 work = self._settle(owner)
                 self._under_way[owner] = tasks.create_task(work, name=f"settle[{shard_id}]")
 
     async def wait_until_settled(self, tables: Collection[int], *, within_s: float) -> None:
         """Wait until the open shards of ``tables`` are in line. Raises ``Unavailable``."""
         found = [
-            task for owner, task in self._under_way.items() if concerns(owner.shard.table, tables)
+            task
+            for owner, task in self._under_way.items()
+            if is_shard_of(owner.shard.table, tables)
         ]
         if not found:
             return
@@ -83,7 +85,8 @@ class ShardSettling:
         if left or any(task.cancelled() or task.exception() for task in done):
             raise Unavailable(f"{len(left)} shards are not in line with the catalog yet")
 
-    def _lags(self, owner: ShardOwner) -> bool:
+    def _is_behind(self, owner: ShardOwner) -> bool:
+        """True if a log lacks its table's options, or rows of a dropped index are left."""
         return owner in self._dropped or not has_current_options(
             owner.shard.state, owner.shard.table
         )
@@ -92,7 +95,7 @@ class ShardSettling:
         """Bring one shard in line, with retries, while it is open here."""
         under_way = self._under_way
         try:
-            while self._is_open(owner) and (self._is_gone(owner) or self._lags(owner)):
+            while self._is_open(owner) and (self._is_gone(owner) or self._is_behind(owner)):
                 try:
                     await self._bring_in_line(owner)
                 except StoreError as error:
@@ -107,8 +110,9 @@ class ShardSettling:
     def _is_open(self, owner: ShardOwner) -> bool:
         return self._shards.open.get(owner.shard.shard_id) is owner
 
-    def _waits(self, owner: ShardOwner) -> bool:
-        return owner.awaits_hidden and self._is_open(owner) and not self._is_gone(owner)
+    def _is_waiting(self, owner: ShardOwner) -> bool:
+        """True if a shard that stays open has a hidden record without an outcome."""
+        return owner.has_barrier and self._is_open(owner) and not self._is_gone(owner)
 
     def _is_gone(self, owner: ShardOwner) -> bool:
         return self._is_gone_by_id(owner.shard.shard_id)
@@ -125,7 +129,7 @@ class ShardSettling:
         except OutcomeUnknown:
             # They still wait, and come before all others: a second record would only be
             # one more.
-            while self._waits(owner):  # noqa: ASYNC110  # Rarely, and without an event.
+            while self._is_waiting(owner):  # noqa: ASYNC110  # Rarely, and without an event.
                 await asyncio.sleep(RETRY_S)
             raise
         if dropped:

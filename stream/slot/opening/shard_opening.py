@@ -59,7 +59,7 @@ class ShardOpener:
         self._counts = surroundings.counts
         self._owner = leases.owner
         self._lease = ReadLease(
-            partial(leases.readable, number), partial(leases.unreadable, number)
+            partial(leases.is_readable, number), partial(leases.unreadable, number)
         )
         self._table_known = table_known
 
@@ -104,7 +104,7 @@ class ShardOpener:
             async with _answering(owner):
                 appended = await owner.appender.append([record], at)
             shard.discard()
-            ours = [Entry(at, *record)] if appended.stands else []
+            ours = [Entry(at, *record)] if appended.is_valid else []
             owner.fold.replay([*ours, *appended.entries])
 
     def arriving(self, table: Table, shard: ShardRange, rows: RowStore) -> ShardOwner:
@@ -138,7 +138,7 @@ class ShardOpener:
         self.starts[shard.shard_id] = start
         return owner
 
-    async def lacks_nothing(
+    async def has_all_entries(
         self, shards: Iterable[tuple[Table, ShardRange]], rows: RowStore, shard_id: str
     ) -> bool:
         """True if the log of one of ``shards`` has every acknowledged entry that the rows have.
@@ -192,7 +192,7 @@ class ShardOpener:
         shard.adopt_claim(-1, self._owner)
         # A warm one that reads entries of an earlier life again does not know yet which
         # are dirty.
-        known = (warm and owner.ledger.is_complete) or self._knows(owner)
+        known = (warm and owner.ledger.is_complete) or self._has_full_note(owner)
         first = owner.end if known else rows.find_flushed(shard.shard_id) + 1
         replayed = await self._replay(owner, max(start, min(owner.end, first)), end)
         owner.ledger.is_complete = True
@@ -200,11 +200,11 @@ class ShardOpener:
         self._counts.recoveries.add(time.monotonic() - began_s)
         self._counts.recovered_records += replayed
 
-    def _knows(self, owner: ShardOwner) -> bool:
+    def _has_full_note(self, owner: ShardOwner) -> bool:
         """True if a standby noted all chunks that the rows have and the changelog may lack."""
         shard_id = owner.shard.shard_id
         noted = self.unflushed.get(shard_id)
-        if noted is None or not noted.holds(
+        if noted is None or not noted.is_complete(
             flushed=owner.rows.find_flushed(shard_id), applied=owner.shard.state.applied
         ):
             return False

@@ -119,7 +119,7 @@ class ShardRunner:
                 self.shards.open.pop(shard.shard_id, None)
                 self.indexes.feeders.pop(shard.shard_id, None)
                 await self.require_claim()
-                if owner.retired:
+                if owner.is_retired:
                     return
                 if isinstance(owner.failed, LogShortened):
                     # If the log was filled meanwhile, its ends would not show it.

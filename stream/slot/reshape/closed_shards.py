@@ -43,7 +43,7 @@ class ClosedShards(dict[str, str]):
         super().clear()
         self._short.clear()
 
-    async def were_mistaken(self, lacks_nothing: Callable[[str], Awaitable[bool]]) -> bool:
+    async def can_reopen(self, has_all_entries: Callable[[str], Awaitable[bool]]) -> bool:
         """True if there are closed shards, and none of their logs lacks entries any more.
 
         The child of a closed shard has a complete log, and a check does not show if a log
@@ -51,4 +51,4 @@ class ClosedShards(dict[str, str]):
         """
         if not self or not self.keys() <= self._short:
             return False
-        return all([await lacks_nothing(shard_id) for shard_id in list(self)])
+        return all([await has_all_entries(shard_id) for shard_id in list(self)])

@@ -95,7 +95,7 @@ class SlotIntakes:
         not all rows here.
         """
         known = {shard.shard_id for _, shard in self._links.arriving(self._number)}
-        return [i for i in rows.arriving() if i not in known and not self._links.knows(i)]
+        return [i for i in rows.arriving() if i not in known and not self._links.is_known(i)]
 
     def unusable(
         self,
@@ -157,7 +157,7 @@ class SlotIntakes:
     def _forget_given_up(self, room: list[Range], rows: RowStore) -> None:
         """Drop the note that rows of a former copy are here: room was made for it."""
         for shard_id in [name for name, keys in self._noted.items() if keys == room]:
-            if not self._links.knows(shard_id):
+            if not self._links.is_known(shard_id):
                 rows.note_arriving(shard_id, arrives=False)
                 del self._noted[shard_id]
 
@@ -192,7 +192,7 @@ class SlotIntakes:
                     owner.ledger.is_complete = at > applied
                 await asyncio.sleep(0)
         finally:
-            if not self._links.knows(shard.shard_id):
+            if not self._links.is_known(shard.shard_id):
                 self.arriving.pop(shard.shard_id, None)
             await log.disconnect()
 

@@ -38,7 +38,7 @@ class ReshapeLinks(Protocol):
         """True if a shard is still being moved to its slot."""
         ...
 
-    def knows(self, shard_id: str) -> bool:
+    def is_known(self, shard_id: str) -> bool:
         """True if a shard is or was part of a table. An undone plan does not count."""
         ...
 

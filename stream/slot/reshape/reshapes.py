@@ -155,7 +155,7 @@ class SlotReshapes:
         self._require_whole(shard)
         # A catalog may have many shards, and most were read or are forgotten: skip them
         # cheaply.
-        if not any(self._links.knows(p) and p not in self.ended for p in shard.parents):
+        if not any(self._links.is_known(p) and p not in self.ended for p in shard.parents):
             return
         # Parents in another slot are read there: their rows came in the shard's own log.
         if not self._unread_of(shard):
@@ -166,14 +166,15 @@ class SlotReshapes:
             why = self.unread.get(missing[0], "it is not read to its end")
             raise Unavailable(f"its parent, shard {missing[0]}: {why}")
 
-    def rest_on_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
-        """True if the changelog has everything from a shard's parents, or it was never read.
+    def has_only_changelog(self, rows: RowStore, open_: Iterable[tuple[Table, ShardRange]]) -> bool:
+        """True if only the changelog can have the entries of a shard's parents.
 
         This is so if the parents are forgotten, their logs are gone, and the changelog as
         read does not have the shard: its mark never comes later than its parents' rows.
         """
         return any(
-            rows.find_flushed(shard.shard_id) < 0 and not all(map(self._links.knows, shard.parents))
+            rows.find_flushed(shard.shard_id) < 0
+            and not all(map(self._links.is_known, shard.parents))
             for _, shard in (*self._links.list_ended(self._number), *open_)
         )
 
@@ -264,7 +265,7 @@ class SlotReshapes:
             await self._move(reshape, owners[0], claim)
             return
         await self._links.prepare(reshape)
-        await self._quiet(owners, asyncio.get_running_loop().time() + QUIET_S)
+        await self._wait_until_idle(owners, asyncio.get_running_loop().time() + QUIET_S)
         if again or len(owners) > 1:
             await self._require_appending(owners)
         await self._finish(reshape, owners)
@@ -292,7 +293,7 @@ class SlotReshapes:
             seal = await self._seal(owner, plan_of(reshape))
         except StoreError:
             await owner.drain()  # Until it is known if the seal is valid.
-            if not owner.closed and owner.shard.state.seal is None:
+            if not owner.is_closed and owner.shard.state.seal is None:
                 owner.open()  # It serves until the next try.
             raise
         # Before any other task runs: a flush finds it among the open or the ended.
@@ -326,12 +327,12 @@ class SlotReshapes:
         for left in reversed(range(SEALS_MAX)):
             until_s = asyncio.get_running_loop().time() + QUIET_S
             await self._catch_up(copy, reshape, reshape.children[0])
-            while await self._quiet([owner], until_s):
+            while await self._wait_until_idle([owner], until_s):
                 await self._catch_up(copy, reshape, reshape.children[0])
             try:
                 await self._seal_parent(owner, reshape)
             except StoreError as error:
-                if owner.closed or not left:
+                if owner.is_closed or not left:
                     raise
                 logger.info("shard %s: seal failed, retrying: %s", owner.shard.shard_id, error)
                 await asyncio.sleep(SEAL_AGAIN_S)
@@ -377,7 +378,7 @@ class SlotReshapes:
             raise Unavailable(f"not all of {', '.join(reshape.parents)} are open")
         return owners
 
-    async def _quiet(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
+    async def _wait_until_idle(self, owners: Sequence[ShardOwner], until_s: float) -> bool:
         """Wait a limited time for the parents' transactions to end. True if it waited.
 
         ``until_s`` is in the event loop's time.

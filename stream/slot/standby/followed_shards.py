@@ -48,9 +48,9 @@ class FollowedShards:
         """Return the shards that cannot continue before ``StandbyShard.mend``."""
         return [shard for shard in self.by_id.values() if shard.lacks]
 
-    def read_since(self, asked_s: float) -> bool:
+    def has_read_since(self, asked_s: float) -> bool:
         """True if every log was read to an end requested since, or cannot be read further now."""
-        return all(shard.read_since(asked_s) for shard in self.by_id.values())
+        return all(shard.has_read_since(asked_s) for shard in self.by_id.values())
 
     def settle(self, rows: RowStore) -> None:
         """Follow the catalog's present shards. Raises ``StoreFailed``."""
@@ -61,14 +61,16 @@ class FollowedShards:
             followed = self.by_id.get(shard_id)
             if followed is not None:
                 followed.retable(table, shard)
-            elif not any(self._goes_on(parent) for parent in shard.parents if parent in wanted):
+            elif not any(
+                self._has_unread_end(parent) for parent in shard.parents if parent in wanted
+            ):
                 self.by_id[shard_id] = self._follow(table, shard, rows)
         for followed in self.by_id.values():
             table = followed.shard.table
             beside = [shard for of, shard in wanted.values() if of.table_id == table.table_id]
             followed.others = came_back(table, followed.place, beside)
 
-    def _goes_on(self, parent: str) -> bool:
+    def _has_unread_end(self, parent: str) -> bool:
         """True if a shard's end must still be read: its children begin after it.
 
         The shard is not followed either while its own parents must be read. A shard that lacks
@@ -97,7 +99,7 @@ class FollowedShards:
         self.moved.set()
         if shard.lacks:
             self.wake.set()
-        elif shard.ended:
+        elif shard.has_ended:
             self._on_end()  # Its children may be followed now.
 
     async def make_room(self, shard: StandbyShard, rows: RowStore) -> None:

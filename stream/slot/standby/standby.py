@@ -104,7 +104,7 @@ class Standby:
         return self._followed.by_id
 
     @property
-    def warm(self) -> bool:
+    def is_warm(self) -> bool:
         """True if the slot can be opened here with little to read."""
         age_s = self.age_s()
         return age_s is not None and age_s < WARM_S
@@ -113,7 +113,7 @@ class Standby:
         """Return the age of the oldest shard's view; None while a shard has none."""
         if not isinstance(self._life.state, FollowingStandby | FailedStandby):
             return None
-        fresh = [shard.fresh_s for shard in self.shards.values() if not shard.ended]
+        fresh = [shard.fresh_s for shard in self.shards.values() if not shard.has_ended]
         if None in fresh:
             return None
         now_s = self._links.clock_s()
@@ -240,7 +240,7 @@ class Standby:
             await (links.catalog_proven() if self._misled else links.catalog_read())
             self._misled = False
             self._require_settled()
-            if not await self._read_since(asked_s):
+            if not await self._wait_for_logs(asked_s):
                 return
             self._require_going()
             for shard in self._followed.lacking():
@@ -267,7 +267,7 @@ class Standby:
         """Hide shards whose rows are removed: they moved, and our catalog does not have that."""
         self._misled = True
         for shard in shards:
-            if shard.ended:
+            if shard.has_ended:
                 shard.leave()
             else:
                 shard.lack("its rows are removed: it may have moved to another slot")
@@ -295,7 +295,7 @@ class Standby:
             rows, self._reader, known, shards, until=until, require_read=require_read
         )
 
-    async def _read_since(self, asked_s: float) -> bool:
+    async def _wait_for_logs(self, asked_s: float) -> bool:
         """Wait until every log is read to an end requested since; False if that takes too long.
 
         Shards that need the changelog or the catalog to continue are not waited for. Raises the
@@ -303,7 +303,7 @@ class Standby:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(FRESH_S_MAX):
-                while not self._followed.read_since(asked_s):
+                while not self._followed.has_read_since(asked_s):
                     self._followed.moved.clear()
                     await self._followed.moved.wait()
                     self._require_going()

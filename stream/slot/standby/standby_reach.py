@@ -36,7 +36,9 @@ class Reach:
 
     def __init__(self, shards: Collection[StandbyShard]) -> None:
         # After a seal there are only no-ops, which only the owner counts.
-        self._marks = {mark_key(s.place.shard_id): s for s in shards if not (s.lacks or s.ended)}
+        self._marks = {
+            mark_key(s.place.shard_id): s for s in shards if not (s.lacks or s.has_ended)
+        }
         self._ranges = [
             (low, high, shard)
             for shard in shards

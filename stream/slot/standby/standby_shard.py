@@ -48,7 +48,7 @@ class Unflushed(NamedTuple):
     applied: int
     keys: Collection[bytes]
 
-    def holds(self, *, flushed: int, applied: int) -> bool:
+    def is_complete(self, *, flushed: int, applied: int) -> bool:
         """True if it has all chunks that rows at ``applied`` have and the changelog may lack."""
         return self.since <= flushed and self.applied == applied
 
@@ -126,7 +126,7 @@ class StandbyShard:
         return self._state.why if isinstance(self._state, BrokenLog) else ""
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the log has its last record: there is nothing more to follow."""
         return self.shard.state.seal is not None or bool(self.broken)
 
@@ -144,7 +144,7 @@ class StandbyShard:
         self._topic = topic
         if lacks:
             self._state = LackingLog(lacks)
-        elif not self.ended:
+        elif not self.has_ended:
             self._state = FollowedLog(self._tails.follow(topic, self.shard.next_offset, self))
 
     def leave(self) -> None:
@@ -168,9 +168,9 @@ class StandbyShard:
         if self.fresh_s is None:
             raise Unavailable("The partition is not available.")
 
-    def read_since(self, asked_s: float) -> bool:
+    def has_read_since(self, asked_s: float) -> bool:
         """True if the log was read to an end that is new enough, or cannot be read further now."""
-        if self.lacks or self.ended:
+        if self.lacks or self.has_ended:
             return True
         return self.fresh_s is not None and self.fresh_s >= asked_s
 

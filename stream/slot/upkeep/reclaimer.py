@@ -154,7 +154,7 @@ class Reclaimer:
                 work_bytes_max=WORK_BYTES,
             )
             if found.last:
-                for first, last in owner.transactions.unheld(found.first, found.last):
+                for first, last in owner.transactions.list_free_ranges(found.first, found.last):
                     await owner.submit_hidden(Reclaim(first, last, 0, 0))
             if found.graves:
                 await self._bury(found.graves)
