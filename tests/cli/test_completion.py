@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from rowtide.cli.main import main
 
 
-def offered(arguments: list[str], incomplete: str) -> list[str]:
+def list_completions(arguments: list[str], incomplete: str) -> list[str]:
     shell: ShellComplete = BashComplete(main, {}, "rowtide", "_ROWTIDE_COMPLETE")
     return [item.value for item in shell.get_completions(arguments, incomplete)]
 
@@ -24,17 +24,17 @@ def test_another_shell_is_a_wrong_command_line() -> None:
 
 
 def test_commands_are_offered_by_their_beginning() -> None:
-    assert offered([], "st") == ["status", "stream"]
-    assert offered(["stream"], "t") == ["tail"]
+    assert list_completions([], "st") == ["status", "stream"]
+    assert list_completions(["stream"], "t") == ["tail"]
 
 
 def test_options_and_choices_are_offered() -> None:
-    assert "--prefix" in offered(["row", "scan", "t"], "--p")
-    assert offered(["row", "scan", "t", "--output"], "") == ["table", "json"]
+    assert "--prefix" in list_completions(["row", "scan", "t"], "--p")
+    assert list_completions(["row", "scan", "t", "--output"], "") == ["table", "json"]
 
 
 def test_without_a_server_no_table_is_offered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("ROWTIDE_DATA_DIR", str(tmp_path))
-    assert offered(["table", "describe"], "") == []
+    assert list_completions(["table", "describe"], "") == []

@@ -46,7 +46,7 @@ main()
 """
 
 
-def refused(*arguments: str | Path, command: str = "dev") -> tuple[int, str]:
+def run_refused(*arguments: str | Path, command: str = "dev") -> tuple[int, str]:
     """Run a command to its end; return exit code and stderr."""
     done = subprocess.run(
         [ROWTIDE, command, *arguments], capture_output=True, text=True, timeout=END_S_MAX
@@ -129,12 +129,12 @@ def test_an_ephemeral_directory_is_gone_at_the_end(
 
 def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
     with started(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
-        code, text = refused("--data", tmp_path / "data", "--port", "0")
+        code, text = run_refused("--data", tmp_path / "data", "--port", "0")
         assert code == 1
         assert f"is in use by process {child.pid}: stop it, or choose another directory" in text
         # Also where there is no lock file, as on another machine.
         (tmp_path / "data" / "lock").unlink()
-        code, text = refused("--data", tmp_path / "data", "--port", "0")
+        code, text = run_refused("--data", tmp_path / "data", "--port", "0")
         assert (code, text.splitlines()[-2:]) == (
             1,
             [
@@ -166,7 +166,7 @@ def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
 def test_what_needs_kafka_is_refused_in_a_line(
     tmp_path: Path, command: str, arguments: list[str], words: str
 ) -> None:
-    code, text = refused(*arguments, command=command)
+    code, text = run_refused(*arguments, command=command)
     assert code == 2
     assert words in text.splitlines()[-1]
 
@@ -182,7 +182,7 @@ def test_a_directory_whose_logs_are_elsewhere_is_refused(
     tmp_path: Path, folder: str, command: list[str], words: str
 ) -> None:
     (tmp_path / folder).mkdir()
-    code, text = refused("--data-dir", tmp_path, "--port", "0", command=command[0])
+    code, text = run_refused("--data-dir", tmp_path, "--port", "0", command=command[0])
     assert code == 1
     assert words in text
 
@@ -192,7 +192,7 @@ def test_a_damaged_log_is_told_in_a_sentence(tmp_path: Path) -> None:
         pass
     for manifest in (tmp_path / "data" / "log").glob("MANIFEST*"):
         manifest.write_bytes(b"this is no list of files")
-    code, text = refused("--data", tmp_path / "data", "--port", "0")
+    code, text = run_refused("--data", tmp_path / "data", "--port", "0")
     assert code == 3
     assert f"The log in {tmp_path}/data failed: " in text
 

@@ -186,7 +186,7 @@ def test_progress_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None
 # Import.
 
 
-def changed(exported: Path, folder: Path, change: Callable[[Path], None]) -> Path:
+def copy_changed(exported: Path, folder: Path, change: Callable[[Path], None]) -> Path:
     shutil.copytree(exported, folder)
     change(folder)
     return folder
@@ -197,7 +197,7 @@ def of_a_later_format(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
 
 
-def flipped(folder: Path) -> None:
+def flip_last_byte(folder: Path) -> None:
     [path] = folder.glob("shard.*.records")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -211,14 +211,14 @@ def flipped(folder: Path) -> None:
         (lambda folder: shutil.rmtree(folder), "it is not a whole export"),
         (of_a_later_format, "it has format 2, this version reads 1"),
         (lambda folder: (folder / "catalog-0.records").unlink(), "catalog-0.records is missing"),
-        (flipped, "does not match its checksum"),
+        (flip_last_byte, "does not match its checksum"),
     ],
 )
 @pytest.mark.kafka
 def test_a_folder_that_is_no_whole_export_is_refused(
     exported: Path, tmp_path: Path, broker: str, change: Callable[[Path], None], words: str
 ) -> None:
-    folder = changed(exported, tmp_path / "export", change)
+    folder = copy_changed(exported, tmp_path / "export", change)
     prefix = f"none{uuid4().hex[:8]}"
     code, _, error = rowtide("import", folder, "--kafka", broker, "--topic-prefix", prefix)
     assert (code, words in error) == (1, True), error

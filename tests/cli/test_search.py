@@ -33,23 +33,23 @@ def run(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda command: CliRunner().invoke(main, shlex.split(command), prog_name="rowtide")
 
 
-def done(result: Result) -> str:
+def get_output(result: Result) -> str:
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def written(run: Run, command: str) -> None:
+def write_until_accepted(run: Run, command: str) -> None:
     """Write as a script would: again, where the answer was that nothing was changed yet."""
     while (result := run(command)).exit_code == TRY_AGAIN:
         assert "Nothing was changed: try again" in result.output
-    done(result)
+    get_output(result)
 
 
 def make_flights(run: Run, table: str) -> None:
-    done(run(f"table create {table} --key id:integer --stream 24"))
-    done(run(f"row put {table} id=1 carrier=UA dep_delay:=70 note='running shoes'"))
-    done(run(f"row put {table} id=2 carrier=AA dep_delay:=70"))
-    done(run(f"row put {table} id=3 carrier=UA dep_delay:=7.5"))
+    get_output(run(f"table create {table} --key id:integer --stream 24"))
+    get_output(run(f"row put {table} id=1 carrier=UA dep_delay:=70 note='running shoes'"))
+    get_output(run(f"row put {table} id=2 carrier=AA dep_delay:=70"))
+    get_output(run(f"row put {table} id=3 carrier=UA dep_delay:=7.5"))
 
 
 def test_rows_are_found_as_they_are_when_it_is_asked(
@@ -57,13 +57,13 @@ def test_rows_are_found_as_they_are_when_it_is_asked(
 ) -> None:
     make_flights(run, "flights")
     asked = "search flights 'carrier:UA AND dep_delay:>60'"
-    assert done(run(asked)).splitlines() == [
+    assert get_output(run(asked)).splitlines() == [
         "id  carrier  dep_delay  note",
         "1   UA       70         running shoes",
     ]
-    done(run("row update flights id=3 dep_delay:=99"))
-    done(run("row delete flights id=1"))
-    found = done(run(f"{asked} --output json"))
+    get_output(run("row update flights id=3 dep_delay:=99"))
+    get_output(run("row delete flights id=1"))
+    found = get_output(run(f"{asked} --output json"))
     assert [json.loads(line) for line in found.splitlines()] == [
         {"id": 3, "carrier": "UA", "dep_delay": 99}
     ]
@@ -73,25 +73,25 @@ def test_rows_are_found_as_they_are_when_it_is_asked(
 
 def test_a_shard_that_is_split_meanwhile_changes_nothing(run: Run) -> None:
     make_flights(run, "split")
-    assert "running" in done(run("search split running"))
-    shards = json.loads(done(run("shard list split --output json")))
-    done(run(f"shard split split {shards[0]['shard']} --at 2"))
-    written(run, "row put split id=9 note='running again'")
-    written(run, "row put split id=0 note='running too'")
-    found = done(run("search split running --column id --output json"))
+    assert "running" in get_output(run("search split running"))
+    shards = json.loads(get_output(run("shard list split --output json")))
+    get_output(run(f"shard split split {shards[0]['shard']} --at 2"))
+    write_until_accepted(run, "row put split id=9 note='running again'")
+    write_until_accepted(run, "row put split id=0 note='running too'")
+    found = get_output(run("search split running --column id --output json"))
     assert sorted(json.loads(line)["id"] for line in found.splitlines()) == [0, 1, 9]
 
 
 def test_another_language_finds_other_forms_of_a_word(run: Run) -> None:
     make_flights(run, "words")
-    assert done(run("search words run")) == ""
-    assert "running" in done(run("search words run --language english"))
+    assert get_output(run("search words run")) == ""
+    assert "running" in get_output(run("search words run --language english"))
 
 
 def test_the_limit_says_how_many_there_are(run: Run) -> None:
     make_flights(run, "many")
     result = run("search many 'dep_delay:*' --limit 2 --column id")
-    assert len(done(result).splitlines()) == 3
+    assert len(get_output(result).splitlines()) == 3
     assert result.stderr == "2 of 3 rows; --limit shows more.\n"
 
 
@@ -112,22 +112,22 @@ def test_an_index_whose_place_in_the_stream_is_lost_begins_with_the_rows(
     run: Run, tmp_path: Path
 ) -> None:
     make_flights(run, "lost")
-    done(run("search lost running"))
+    get_output(run("search lost running"))
     [positions] = (tmp_path / "cache").rglob("positions.json")
-    done(run("row delete lost id=1"))
-    done(run("row put lost id=4 note=running"))
+    get_output(run("row delete lost id=1"))
+    get_output(run("row put lost id=4 note=running"))
     positions.write_text("half of a")
-    found = done(run("search lost running --output json"))
+    found = get_output(run("search lost running --output json"))
     assert [json.loads(line)["id"] for line in found.splitlines()] == [4]
     # A shard that is kept no more, though it was not read to its end.
     kept = json.loads(positions.read_text())
     positions.write_text(json.dumps([*kept, ["gone", "", [], False]]))
-    done(run("row delete lost id=4"))
-    assert done(run("search lost running")) == ""
+    get_output(run("row delete lost id=4"))
+    assert get_output(run("search lost running")) == ""
 
 
 def test_what_cannot_be_searched_says_why(run: Run) -> None:
-    done(run("table create dry --key id:integer"))
+    get_output(run("table create dry --key id:integer"))
     result = run("search dry anything")
     assert result.exit_code == 1
     assert "`rowtide table update dry --stream 24` keeps its changes" in result.output
@@ -146,7 +146,7 @@ def test_the_index_of_a_connector_is_searched_as_it_is(run: Run, tmp_path: Path)
         written.apply([SinkBatch("made", "shard", [row("a", 1, {"note": "running"})])])
         written.refresh()
         # Its writer may be at work.
-        assert "running" in done(run(f"search made running --index {folder}"))
+        assert "running" in get_output(run(f"search made running --index {folder}"))
     result = run(f"search other running --index {folder}")
     assert result.exit_code == 1
     assert "is the index of table made" in result.output

@@ -36,7 +36,7 @@ class ScriptedClient(ProtocolClient):
         return answer
 
 
-def planned(kind: str, *children: str, done: bool) -> Answer:
+def make_plan(kind: str, *children: str, done: bool) -> Answer:
     return {"kind": kind, "parents": ["s2"], "children": list(children), "done": done}
 
 
@@ -49,7 +49,7 @@ def ask(command: Any, client: ProtocolClient, **arguments: Any) -> None:
     command.callback(client=client, table="parcels", output="table", **arguments)
 
 
-def failed(command: Any, client: ProtocolClient, **arguments: Any) -> CommandOutcomeUnknown:
+def ask_failing(command: Any, client: ProtocolClient, **arguments: Any) -> CommandOutcomeUnknown:
     with pytest.raises(CommandOutcomeUnknown) as raised, raise_failures(writes=True):
         ask(command, client, **arguments)
     assert raised.value.hint == "`rowtide shard list` shows the result."
@@ -60,9 +60,9 @@ def test_a_change_that_goes_on_and_cannot_be_followed_is_not_told_as_one_that_wa
     None
 ):
     client = ScriptedClient(
-        RowtideSplitShard=[planned("split", "s3", "s4", done=False)], RowtideListShards=[BUSY]
+        RowtideSplitShard=[make_plan("split", "s3", "s4", done=False)], RowtideListShards=[BUSY]
     )
-    error = failed(split, client, name="s2", at="m")
+    error = ask_failing(split, client, name="s2", at="m")
     assert error.message == (
         "The split of s2 continues: OTSPartitionUnavailable: The partition is not available."
     )
@@ -70,19 +70,19 @@ def test_a_change_that_goes_on_and_cannot_be_followed_is_not_told_as_one_that_wa
 
 def test_a_server_that_went_away_amid_a_change_has_not_undone_it() -> None:
     client = ScriptedClient(
-        RowtideMoveShard=[planned("move", "s3", done=False)],
+        RowtideMoveShard=[make_plan("move", "s3", done=False)],
         RowtideListShards=[
             shards(("s2", 0, "move", [])),
             NotConnected("no answer from http://127.0.0.1:1: refused"),
         ],
     )
-    error = failed(move, client, name="s2", slot=1)
+    error = ask_failing(move, client, name="s2", slot=1)
     assert error.message.startswith("The move of s2 continues: no answer")
 
 
 def test_a_change_that_goes_on_is_followed_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     client = ScriptedClient(
-        RowtideMoveShard=[planned("move", "s3", done=False)],
+        RowtideMoveShard=[make_plan("move", "s3", done=False)],
         RowtideListShards=[
             shards(("s2", 0, "move", [])),
             # The copy had begun again, into a shard of another id.
@@ -96,8 +96,8 @@ def test_a_change_that_goes_on_is_followed_to_its_end(capsys: pytest.CaptureFixt
 def test_a_merge_that_fails_behind_its_move_tells_of_the_move() -> None:
     client = ScriptedClient(
         RowtideListShards=[shards(("s1", 0, "open", []), ("s2", 1, "open", []))],
-        RowtideMoveShard=[planned("move", "s3", done=True)],
+        RowtideMoveShard=[make_plan("move", "s3", done=True)],
         RowtideMergeShards=[BUSY],
     )
-    error = failed(merge, client, left="s1", right="s2")
+    error = ask_failing(merge, client, left="s1", right="s2")
     assert error.message.startswith("Shard s2 was moved to slot 0 as s3, not merged: OTSPart")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.test_transcript import masked
+from tests.cli.test_transcript import mask_output
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -45,7 +45,7 @@ class Command(NamedTuple):
 
 def alike(text: str) -> str:
     """Return text without what differs from run to run, and without spaces at ends of lines."""
-    text = RUNS_ON.sub(r"RATE \1 HOST", masked(CODEC.sub("", text)))
+    text = RUNS_ON.sub(r"RATE \1 HOST", mask_output(CODEC.sub("", text)))
     return "\n".join(line.rstrip() for line in text.splitlines()).strip()
 
 

@@ -49,7 +49,7 @@ def record(name: str) -> StreamRecord:
     return StreamRecord("PUT", Changed((("pk", name),), (Put("a", 1),), None), None)
 
 
-def seen(follower: StreamTail, rounds: int) -> list[str]:
+def poll_names(follower: StreamTail, rounds: int) -> list[str]:
     names: list[Any] = []
     for _ in range(rounds):
         names += [change.record.row.key[0][1] for page in follower.poll() for change in page]
@@ -67,7 +67,7 @@ def test_a_child_is_read_once_its_parent_is_drained() -> None:
         {"parent": ["1", "2", "3"], "left": ["4"], "right": ["5"]},
         {"parent"},
     )
-    assert seen(follower(shards, None), 5) == ["1", "2", "3", "4", "5"]
+    assert poll_names(follower(shards, None), 5) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_merged_shard_waits_for_both_its_parents() -> None:
@@ -76,30 +76,30 @@ def test_a_merged_shard_waits_for_both_its_parents() -> None:
         {"a": ["1"], "b": ["2", "3", "4"], "merged": ["5"]},
         {"a", "b"},
     )
-    assert seen(follower(shards, None), 6) == ["1", "2", "3", "4", "5"]
+    assert poll_names(follower(shards, None), 6) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_child_whose_parent_is_no_longer_listed_is_read_at_once() -> None:
     shards = Shards({"child": ("gone",)}, {"child": ["1"]})
-    assert seen(follower(shards, None), 2) == ["1"]
+    assert poll_names(follower(shards, None), 2) == ["1"]
 
 
 def test_from_the_end_only_what_comes_later_is_read_in_children_too() -> None:
     shards = Shards({"parent": ()}, {"parent": ["old"], "child": ["2"]})
     following = follower(shards, END)
-    assert seen(following, 2) == []
+    assert poll_names(following, 2) == []
     shards.records["parent"].append("1")
     shards.parents["child"] = ("parent",)
     shards.closed.add("parent")
-    assert seen(following, 3) == ["1", "2"]
+    assert poll_names(following, 3) == ["1", "2"]
 
 
 def test_nothing_is_read_twice() -> None:
     shards = Shards({"s": ()}, {"s": ["1"]})
     following = follower(shards, None)
-    assert seen(following, 3) == ["1"]
+    assert poll_names(following, 3) == ["1"]
     shards.records["s"].append("2")
-    assert seen(following, 3) == ["2"]
+    assert poll_names(following, 3) == ["2"]
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ MASKS = [
 ]
 
 
-def masked(text: str) -> str:
+def mask_output(text: str) -> str:
     for pattern, mask in MASKS:
         text = re.sub(pattern, mask, text, flags=re.MULTILINE)
     return text
 
 
-def played(command: str) -> str:
+def run_command(command: str) -> str:
     """Return a command, its output on both streams, and its exit code unless 0."""
     program, *arguments = shlex.split(command)
     assert program == "rowtide"
@@ -51,14 +51,14 @@ def played(command: str) -> str:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = f"[exit {result.exit_code}]\n" if result.exit_code else ""
-    return f"$ {command}\n{masked(result.output)}{code}"
+    return f"$ {command}\n{mask_output(result.output)}{code}"
 
 
 def play(transcript: Path) -> None:
     """Give each command of a transcript; all must answer as it says."""
     kept = transcript.read_text(encoding="utf-8")
     commands = [line[2:] for line in kept.splitlines() if line.startswith("$ ")]
-    given = "".join(map(played, commands))
+    given = "".join(map(run_command, commands))
     difference = unified_diff(kept.splitlines(), given.splitlines(), "kept", "given", lineterm="")
     if different := "\n".join(difference):
         pytest.fail(different)

@@ -38,7 +38,7 @@ def data_dir(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield folder / "data"
 
 
-def failed(*arguments: str | Path, command: str = "up") -> tuple[int, str]:
+def run_failing(*arguments: str | Path, command: str = "up") -> tuple[int, str]:
     """Run ``rowtide up`` to its end; return exit code and stderr."""
     done = subprocess.run(
         [ROWTIDE, command, *arguments],
@@ -87,7 +87,7 @@ def test_a_second_start_is_refused_and_touches_nothing(
 ) -> None:
     ready = data_dir.with_name(data_dir.name + ".ready.json")
     before = ready.read_bytes()
-    code, text = failed("--data-dir", data_dir, "--port", "0", "--ready-file", ready)
+    code, text = run_failing("--data-dir", data_dir, "--port", "0", "--ready-file", ready)
     assert code == 1
     assert re.search(r"is in use by process \d+: stop it, or choose another directory", text)
     assert ready.read_bytes() == before
@@ -156,7 +156,7 @@ def test_ctrl_c_during_the_start_ends_it(cache_dir: Path, tmp_path: Path) -> Non
 def test_a_port_in_use_is_said_before_anything_is_written(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, text = failed("--data-dir", tmp_path / "data", "--port", port)
+        code, text = run_failing("--data-dir", tmp_path / "data", "--port", port)
     assert (code, text.splitlines()) == (
         1,
         [
@@ -168,7 +168,7 @@ def test_a_port_in_use_is_said_before_anything_is_written(tmp_path: Path) -> Non
 
 
 def test_a_worker_without_a_kafka_is_refused(tmp_path: Path) -> None:
-    code, text = failed("--data-dir", tmp_path / "data", command="worker")
+    code, text = run_failing("--data-dir", tmp_path / "data", command="worker")
     assert code == 2
     assert text.splitlines()[-1] == (
         "Error: No Kafka is named: give --kafka HOST:PORT, or use `rowtide up`, which includes one."
@@ -177,18 +177,18 @@ def test_a_worker_without_a_kafka_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_worker_starts_no_others() -> None:
-    code, text = failed("--workers", "2", "--kafka", "127.0.0.1:1", command="worker")
+    code, text = run_failing("--workers", "2", "--kafka", "127.0.0.1:1", command="worker")
     assert (code, text.splitlines()[-1]) == (2, "Error: No such option: --workers")
 
 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
-    code, text = failed("--data-dir", tmp_path / "data", "--port", "0")
+    code, text = run_failing("--data-dir", tmp_path / "data", "--port", "0")
     assert (code, text.splitlines()[0]) == (1, f"Error: {tmp_path}/data is not a directory")
 
 
 def test_a_java_that_is_none_is_refused(tmp_path: Path, cache_dir: Path) -> None:
-    code, text = failed(
+    code, text = run_failing(
         *("--data-dir", tmp_path, "--port", "0", "--cache-dir", cache_dir, "--java", "/dev/null")
     )
     assert code == 1
@@ -201,7 +201,7 @@ def test_without_a_network_the_first_start_says_so(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
     monkeypatch.setenv("HTTPS_PROXY", nowhere)
-    code, text = failed(
+    code, text = run_failing(
         *("--data-dir", tmp_path / "data", "--port", "0", "--cache-dir", tmp_path / "cache")
     )
     assert code == 1
@@ -211,7 +211,7 @@ def test_without_a_network_the_first_start_says_so(
 def test_topics_of_another_durability_are_refused(data_dir: Path, tmp_path: Path) -> None:
     log = data_dir.with_name("output").read_text()
     kafka = re.findall(r"Kafka answers at (\S+)", log)[-1]
-    code, text = failed(
+    code, text = run_failing(
         *("--data-dir", tmp_path, "--port", "0", "--kafka", kafka, "--durability", "replicated")
     )
     assert code == 1
@@ -222,7 +222,7 @@ def test_topics_of_another_durability_are_refused(data_dir: Path, tmp_path: Path
 def test_a_wrong_setting_is_a_wrong_command_line(tmp_path: Path) -> None:
     file = tmp_path / "rowtide.toml"
     file.write_text("prot = 1\n")
-    code, text = failed("--config", file)
+    code, text = run_failing("--config", file)
     assert code == 2
     assert f"Error: {file}: unknown setting 'prot': known are" in text
 

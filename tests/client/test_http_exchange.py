@@ -20,7 +20,7 @@ KEPT = HEAD + b"Content-Length: 5\r\n\r\nhello"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=1\r\nllo\r\n0\r\n\r\n"
 
 
-def parsed(answer: bytes, size: int, *, ended: bool = False) -> HttpAnswer | None:
+def parse_in_pieces(answer: bytes, size: int, *, ended: bool = False) -> HttpAnswer | None:
     """Return what comes of an answer that is received in pieces of ``size`` bytes."""
     parser = AnswerParser()
     for at in range(0, len(answer), size):
@@ -42,14 +42,14 @@ def parsed(answer: bytes, size: int, *, ended: bool = False) -> HttpAnswer | Non
     ],
 )
 def test_an_answer_is_whole_once_its_last_byte_came(answer: bytes, keep: bool, size: int) -> None:
-    found = parsed(answer, size)
+    found = parse_in_pieces(answer, size)
     assert found is not None
     assert (found.status, found.content, found.keep) == (200, b"hello", keep)
     assert found.headers["x-ots-requestid"] == "r1"
 
 
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
-    found = parsed(HEAD + b"\r\nhello", 4, ended=True)
+    found = parse_in_pieces(HEAD + b"\r\nhello", 4, ended=True)
     assert found is not None
     assert (found.content, found.keep) == (b"hello", False)
 
@@ -57,7 +57,7 @@ def test_an_answer_without_a_length_ends_with_the_connection() -> None:
 @pytest.mark.parametrize("answer", [b"", HEAD, KEPT[:-1], CHUNKED[:-1], CHUNKED[:-9]])
 def test_an_answer_that_breaks_off_is_none(answer: bytes) -> None:
     with pytest.raises(BrokenAnswer, match="was closed before"):
-        parsed(answer, 3, ended=True)
+        parse_in_pieces(answer, 3, ended=True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_answer_that_breaks_off_is_none(answer: bytes) -> None:
 )
 def test_what_is_no_answer_is_refused(answer: bytes) -> None:
     with pytest.raises(BrokenAnswer):
-        parsed(answer, 1000, ended=True)
+        parse_in_pieces(answer, 1000, ended=True)
 
 
 def test_bytes_behind_an_answer_end_the_use_of_its_connection() -> None:

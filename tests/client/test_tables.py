@@ -18,7 +18,7 @@ BY_CITY = SecondaryIndex("by_city", ["city"], ["total"])
 BY_COUNT = SecondaryIndex("by_count", ["customer", "count"], is_local=True)
 
 
-def described(form: Form, table: str) -> TableDescription:
+def describe_table(form: Form, table: str) -> TableDescription:
     found = form.do("describe_table", table)
     assert isinstance(found, TableDescription)
     return found
@@ -34,7 +34,7 @@ def test_a_table_is_described_as_it_was_created(form: Form) -> None:
         stream_hours=24,
     )
     assert made
-    found = described(form, "orders")
+    found = describe_table(form, "orders")
     assert (found.name, found.key, found.defined_columns) == ("orders", KEY, COLUMNS)
     assert list(found.key) == list(KEY)
     assert (found.max_versions, found.time_to_live_s, found.stream_hours) == (1, None, 24)
@@ -48,10 +48,10 @@ def test_a_table_is_described_as_it_was_created(form: Form) -> None:
 def test_a_table_is_changed_and_deleted(form: Form) -> None:
     form.do("create_table", "t", {"k": bytes}, max_versions=2, time_to_live_s=86_400)
     form.do("update_table", "t", max_versions=5, stream_hours=12)
-    found = described(form, "t")
+    found = describe_table(form, "t")
     assert (found.max_versions, found.time_to_live_s, found.stream_hours) == (5, 86_400, 12)
     form.do("update_table", "t", time_to_live_s=-1, stream_hours=0)
-    found = described(form, "t")
+    found = describe_table(form, "t")
     assert (found.max_versions, found.time_to_live_s, found.stream_hours) == (5, None, 0)
     form.do("delete_table", "t")
     assert form.do("list_tables") == []
@@ -85,14 +85,14 @@ def test_an_index_is_read_as_a_table(form: Form) -> None:
         form.do("put", "t", {"customer": "ada", "number": number, "count": count})
     form.do("create_index", "t", SecondaryIndex("by_count", ["customer", "count"], is_local=True))
     form.do("put", "t", {"customer": "ada", "number": 3, "count": 1})
-    until(lambda: all(index.is_complete for index in described(form, "t").indexes))
+    until(lambda: all(index.is_complete for index in describe_table(form, "t").indexes))
     rows = form.rows("by_count", prefix={"customer": "ada"}, reverse=True, limit=3)
     assert [row["count"] for row in rows] == [7, 5, 3]
     form.do("add_columns", "t", {"note": str})
-    assert described(form, "t").defined_columns == {"count": int, "note": str}
+    assert describe_table(form, "t").defined_columns == {"count": int, "note": str}
     form.do("delete_columns", "t", ["note"])
     form.do("drop_index", "t", "by_count")
-    assert described(form, "t").indexes == []
+    assert describe_table(form, "t").indexes == []
 
 
 @pytest.mark.parametrize("key", [{"k": float}, {"k": None}])

@@ -92,14 +92,14 @@ def oracle(index: Index, rows: Mapping[tuple[bytes, ...], Cells]) -> Rows:
     found: Rows = {}
     for row_key, cells in rows.items():
         own = dict(zip(("pk", "name"), row_key, strict=True))
-        values = [own.get(name) or _indexed(name, cells) for name in index.key]
+        values = [own.get(name) or _find_index_value(name, cells) for name in index.key]
         if all(value is not None for value in values):
             kept = sorted(name.encode() for name in index.columns)
             found[tuple(v for v in values if v)] = {c: cells[c] for c in kept if c in cells}
     return found
 
 
-def _indexed(name: str, cells: Cells) -> bytes | None:
+def _find_index_value(name: str, cells: Cells) -> bytes | None:
     """Return the value of a column as part of an index's key, if it can be."""
     value, _ = cells.get(name.encode(), (b"", None))
     fits = value and value[0] == TYPES[dict(TABLE.defined_columns)[name]]

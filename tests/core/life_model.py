@@ -47,9 +47,9 @@ class Life:
         self._first = TableOptions(ttl_s, max_versions, ANY_AGE_S)
         columns = (KeyColumn("pk", STRING),)
         self._table = Table("i", "t", 1, columns, self._first, None, 0, 0, 1, 1, ())
-        self.shard = self._opened(self.store)
+        self.shard = self._open_shard(self.store)
 
-    def _opened(self, store: ChunkDictionary) -> Shard:
+    def _open_shard(self, store: ChunkDictionary) -> Shard:
         shard = Shard("s1", self._table, store, ShardState(self._first), limits=Limits())
         shard.adopt_claim(1, b"ownerid8")
         return shard
@@ -100,7 +100,7 @@ class Life:
     def replayed(self, store: ChunkDictionary | None = None) -> ChunkDictionary:
         """Return the rows that a replay of the whole log makes of ``store``, or of nothing."""
         rows = store or ChunkDictionary()
-        shard = self._opened(rows)
+        shard = self._open_shard(rows)
         for offset, value in enumerate(self.log):
             writes = shard.replay(offset, value).writes
             rows.write(writes)

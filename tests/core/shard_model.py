@@ -88,10 +88,10 @@ class ShardModel:
         self.log: list[bytes] = []
         self.store = Store()
         self.now_us = NOW_US
-        self.shard = self._opened(self.store)
+        self.shard = self._open_shard(self.store)
         self._transactions = 0
 
-    def _opened(self, store: Store) -> Shard:
+    def _open_shard(self, store: Store) -> Shard:
         state = ShardState(self.table.options)
         shard = Shard("s1", self.table, store, state, limits=self.limits)
         shard.adopt_claim(1, b"ownerid8")

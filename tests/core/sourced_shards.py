@@ -72,10 +72,10 @@ class SourcedTable:
         """Every shard there ever was."""
         self.stores = [Store(), Store()]
         self.logs: dict[str, list[bytes]] = {"s1": []}
-        self.shards = {"s1": self._opened(first)}
+        self.shards = {"s1": self._open_shard(first)}
         self._now_us = NOW_US
 
-    def _opened(self, shard: ShardRange) -> Shard:
+    def _open_shard(self, shard: ShardRange) -> Shard:
         state = ShardState(self.table.options, applied=len(self.logs[shard.shard_id]) - 1)
         state.stamp = max(map(_stamp, self.logs[shard.shard_id]), default=shard.floor_us)
         opened = Shard(shard.shard_id, self.table, self.stores[shard.slot], state, limits=Limits())
@@ -182,14 +182,14 @@ class SourcedTable:
             shard.retable(self.table)
         for child in children:
             self.logs[child.shard_id] = []
-            self.shards[child.shard_id] = self._opened(child)
+            self.shards[child.shard_id] = self._open_shard(child)
 
     # Crashes.
 
     def crash(self, name: str) -> None:
         """Open the shard of a row anew, on what its store has."""
         shard = self.shard_of(name)
-        self.shards[shard.shard_id] = self._opened(shard)
+        self.shards[shard.shard_id] = self._open_shard(shard)
 
     def lose_disks(self) -> None:
         """Build every store from the logs alone."""
@@ -204,7 +204,7 @@ class SourcedTable:
             )
             for offset, value in enumerate(self.logs[shard_id]):
                 self._apply(replaying, replaying.replay(offset, value).writes)
-        self.shards = {s.shard_id: self._opened(s) for s in self.table.shards}
+        self.shards = {s.shard_id: self._open_shard(s) for s in self.table.shards}
 
     # Looking.
 

@@ -52,7 +52,7 @@ AUTHENTICATOR = Authenticator(KEYS.get, {"inst", "other"}.__contains__)
 Change = Callable[[dict[bytes, bytes]], None]
 
 
-def unsigned(body: bytes = BODY) -> dict[bytes, bytes]:
+def make_headers(body: bytes = BODY) -> dict[bytes, bytes]:
     return {
         b"x-ots-apiversion": b"2015-12-31",
         b"x-ots-accesskeyid": b"testid",
@@ -62,17 +62,17 @@ def unsigned(body: bytes = BODY) -> dict[bytes, bytes]:
     }
 
 
-def signed(path: bytes = PATH, /, **values: str) -> dict[bytes, bytes]:
+def sign(path: bytes = PATH, /, **values: str) -> dict[bytes, bytes]:
     """Return headers signed by version 2 after the given ones were set."""
-    headers = unsigned()
+    headers = make_headers()
     headers |= {b"x-ots-" + name.encode(): text.encode() for name, text in values.items()}
     text = string_to_sign(path, headers)
     headers[b"x-ots-signature"] = request_signature_v2(b"testsecret", text)
     return headers
 
 
-def signed_v4(region: bytes = b"cn-hangzhou") -> dict[bytes, bytes]:
-    headers = unsigned() | {b"x-ots-signdate": b"20260102", b"x-ots-signregion": region}
+def sign_headers_v4(region: bytes = b"cn-hangzhou") -> dict[bytes, bytes]:
+    headers = make_headers() | {b"x-ots-signdate": b"20260102", b"x-ots-signregion": region}
     key = signing_key_v4(b"testsecret", b"20260102", region)
     headers[b"x-ots-signaturev4"] = request_signature_v4(key, string_to_sign(PATH, headers))
     return headers
@@ -100,25 +100,25 @@ def having(name: str, value: str) -> Change:
 
 
 def test_a_version_2_request_is_answered_with_the_secret() -> None:
-    assert check(signed()) == Identity("testid", "inst", b"testsecret")
+    assert check(sign()) == Identity("testid", "inst", b"testsecret")
 
 
 def test_a_version_4_request_is_answered_with_the_derived_key() -> None:
     key = b"T+W/EGjCXQgDNdB4vKsCKnjD8ZyNRGE5m3zXo2uu2mo="
-    assert check(signed_v4()) == Identity("testid", "inst", key)
+    assert check(sign_headers_v4()) == Identity("testid", "inst", key)
 
 
 def test_instance_names_compare_without_case() -> None:
-    assert check(signed(instancename="INST")).instance == "inst"
-    assert check(signed(instancename="iNST", accesskeyid="bound")).instance == "inst"
+    assert check(sign(instancename="INST")).instance == "inst"
+    assert check(sign(instancename="iNST", accesskeyid="bound")).instance == "inst"
 
 
 def test_the_go_tunnel_clients_version_is_accepted() -> None:
-    assert check(signed(apiversion="2018-04-01"))
+    assert check(sign(apiversion="2018-04-01"))
 
 
 def test_headers_of_no_meaning_here_are_part_of_the_signed_text() -> None:
-    headers = signed(sourceip="10.0.0.1")
+    headers = sign(sourceip="10.0.0.1")
     assert check(headers)
     headers[b"x-ots-sourceip"] = b"10.0.0.2"
     assert refusal(headers) == "403 OTSAuthFailed Signature mismatch."
@@ -137,14 +137,14 @@ MISSING = [
 @pytest.mark.parametrize("name", MISSING)
 @pytest.mark.parametrize("empty", [True, False], ids=["empty", "absent"])
 def test_a_missing_header_is_named(name: str, *, empty: bool) -> None:
-    headers = signed()
+    headers = sign()
     (having(name, "") if empty else without(name))(headers)
     assert refusal(headers) == f"400 OTSParameterInvalid Missing header: {name}."
 
 
 @pytest.mark.parametrize("name", ["x-ots-signdate", "x-ots-signregion"])
 def test_version_4_needs_its_own_headers(name: str) -> None:
-    headers = signed_v4()
+    headers = sign_headers_v4()
     without(name)(headers)
     assert refusal(headers) == f"400 OTSParameterInvalid Missing header: {name}."
 
@@ -185,24 +185,24 @@ REFUSALS: list[tuple[str, dict[str, str], str]] = [
 
 @pytest.mark.parametrize(("case", "values", "expected"), REFUSALS, ids=[r[0] for r in REFUSALS])
 def test_refusals_have_the_services_texts(case: str, values: dict[str, str], expected: str) -> None:
-    assert refusal(signed(**values)) == expected
+    assert refusal(sign(**values)) == expected
 
 
 @pytest.mark.parametrize("change", ["x-ots-signature", "x-ots-signaturev4"])
 def test_a_wrong_signature_is_refused(change: str) -> None:
-    headers = signed() if change == "x-ots-signature" else signed_v4()
+    headers = sign() if change == "x-ots-signature" else sign_headers_v4()
     having(change, "bm90IHRoZSBzaWduYXR1cmU=")(headers)
     assert refusal(headers) == "403 OTSAuthFailed Signature mismatch."
 
 
 def test_the_path_is_signed() -> None:
-    headers = signed()
+    headers = sign()
     with pytest.raises(Rejected, match=r"Signature mismatch\."):
         AUTHENTICATOR.check_head(b"/DeleteRow", headers, now_s=NOW_S)
 
 
 def test_another_body_is_refused() -> None:
-    assert refusal(signed(), body=b"another body") == (
+    assert refusal(sign(), body=b"another body") == (
         "403 OTSAuthFailed Mismatch between MD5 value of request body "
         "and x-ots-contentmd5 in header."
     )
@@ -210,19 +210,19 @@ def test_another_body_is_refused() -> None:
 
 @pytest.mark.parametrize("off_s", [-900, 900])
 def test_fifteen_minutes_of_skew_are_allowed(off_s: int) -> None:
-    assert check(signed(), now_s=NOW_S + off_s)
+    assert check(sign(), now_s=NOW_S + off_s)
 
 
 @pytest.mark.parametrize("off_s", [-901, 901])
 def test_a_second_more_is_not(off_s: int) -> None:
-    assert refusal(signed(), now_s=NOW_S + off_s) == (
+    assert refusal(sign(), now_s=NOW_S + off_s) == (
         "403 OTSAuthFailed Mismatch between system time and x-ots-date: 2026-01-02T03:04:05.678Z."
     )
 
 
 def test_faults_are_found_in_the_documented_order() -> None:
     """Each fault hides all those after it: repair them one by one."""
-    headers = signed()
+    headers = sign()
     late_s = NOW_S + 1000
     for name, value in [
         ("x-ots-accesskeyid", "nobody"),
@@ -250,7 +250,7 @@ def test_faults_are_found_in_the_documented_order() -> None:
         "Mismatch between system time and x-ots-date: 2026-01-02T03:04:05.678Z.",
         "Signature mismatch.",
     ]
-    assert refusal(signed(contentmd5="wrong")).startswith("403 OTSAuthFailed Mismatch between MD5")
+    assert refusal(sign(contentmd5="wrong")).startswith("403 OTSAuthFailed Mismatch between MD5")
 
 
 @pytest.mark.parametrize(
@@ -305,8 +305,8 @@ def test_no_bytes_in_the_date_do_more_than_be_refused(date: bytes) -> None:
 # ---- Compressed bodies ----
 
 
-def deflated(body: bytes, size: int | str) -> dict[bytes, bytes]:
-    return unsigned(body) | {
+def make_deflated_headers(body: bytes, size: int | str) -> dict[bytes, bytes]:
+    return make_headers(body) | {
         b"x-ots-request-compress-type": b"deflate",
         b"x-ots-request-compress-size": str(size).encode(),
     }
@@ -319,7 +319,7 @@ def content(headers: dict[bytes, bytes], body: bytes) -> bytes:
 @pytest.mark.parametrize("original", [b"x" * BYTES_MAX, b"short", b""])
 def test_a_compressed_body_is_inflated_after_its_md5_was_checked(original: bytes) -> None:
     body = zlib.compress(original)
-    assert content(deflated(body, len(original)), body) == original
+    assert content(make_deflated_headers(body, len(original)), body) == original
 
 
 BOMB = zlib.compress(b"\0" * 10_000_000)
@@ -358,12 +358,12 @@ def test_a_faulty_compressed_body_is_refused(
     case: str, body: bytes, size: str, expected: str
 ) -> None:
     with pytest.raises(Rejected) as caught:
-        content(deflated(body, size), body)
+        content(make_deflated_headers(body, size), body)
     assert f"{caught.value.status} {caught.value.message}".startswith(expected)
 
 
 def test_a_bomb_is_not_inflated_beyond_what_it_declares() -> None:
-    headers = deflated(BOMB, 10)
+    headers = make_deflated_headers(BOMB, 10)
     tracemalloc.start()
     try:
         with pytest.raises(Rejected):
@@ -375,7 +375,7 @@ def test_a_bomb_is_not_inflated_beyond_what_it_declares() -> None:
 
 
 def test_another_kind_of_compression_is_refused_by_name() -> None:
-    headers = unsigned(b"a") | {b"x-ots-request-compress-type": b"br"}
+    headers = make_headers(b"a") | {b"x-ots-request-compress-type": b"br"}
     with pytest.raises(Rejected, match=r"Unsupported compress type: br\."):
         content(headers, b"a")
 
@@ -392,7 +392,7 @@ def test_an_error_is_signed_by_the_key_the_request_names() -> None:
     assert AUTHENTICATOR.answer_key({b"x-ots-accesskeyid": b"nobody"}) is None
     assert AUTHENTICATOR.answer_key({}) is None
     key = signing_key_v4(b"testsecret", b"20260102", b"cn-hangzhou")
-    assert AUTHENTICATOR.answer_key(signed_v4()) == ("testid", key)
+    assert AUTHENTICATOR.answer_key(sign_headers_v4()) == ("testid", key)
 
 
 STATUS = b"/RowtideStatus"
@@ -417,7 +417,7 @@ def test_nobody_is_judged_by_what_was_known_too_long_ago(
     """A key may have been revoked meanwhile, or made."""
     aged = Authenticator(AUTHENTICATOR.credential, AUTHENTICATOR.instance_exists, lambda: age_s)
     with pytest.raises(refused) if refused else nullcontext():
-        aged.check_head(path, signed(path, **changed), now_s=NOW_S)
+        aged.check_head(path, sign(path, **changed), now_s=NOW_S)
 
 
 def operations(access: StateAccess) -> pytest.MarkDecorator:
@@ -429,23 +429,23 @@ def operations(access: StateAccess) -> pytest.MarkDecorator:
 def test_a_read_only_key_may_not_call_what_changes_something(spec: OperationSpec) -> None:
     path = b"/" + spec.name.encode()
     with pytest.raises(Rejected) as caught:
-        AUTHENTICATOR.check_head(path, signed(path, accesskeyid="reader"), now_s=NOW_S)
+        AUTHENTICATOR.check_head(path, sign(path, accesskeyid="reader"), now_s=NOW_S)
     assert (caught.value.status, caught.value.code, caught.value.message) == (
         403,
         "OTSNoPermissionAccess",
         f"Access key 'reader' is read-only: it cannot call {spec.name}. Use a key that may write.",
     )
-    assert AUTHENTICATOR.check_head(path, signed(path), now_s=NOW_S)
+    assert AUTHENTICATOR.check_head(path, sign(path), now_s=NOW_S)
 
 
 @operations(StateAccess.READ)
 def test_a_read_only_key_may_call_what_changes_nothing(spec: OperationSpec) -> None:
     path = b"/" + spec.name.encode()
-    headers = signed(path, accesskeyid="reader")
+    headers = sign(path, accesskeyid="reader")
     identity = AUTHENTICATOR.check_head(path, headers, now_s=NOW_S)
     assert identity.access_key_id == "reader"
 
 
 def test_a_wrong_signature_does_not_tell_that_a_key_is_read_only() -> None:
-    headers = signed(accesskeyid="reader") | {b"x-ots-signature": b"wrong"}
+    headers = sign(accesskeyid="reader") | {b"x-ots-signature": b"wrong"}
     assert refusal(headers) == "403 OTSAuthFailed Signature mismatch."

@@ -52,13 +52,13 @@ NAMES = st.text("abcdef", max_size=2)
 BORDERS = st.lists(NAMES.filter(bool), unique=True, max_size=5).map(sorted)
 
 
-def encoded(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     return key.encode([variant.encode(name)])
 
 
-def divided(borders: list[str], generation: int) -> Table:
+def divide_table(borders: list[str], generation: int) -> Table:
     """Return the table with shards that no other generation of it has."""
-    begins = [b"", *map(encoded, borders)]
+    begins = [b"", *map(encode_name, borders)]
     shards = [
         ShardRange(f"s{generation}-{number}", 0, begin, end)
         for number, (begin, end) in enumerate(zip(begins, [*begins[1:], b""], strict=True))
@@ -80,14 +80,14 @@ def test_a_key_is_in_the_shard_that_has_it_of_those_that_the_table_had_then(
     """By the shards of then and the borders of now a row went to a shard that lacks its key."""
     catalog, taken_up = Catalog(), []
     for offset, borders in enumerate(generations):
-        read(catalog, offset, table_content(divided(borders, offset)))
+        read(catalog, offset, table_content(divide_table(borders, offset)))
         taken_up.append(catalog.tables_by_id[table().table_id])
     read(catalog, len(generations), None)
     for then in taken_up:
-        shard = catalog.shard_for(then, encoded(name))
+        shard = catalog.shard_for(then, encode_name(name))
         assert shard in then.shards
-        assert shard.begin <= encoded(name)
-        assert not shard.end or encoded(name) < shard.end
+        assert shard.begin <= encode_name(name)
+        assert not shard.end or encode_name(name) < shard.end
 
 
 NAMED = """

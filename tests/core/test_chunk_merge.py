@@ -80,7 +80,7 @@ SCENARIOS = [
 ]  # fmt: skip
 
 
-def stored(text: str) -> ChunkDictionary:
+def make_rows(text: str) -> ChunkDictionary:
     """Return rows with the chunks of a text."""
     rows = ChunkDictionary(dict(entry(part) for part in text.split(";") if part.strip()))
     for part in rows.chunks:
@@ -97,7 +97,7 @@ def stored(text: str) -> ChunkDictionary:
     ("before", "arriving", "after"), [s[1:] for s in SCENARIOS], ids=[s[0] for s in SCENARIOS]
 )
 def test_an_entry_meets_what_is_stored(before: str, arriving: str, after: str) -> None:
-    rows = stored(before)
+    rows = make_rows(before)
     rows.write(merge(rows, *entry(arriving)))
     assert text_of(rows) == [part.strip() for part in after.split(";")]
     unchanged = dict(rows.chunks)
@@ -108,7 +108,7 @@ def test_an_entry_meets_what_is_stored(before: str, arriving: str, after: str) -
 @pytest.mark.parametrize("arriving", ["4 .. a:1", "6 .. a:1"])
 @pytest.mark.parametrize("before", ["", "5 .. b:1"])
 def test_narrow_rows_cost_a_look_up_and_no_scan(before: str, arriving: str) -> None:
-    rows = stored(before)
+    rows = make_rows(before)
     rows.write(merge(rows, *entry(arriving)))
     assert rows.scans == 0
 
@@ -150,7 +150,7 @@ TOMBSTONES = [
     ("before", "after"), [s[1:] for s in TOMBSTONES], ids=[s[0] for s in TOMBSTONES]
 )
 def test_a_tombstone_buries_what_is_deleted(before: str, after: str) -> None:
-    rows = stored(before)
+    rows = make_rows(before)
     rows.write(bury(rows, AT.row_key))
     assert text_of(rows) == [part.strip() for part in after.split(";") if part]
 
@@ -174,7 +174,7 @@ mutations: st.SearchStrategy[tuple[str, list[Cell]]] = st.one_of(
 histories = st.lists(mutations, min_size=1, max_size=10)
 
 
-def folded(
+def fold_mutation(
     rows: ChunkDictionary, at: RowAddress, mutation: tuple[str, list[Cell]], stamp: int
 ) -> Writes:
     """Return a mutation's writes."""
@@ -196,13 +196,13 @@ def flushes(history: list[tuple[str, list[Cell]]]) -> tuple[list[ChunkDictionary
     rows = ChunkDictionary()
     for stamp, mutation in enumerate(history, 1):
         rows = ChunkDictionary(dict(rows.chunks))
-        rows.write(folded(rows, AT, mutation, stamp))
+        rows.write(fold_mutation(rows, AT, mutation, stamp))
         states.append(rows)
         entries += sorted(rows.chunks.items())
     return states, entries
 
 
-def merged(rows: ChunkDictionary, entries: list[Entry]) -> ChunkDictionary:
+def merge_entries(rows: ChunkDictionary, entries: list[Entry]) -> ChunkDictionary:
     """Return ``rows`` with entries merged in."""
     rows = ChunkDictionary(dict(rows.chunks))
     for key, value in entries:
@@ -216,7 +216,7 @@ def test_any_order_and_any_repetition_ends_in_the_same_rows(
 ) -> None:
     states, entries = flushes(history)
     again = data.draw(st.lists(st.sampled_from(entries), max_size=5)) if entries else []
-    rebuilt = merged(ChunkDictionary(), data.draw(st.permutations([*entries, *again])))
+    rebuilt = merge_entries(ChunkDictionary(), data.draw(st.permutations([*entries, *again])))
     check_row(rebuilt, AT, SMALL)
     assert rebuilt.row(AT) == states[-1].row(AT)
 
@@ -229,7 +229,7 @@ def test_a_compacted_changelog_ends_in_the_same_rows(
     # Compaction keeps at least each key's last entry, in order.
     last = {key: at for at, (key, _) in enumerate(entries)}
     kept = [e for at, e in enumerate(entries) if last[e[0]] == at or data.draw(st.booleans())]
-    rebuilt = merged(ChunkDictionary(), kept)
+    rebuilt = merge_entries(ChunkDictionary(), kept)
     check_row(rebuilt, AT, SMALL)
     assert rebuilt.row(AT) == states[-1].row(AT)
 
@@ -239,7 +239,7 @@ def test_a_store_ahead_of_the_changelog_stays_as_it_is(
     history: list[tuple[str, list[Cell]]], data: st.DataObject
 ) -> None:
     states, entries = flushes(history)
-    rebuilt = merged(states[-1], data.draw(st.permutations(entries)))
+    rebuilt = merge_entries(states[-1], data.draw(st.permutations(entries)))
     assert rebuilt.chunks == states[-1].chunks
 
 
@@ -249,7 +249,7 @@ def test_at_every_place_the_newest_entry_that_came_stands(
 ) -> None:
     entries = flushes(history)[1]
     some = data.draw(st.lists(st.sampled_from(entries), max_size=12)) if entries else []
-    rows = merged(ChunkDictionary(), some)
+    rows = merge_entries(ChunkDictionary(), some)
     for name in NAMES:
         for version in range(6):
             place = AT.row_key + chunk.border(name.encode(), version)
@@ -280,7 +280,7 @@ def test_records_below_a_chunks_stamp_change_nothing_when_replayed(
     states, _ = flushes(history)
     rows = ChunkDictionary(dict(states[-1].chunks))
     for stamp, mutation in list(enumerate(history, 1))[begin:]:
-        for key, value in folded(rows, AT, mutation, stamp):
+        for key, value in fold_mutation(rows, AT, mutation, stamp):
             if value is not None:
                 rows.write(merge(rows, key, value))
     assert rows.chunks == states[-1].chunks

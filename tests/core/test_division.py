@@ -10,38 +10,42 @@ from hypothesis import strategies as st
 from rowtide.core.cluster.division import Holding, divide
 
 
-def held(*owned: int, standby: tuple[int, ...] = ()) -> Holding:
+def hold(*owned: int, standby: tuple[int, ...] = ()) -> Holding:
     return Holding(set(owned), set(standby))
 
 
 def test_the_slots_of_a_member_that_left_go_to_their_standbys() -> None:
     # c left with slots 4 and 5.
-    now = {"a": held(0, 1, standby=(2, 4)), "b": held(2, 3, standby=(0, 5))}
+    now = {"a": hold(0, 1, standby=(2, 4)), "b": hold(2, 3, standby=(0, 5))}
     then = divide(now, slots=6, standbys=1)
     assert then["a"].owned == {0, 1, 4}
     assert then["b"].owned == {2, 3, 5}
 
 
 def test_a_member_that_joins_gets_its_share_and_no_slot_moves_between_the_others() -> None:
-    now = {name: held(*range(4 * n, 4 * n + 4)) for n, name in enumerate("abcd")}
-    then = divide(now | {"e": held()}, slots=16, standbys=1)
+    now = {name: hold(*range(4 * n, 4 * n + 4)) for n, name in enumerate("abcd")}
+    then = divide(now | {"e": hold()}, slots=16, standbys=1)
     assert len(then["e"].owned) == 3
     assert all(then[name].owned <= now[name].owned for name in now)
 
 
 def test_who_gives_a_slot_away_keeps_its_rows_warm() -> None:
-    then = divide({"a": held(0, 1, 2, 3), "b": held()}, slots=4, standbys=1)
+    then = divide({"a": hold(0, 1, 2, 3), "b": hold()}, slots=4, standbys=1)
     assert then["a"].standby == then["b"].owned
     assert then["b"].standby == then["a"].owned
 
 
 def test_without_standbys_nobody_keeps_copies() -> None:
-    then = divide({"a": held(0, standby=(1,)), "b": held(1, standby=(0,))}, slots=2, standbys=0)
+    then = divide(
+        {"a": hold(0, standby=(1,)), "b": hold(1, standby=(0,))},
+        slots=2,
+        standbys=0,
+    )
     assert [holding.standby for holding in then.values()] == [set(), set()]
 
 
 def test_a_slot_that_two_claim_has_one_owner() -> None:
-    then = divide({"a": held(0, 1), "b": held(0, 1)}, slots=2, standbys=0)
+    then = divide({"a": hold(0, 1), "b": hold(0, 1)}, slots=2, standbys=0)
     assert sorted([*then["a"].owned, *then["b"].owned]) == [0, 1]
 
 

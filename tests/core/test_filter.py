@@ -42,7 +42,7 @@ def leaf(
     return wire.Filter(type=wire.FT_SINGLE_COLUMN_VALUE, filter=inner.SerializeToString())
 
 
-def combined(operator: int, *parts: wire.Filter) -> wire.Filter:
+def combine_filters(operator: int, *parts: wire.Filter) -> wire.Filter:
     """Return a composite filter."""
     inner = wire.CompositeColumnValueFilter(combinator=operator, sub_filters=parts)  # type: ignore[arg-type]
     return wire.Filter(type=wire.FT_COMPOSITE_COLUMN_VALUE, filter=inner.SerializeToString())
@@ -50,17 +50,17 @@ def combined(operator: int, *parts: wire.Filter) -> wire.Filter:
 
 def both(*parts: wire.Filter) -> wire.Filter:
     """AND."""
-    return combined(wire.LO_AND, *parts)
+    return combine_filters(wire.LO_AND, *parts)
 
 
 def either(*parts: wire.Filter) -> wire.Filter:
     """OR."""
-    return combined(wire.LO_OR, *parts)
+    return combine_filters(wire.LO_OR, *parts)
 
 
-def negated(*parts: wire.Filter) -> wire.Filter:
+def negate_filter(*parts: wire.Filter) -> wire.Filter:
     """NOT."""
-    return combined(wire.LO_NOT, *parts)
+    return combine_filters(wire.LO_NOT, *parts)
 
 
 def page(offset: int, limit: int) -> wire.Filter:
@@ -142,12 +142,12 @@ SCENARIOS = [
     ("AND of what holds", both(T, T), VERSIONS, True),
     ("OR needs one", either(F, F, T), VERSIONS, True),
     ("OR of nothing that holds", either(F, F), VERSIONS, False),
-    ("NOT turns", negated(F), VERSIONS, True),
-    ("NOT of what holds", negated(T), VERSIONS, False),
-    ("they nest", both(negated(F), either(F, both(T, T))), VERSIONS, True),
+    ("NOT turns", negate_filter(F), VERSIONS, True),
+    ("NOT of what holds", negate_filter(T), VERSIONS, False),
+    ("they nest", both(negate_filter(F), either(F, both(T, T))), VERSIONS, True),
     ("a missing column fails", ABSENT, VERSIONS, False),
     ("or passes where it may", ABSENT_PASSES, VERSIONS, True),
-    ("NOT of a missing column passes", negated(ABSENT), VERSIONS, True),
+    ("NOT of a missing column passes", negate_filter(ABSENT), VERSIONS, True),
     ("a row without cells", ABSENT_PASSES, [], True),
     ("the newest version decides", leaf("c", "=", 2), VERSIONS, False),
     ("any version may decide", leaf("c", "=", 2, newest=False), VERSIONS, True),
@@ -220,8 +220,8 @@ ABSENT_ROW = [
     ("a comparison", T, False),
     ("one that passes if missing", leaf("c", "=", 1, missing=True), True),
     ("every comparison must", either(ABSENT_PASSES, ABSENT), False),
-    ("not only the one that decides", negated(ABSENT), False),
-    ("NOT of one that passes", negated(ABSENT_PASSES), False),
+    ("not only the one that decides", negate_filter(ABSENT), False),
+    ("NOT of one that passes", negate_filter(ABSENT_PASSES), False),
     ("NOT_EXIST", leaf("c", "not_exist"), True),
     ("EXIST", leaf("c", "exist"), False),
     ("the key of an absent row is missing too", leaf("pk", "=", 5), False),
@@ -277,7 +277,7 @@ def chain(depth: int, operator: int = wire.LO_NOT) -> wire.Filter:
     """Return ``depth`` nodes, each within the other."""
     message = T
     for _ in range(depth - 1):
-        message = combined(operator, message)
+        message = combine_filters(operator, message)
     return message
 
 
@@ -297,7 +297,7 @@ REGEX = "Invalid regex '(a': missing ), unterminated subpattern at position 0."
 VALUE = "1a09000a00000000000000"
 
 
-def tampered(old: str, new: str) -> bytes:
+def damage(old: str, new: str) -> bytes:
     """Return the bytes of ``c1 >= 10`` with a piece replaced."""
     inner = bytes.fromhex("0804120263311a09000a0000000000000020012801".replace(old, new, 1))
     return wire.Filter(type=wire.FT_SINGLE_COLUMN_VALUE, filter=inner).SerializeToString()
@@ -311,8 +311,8 @@ REFUSED = [
     ("33 side by side", both(*[T] * 32), TOO_MANY),
     ("100,000 side by side", both(*[T] * 100_000), TOO_MANY),
     ("33 of which one is damaged", both(BAD, *[T] * 31), TOO_MANY),
-    ("NOT of none", negated(), NOT_TEXT),
-    ("NOT of two", negated(T, T), NOT_TEXT),
+    ("NOT of none", negate_filter(), NOT_TEXT),
+    ("NOT of two", negate_filter(T, T), NOT_TEXT),
     ("AND of one", both(T), AND_TEXT),
     ("OR of none", either(), AND_TEXT),
     ("a page in a composite", both(T, page(0, 1)), NESTED_PAGE),
@@ -321,23 +321,27 @@ REFUSED = [
     ("nothing", b"", NO_TYPE),
     ("an unknown type", b"\x08\x09\x12\x00", NO_TYPE),
     ("no comparison", b"\x08\x01\x12\x00", NO_COMPARATOR),
-    ("an unknown comparator", tampered("0804", "0809"), NO_COMPARATOR),
+    ("an unknown comparator", damage("0804", "0809"), NO_COMPARATOR),
     ("an unknown operator", bytes.fromhex("080212020804"), NO_OPERATOR),
     ("a column name", leaf("#abc", "=", 1), "Invalid column name: '#abc'."),
     ("an empty column name", leaf("", "=", 1), "Invalid column name: ''."),
     ("a long column name", leaf("a" * 256, "=", 1), f"Invalid column name: '{'a' * 256}'."),
     (
         "a column name that is not UTF-8",
-        tampered("6331", "ff31"),
+        damage("6331", "ff31"),
         "Invalid column name: '\ufffd1'.",
     ),
     ("a long value", leaf("c", "=", b"x" * 2097153), LONG),
     (
         "a value that is none",
-        tampered(VALUE, "1a0109"),
+        damage(VALUE, "1a0109"),
         "Invalid filter: a value of type VT_INF_MIN.",
     ),
-    ("a damaged value", tampered(VALUE, "1a0100"), "VT_INTEGER value of 1 bytes: must have 9."),
+    (
+        "a damaged value",
+        damage(VALUE, "1a0100"),
+        "VT_INTEGER value of 1 bytes: must have 9.",
+    ),
     ("a cast", leaf("c", "=", 1, regex="a", cast=wire.VT_BLOB), CAST),
     ("a regex", leaf("c", "=", 1, regex="(a"), REGEX),
 ]
@@ -381,7 +385,7 @@ def test_a_page_has_an_offset_and_a_limit(page_bytes: wire.Filter, text: str) ->
 
 
 SEEDS = [bytes.fromhex(golden) for golden, _ in GOLDEN] + [
-    negated(leaf("c", "exist", regex="(a+)b", cast=wire.VT_INTEGER)).SerializeToString()
+    negate_filter(leaf("c", "exist", regex="(a+)b", cast=wire.VT_INTEGER)).SerializeToString()
 ]
 
 
@@ -426,7 +430,7 @@ trees: st.SearchStrategy[Tree] = st.recursive(
 def as_message(tree: Tree) -> wire.Filter:
     """Return a tree as the message a client would send."""
     if tree[0] == "not":
-        return negated(as_message(tree[1]))  # type: ignore[arg-type]
+        return negate_filter(as_message(tree[1]))  # type: ignore[arg-type]
     if tree[0] in ("and", "or"):
         parts = [as_message(part) for part in tree[1:]]  # type: ignore[arg-type]
         return both(*parts) if tree[0] == "and" else either(*parts)

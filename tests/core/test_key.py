@@ -64,7 +64,7 @@ def two_keys(draw: st.DrawFn, *, whole: bool) -> tuple[list[str], list[Column], 
     return schema, first, second + one_key()[len(second) :]
 
 
-def encoded(schema: list[str], columns: list[Column]) -> bytes:
+def encode(schema: list[str], columns: list[Column]) -> bytes:
     """Return an encoded key."""
     return key.encode(map(as_variant, schema, columns))
 
@@ -81,8 +81,8 @@ def test_encodings_stand_in_the_order_of_their_keys(
     keys: tuple[list[str], list[Column], list[Column]],
 ) -> None:
     schema, first, second = keys
-    assert (encoded(schema, first) < encoded(schema, second)) == (first < second)
-    assert (encoded(schema, first) == encoded(schema, second)) == (first == second)
+    assert (encode(schema, first) < encode(schema, second)) == (first < second)
+    assert (encode(schema, first) == encode(schema, second)) == (first == second)
 
 
 @given(two_keys(whole=True))
@@ -90,7 +90,7 @@ def test_no_encoding_is_a_prefix_of_another(
     keys: tuple[list[str], list[Column], list[Column]],
 ) -> None:
     schema, first, second = keys
-    assert first == second or not encoded(schema, first).startswith(encoded(schema, second))
+    assert first == second or not encode(schema, first).startswith(encode(schema, second))
 
 
 @given(two_keys(whole=False))
@@ -105,9 +105,9 @@ def test_the_first_columns_of_a_key_are_its_first_bytes(
     keys: tuple[list[str], list[Column], list[Column]], columns: int
 ) -> None:
     schema, whole, _ = keys
-    start = encoded(schema[:columns], whole[:columns])
-    rest = encoded(schema[columns:], whole[columns:])
-    assert encoded(schema, whole) == start + rest
+    start = encode(schema[:columns], whole[:columns])
+    rest = encode(schema[columns:], whole[columns:])
+    assert encode(schema, whole) == start + rest
 
 
 @pytest.mark.parametrize("marker", [variant.V_AUTO_INCREMENT, E(1.5), E(True), b"\x06"])

@@ -54,20 +54,20 @@ LEASES = st.builds(
 @given(LEASES)
 def test_a_record_is_what_fastavro_writes_for_the_schema(lease: Lease) -> None:
     ours = encode_lease(lease)
-    assert ours == written("lease-v2", lease)
+    assert ours == write_record("lease-v2", lease)
     assert decode_lease(ours) == lease
 
 
 @given(LEASES)
 def test_a_record_of_the_first_schema_is_read_and_says_no_length(lease: Lease) -> None:
-    theirs = written("lease-v1", lease)
+    theirs = write_record("lease-v1", lease)
     assert decode_lease(theirs) == lease._replace(lease_ms=0)
     for size in range(len(theirs)):
         with pytest.raises(CorruptLease):
             decode_lease(theirs[:size])
 
 
-def written(name: str, lease: Lease) -> bytes:
+def write_record(name: str, lease: Lease) -> bytes:
     """Return a record as fastavro has it, in Avro's single-object encoding."""
     schema = json.loads(files("rowtide.core.records").joinpath(f"schemas/{name}.avsc").read_text())
     theirs = io.BytesIO()

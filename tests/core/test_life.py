@@ -24,14 +24,14 @@ AT_15_43_19 = 1_473_493_399_000
 """2016-09-10 15:43:19 by the clocks of China, where the example is from."""
 
 
-def lived(text: str, *, max_versions: int = 9, ttl_s: int = -1, now_ms: int = 10_000) -> Life:
+def make_life(text: str, *, max_versions: int = 9, ttl_s: int = -1, now_ms: int = 10_000) -> Life:
     """Return a table with one row."""
     life = Life(max_versions, ttl_s, now_ms)
     life.write("a", cells(text))
     return life
 
 
-def seen(life: Life) -> str:
+def read_and_rebuild(life: Life) -> str:
     """Return the row, and hold a rebuild to it."""
     assert canonical(life.replayed()) == canonical(life.store)
     return shown(life.read())
@@ -128,7 +128,7 @@ SCENES = [
 
 @pytest.mark.parametrize(("steps", "expected"), [s[1:] for s in SCENES], ids=[s[0] for s in SCENES])
 def test_a_row_after_options_clock_and_reclaimer(steps: str, expected: str) -> None:
-    life = lived("x:9000 x:8000 x:2000 y:1000")
+    life = make_life("x:9000 x:8000 x:2000 y:1000")
     ttl_s, most = -1, 9
     for step in steps.split():
         number = int(step[1:] or 0)
@@ -139,7 +139,7 @@ def test_a_row_after_options_clock_and_reclaimer(steps: str, expected: str) -> N
         else:
             ttl_s, most = (number, most) if step[0] == "T" else (ttl_s, number)
             life.options(ttl_s=ttl_s, max_versions=most)
-    assert seen(life) == expected
+    assert read_and_rebuild(life) == expected
 
 
 def test_a_row_of_its_key_alone_is_kept() -> None:
@@ -153,11 +153,11 @@ def test_a_row_of_its_key_alone_is_kept() -> None:
 
 
 def test_the_reclaimer_leaves_deleted_rows_deleted() -> None:
-    life = lived("x:9000", ttl_s=5)
+    life = make_life("x:9000", ttl_s=5)
     life.write("a", [], DELETE)
     life.now_ms = 60_000
     assert life.reclaim() == 0
-    assert seen(life) == "absent"
+    assert read_and_rebuild(life) == "absent"
 
 
 def test_expired_cells_count_nowhere() -> None:

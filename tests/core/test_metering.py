@@ -18,7 +18,7 @@ def table(read: int = 0, write: int = 0, number: int = 1) -> Table:
     return Table("inst", name, number, KEY, TableOptions(), None, read, write, 1, 1, ())
 
 
-def used(taken: Taken, hour_s: int = HOUR, name: str = "t1") -> Use:
+def get_use(taken: Taken, hour_s: int = HOUR, name: str = "t1") -> Use:
     """Return what was taken of one table and hour."""
     return taken.uses[HourOf(hour_s, "inst", name)]
 
@@ -29,7 +29,7 @@ def test_the_worked_example() -> None:
         for _ in range(units):
             metering.count(of, 1, 0, HOUR + second + 0.5)
     taken = metering.take(HOUR + 3, [of])
-    use = used(taken)
+    use = get_use(taken)
     assert use.read == 325
     assert use.read_on_demand == 30
     assert use.read_reserved_s / taken.seconds[HOUR] == 100
@@ -39,7 +39,7 @@ def test_the_worked_example() -> None:
 def test_reads_and_writes_are_two_reservations() -> None:
     metering, of = Metering(HOUR), table(read=5, write=1)
     metering.count(of, 4, 3, HOUR)
-    use = used(metering.take(HOUR + 1, [of]))
+    use = get_use(metering.take(HOUR + 1, [of]))
     assert (use.read_on_demand, use.write_on_demand) == (0, 2)
 
 
@@ -48,7 +48,7 @@ def test_a_reservation_that_changes_within_the_hour_is_averaged() -> None:
     taken = metering.take(HOUR + 900, [table(read=100)])
     taken.add(metering.take(HOUR + 3600, [table(read=20)]))
     assert taken.seconds == {HOUR: 3600}
-    assert used(taken).read_reserved_s / 3600 == 40
+    assert get_use(taken).read_reserved_s / 3600 == 40
 
 
 def test_time_over_the_end_of_an_hour_is_of_both() -> None:
@@ -57,9 +57,9 @@ def test_time_over_the_end_of_an_hour_is_of_both() -> None:
     metering.count(table(), 9, 0, HOUR + 3600.0)
     taken = metering.take(HOUR + 3605, [table(write=10)])
     assert taken.seconds == {HOUR: 10, HOUR + 3600: 5}
-    assert (used(taken).read, used(taken, HOUR + 3600).read) == (7, 9)
-    assert used(taken).write_reserved_s == 100
-    assert used(taken, HOUR + 3600).write_reserved_s == 50
+    assert (get_use(taken).read, get_use(taken, HOUR + 3600).read) == (7, 9)
+    assert get_use(taken).write_reserved_s == 100
+    assert get_use(taken, HOUR + 3600).write_reserved_s == 50
 
 
 def test_what_was_taken_is_not_taken_again_unless_put_back() -> None:
@@ -69,14 +69,14 @@ def test_what_was_taken_is_not_taken_again_unless_put_back() -> None:
     assert metering.take(HOUR + 1, []).uses == {}
     metering.put_back(taken)
     metering.count(table(), 1, 0, HOUR + 1)
-    assert used(metering.take(HOUR + 2, [])) == Use(2, 2, 2, 2)
+    assert get_use(metering.take(HOUR + 2, [])) == Use(2, 2, 2, 2)
 
 
 def test_a_clock_that_goes_back_begins_another_second() -> None:
     metering, of = Metering(HOUR + 10), table(read=10)
     metering.count(of, 10, 0, HOUR + 10)
     metering.count(of, 10, 0, HOUR + 5)
-    assert used(metering.take(HOUR + 6, [of])).read_on_demand == 0
+    assert get_use(metering.take(HOUR + 6, [of])).read_on_demand == 0
 
 
 def test_a_gap_of_hours_is_not_counted() -> None:
@@ -92,7 +92,7 @@ def test_missing_tables_are_one_per_instance() -> None:
     metering.count_missing("inst", 0, 1, HOUR)
     metering.count_missing("other", 1, 0, HOUR)
     taken = metering.take(HOUR + 1, [])
-    assert used(taken, name=NO_TABLE) == Use(1, 1, 1, 1)
+    assert get_use(taken, name=NO_TABLE) == Use(1, 1, 1, 1)
     assert len(taken.uses) == 2
 
 

@@ -96,7 +96,7 @@ sequences = st.builds(
 rows = st.builds(RowChange, keys, st.lists(cells, max_size=6), st.booleans(), st.none() | sequences)
 
 
-def written(changes: Sequence[RowChange]) -> bytes:
+def write_rows(changes: Sequence[RowChange]) -> bytes:
     """Return a buffer of rows."""
     return HEADER + b"".join(
         encode_row(row.key, row.cells, deleted=row.deleted, sequence=row.sequence)
@@ -114,7 +114,7 @@ def refusal(buffer: bytes) -> str:
 
 @pytest.mark.parametrize("label", sorted(ROWS))
 def test_a_row_has_the_bytes_of_the_sdks(label: str) -> None:
-    assert written([ROWS[label]]) == GOLDEN[label]
+    assert write_rows([ROWS[label]]) == GOLDEN[label]
     assert decode_row(GOLDEN[label]) == ROWS[label]
 
 
@@ -127,18 +127,18 @@ def test_the_page_shows_these_bytes() -> None:
 
 @given(st.lists(rows, max_size=3))
 def test_rows_come_back(changes: list[RowChange]) -> None:
-    assert decode_rows(written(changes)) == changes
+    assert decode_rows(write_rows(changes)) == changes
 
 
 @given(rows)
 def test_the_first_key_value_is_found_at_a_glance_or_not_at_all(change: RowChange) -> None:
-    found = first_key_value(written([change]))
+    found = first_key_value(write_rows([change]))
     first = change.key[0][1] if change.key else None
     plain = first is not None and first[0] in (variant.INTEGER, variant.STRING, variant.BLOB)
     assert found == (first if plain else None)
 
 
-@given(st.builds(lambda row, cut: written([row])[:cut], rows, st.integers(0, 60)))
+@given(st.builds(lambda row, cut: write_rows([row])[:cut], rows, st.integers(0, 60)))
 def test_a_first_key_value_that_is_cut_off_is_none(buffer: bytes) -> None:
     found = first_key_value(buffer)
     assert found is None or buffer.find(found) > 0
@@ -147,7 +147,7 @@ def test_a_first_key_value_that_is_cut_off_is_none(buffer: bytes) -> None:
 
 @given(rows, st.integers(0, 30))
 def test_zeros_may_follow_a_row(change: RowChange, zeros: int) -> None:
-    assert decode_row(written([change]) + bytes(zeros)) == change
+    assert decode_row(write_rows([change]) + bytes(zeros)) == change
 
 
 def test_no_bytes_are_no_rows() -> None:
@@ -320,7 +320,7 @@ def test_a_key_of_very_many_columns_is_refused_without_reading_the_rest() -> Non
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
     """Draw a buffer near a well-formed one: some bytes replaced, left out or put in."""
-    buffer = bytearray(written(draw(st.lists(rows, min_size=1, max_size=2))))
+    buffer = bytearray(write_rows(draw(st.lists(rows, min_size=1, max_size=2))))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(buffer)))
         end = min(len(buffer), start + draw(st.sampled_from([0, 1, 4, 9])))

@@ -45,7 +45,7 @@ class Several:
         return cells if sum(cell.name in self.columns for cell in cells) > 1 else None
 
 
-def named(*names: str, key: bool = False, window: Window = EVERY) -> Selection:
+def select(*names: str, key: bool = False, window: Window = EVERY) -> Selection:
     """Return a selection of columns."""
     return Selection(window, frozenset(name.encode() for name in names), key_named=key)
 
@@ -65,12 +65,12 @@ SELECTIONS = [
     ("a window", Selection(Window(2, 3, 9)), "a:2 b:2"),
     ("a window's newest", Selection(Window(1, 3, 1)), "a:2 b:2 c:1"),
     ("an empty window leaves the key", Selection(Window(7, 9, 9)), "-"),
-    ("a column", named("b"), "b:2"),
-    ("two columns, in stored order", named("c", "a", window=Window()), "a:3 c:3"),
-    ("no such column is no row", named("x"), "absent"),
-    ("a column without such a version is none", named("b", window=Window(3, 4, 1)), "absent"),
-    ("unless the key is named", named("x", key=True), "-"),
-    ("one named column is enough", named("x", "b"), "b:2"),
+    ("a column", select("b"), "b:2"),
+    ("two columns, in stored order", select("c", "a", window=Window()), "a:3 c:3"),
+    ("no such column is no row", select("x"), "absent"),
+    ("a column without such a version is none", select("b", window=Window(3, 4, 1)), "absent"),
+    ("unless the key is named", select("x", key=True), "-"),
+    ("one named column is enough", select("x", "b"), "b:2"),
     ("from a column", Selection(EVERY, start_column=b"b"), "b:2 c:3 c:1"),
     ("up to a column, not with it", Selection(EVERY, end_column=b"c"), "a:3 a:2 a:1 b:2"),
     ("between columns", Selection(Window(), start_column=b"a\0", end_column=b"c"), "b:2"),
@@ -86,7 +86,7 @@ SELECTIONS = [
 ]  # fmt: skip
 
 
-def stored(text: str, at: RowAddress = AT, chunk_bytes: int = chunk.CHUNK_BYTES) -> ChunkDictionary:
+def store(text: str, at: RowAddress = AT, chunk_bytes: int = chunk.CHUNK_BYTES) -> ChunkDictionary:
     """Return rows with one row, cut into chunks of ``chunk_bytes``."""
     rows = ChunkDictionary()
     with pytest.MonkeyPatch.context() as patch:
@@ -95,7 +95,7 @@ def stored(text: str, at: RowAddress = AT, chunk_bytes: int = chunk.CHUNK_BYTES)
     return rows
 
 
-def decoded(answered: RowAnswer | None, at: RowAddress = AT) -> list[Cell] | None:
+def decode(answered: RowAnswer | None, at: RowAddress = AT) -> list[Cell] | None:
     """Return an answer's cells, its checksums, key and size checked."""
     if answered is None:
         return None
@@ -110,9 +110,9 @@ def decoded(answered: RowAnswer | None, at: RowAddress = AT) -> list[Cell] | Non
     ("wanted", "expected"), [s[1:] for s in SELECTIONS], ids=[s[0] for s in SELECTIONS]
 )
 def test_a_read_answers(wanted: Selection, expected: str, chunk_bytes: int) -> None:
-    rows = stored(ROW, chunk_bytes=chunk_bytes)
+    rows = store(ROW, chunk_bytes=chunk_bytes)
     assert (len(rows.chunks) > 2) == (chunk_bytes == 60)
-    assert shown(decoded(read_row(rows, AT.row_key, wanted, KEEP, 0))) == expected
+    assert shown(decode(read_row(rows, AT.row_key, wanted, KEEP, 0))) == expected
 
 
 TABLE_HIDES = [
@@ -129,26 +129,26 @@ TABLE_HIDES = [
     ids=[s[0] for s in TABLE_HIDES],
 )
 def test_the_table_hides(options: TableOptions, now_ms: int, text: str, expected: str) -> None:
-    found = read_row(stored(text), AT.row_key, Selection(EVERY), options, now_ms)
-    assert shown(decoded(found)) == expected
+    found = read_row(store(text), AT.row_key, Selection(EVERY), options, now_ms)
+    assert shown(decode(found)) == expected
 
 
 def test_a_row_of_a_key_alone_answers_with_its_key() -> None:
-    rows = stored("")
-    assert shown(decoded(read_row(rows, AT.row_key, Selection(EVERY), KEEP, 0))) == "-"
-    assert read_row(rows, AT.row_key, named("a"), KEEP, 0) is None
-    assert shown(decoded(read_row(rows, AT.row_key, named("a", key=True), KEEP, 0))) == "-"
+    rows = store("")
+    assert shown(decode(read_row(rows, AT.row_key, Selection(EVERY), KEEP, 0))) == "-"
+    assert read_row(rows, AT.row_key, select("a"), KEEP, 0) is None
+    assert shown(decode(read_row(rows, AT.row_key, select("a", key=True), KEEP, 0))) == "-"
 
 
 def test_an_absent_and_a_deleted_row_do_not_answer() -> None:
-    rows = stored("a:1")
+    rows = store("a:1")
     rows.write(fold.delete_row(rows, AT, 2))
     assert read_row(rows, AT.row_key, Selection(EVERY), KEEP, 0) is None
     assert read_row(rows, address("b").row_key, Selection(EVERY), KEEP, 0) is None
 
 
 def test_a_whole_narrow_row_is_answered_with_its_stored_bytes() -> None:
-    rows = stored("a:1 b:2")
+    rows = store("a:1 b:2")
     answered = read_row(rows, AT.row_key, Selection(Window()), KEEP, 0)
     assert answered is not None
     assert rows.chunks[AT.row_key].endswith(answered.wire)
@@ -176,7 +176,7 @@ def test_the_fast_path_says_what_the_slow_one_says(
     # A start below every name selects the same cells and keeps the fast path away.
     slow = read_row(rows, AT.row_key, Selection(window, start_column=b""), keeps, now_ms)
     assert fast == slow
-    assert decoded(fast) is not None
+    assert decode(fast) is not None
 
 
 NAMES = st.lists(st.text("a\0b", max_size=3), unique=True, max_size=6)
@@ -191,7 +191,7 @@ def test_a_range_groups_chunks_into_rows_forward_and_backward(
     for name in names:
         at, text = address(name), data.draw(st.sampled_from(["", "a:1", "a:2 a:1 b:1 c:9"]))
         size = data.draw(st.sampled_from([60, 32768]))
-        rows.chunks |= stored(text, at, size).chunks
+        rows.chunks |= store(text, at, size).chunks
         alive[at.row_key] = text or "-"
         if data.draw(st.booleans()):
             rows.write(fold.delete_row(rows, at, 2))
@@ -222,4 +222,4 @@ def test_every_type_and_a_long_name_answer_as_they_were_written() -> None:
     rows = ChunkDictionary()
     rows.write(fold.put_row(rows, AT, row, 1, 1))
     for wanted in (Selection(Window()), Selection(Window(), start_column=b"")):
-        assert decoded(read_row(rows, AT.row_key, wanted, KEEP, 0)) == row
+        assert decode(read_row(rows, AT.row_key, wanted, KEEP, 0)) == row

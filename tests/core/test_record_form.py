@@ -35,7 +35,7 @@ def puts(columns: Sequence[tuple[str, variant.Scalar]], version: int) -> list[Ce
     ]
 
 
-def logged(body: record.Body, stamp: int = STAMP) -> bytes:
+def encode(body: record.Body, stamp: int = STAMP) -> bytes:
     envelope = record.Envelope(OFFSET, 3, b"12345678", stamp, record.SINGLE)
     return record.encode_record(envelope, record.encode_body(body))
 
@@ -69,10 +69,10 @@ def test_a_record_of_a_form_is_told_as_before(
 ) -> None:
     cells = puts(columns, version)
     body = (record.UpdateBody if update else record.PutBody)(key_of(key), cells)
-    plain = teach(logged(body))
+    plain = teach(encode(body))
     assert has_form()
     assert isinstance(plain, StreamRow)
-    assert read_or_refuse(logged(body)) == plain
+    assert read_or_refuse(encode(body)) == plain
     assert [place.hits for place in FORMS.places()] == [1]
 
 
@@ -83,10 +83,10 @@ def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
     version: int,
     data: st.DataObject,
 ) -> None:
-    teach(logged(record.PutBody(key_of(key), puts(columns, version))))
+    teach(encode(record.PutBody(key_of(key), puts(columns, version))))
     other_key = data.draw(KEYS)
     others = [(name, data.draw(VALUES)) for name, _ in columns]
-    value = logged(record.PutBody(key_of(other_key), puts(others, data.draw(VERSIONS))), STAMP + 1)
+    value = encode(record.PutBody(key_of(other_key), puts(others, data.draw(VERSIONS))), STAMP + 1)
     with_form = read_or_refuse(value)
     FORMS.forget()
     assert read_or_refuse(value) == with_form
@@ -96,7 +96,7 @@ def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
 def test_whatever_is_wrong_with_a_record_its_form_changes_nothing(
     key: tuple[str, int, bytes], columns: list[tuple[str, variant.Scalar]], data: st.DataObject
 ) -> None:
-    whole = logged(record.PutBody(key_of(key), puts(columns, STAMP)))
+    whole = encode(record.PutBody(key_of(key), puts(columns, STAMP)))
     teach(whole)
     place = data.draw(st.integers(0, len(whole) - 1))
     damaged = whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]
@@ -118,6 +118,6 @@ def test_records_that_are_not_all_puts_of_one_version_have_no_form() -> None:
         record.PutBody(key, []),
         record.PutBody(key, puts([("a", 1)], 5), before=[]),
     ):
-        plain = teach(logged(body))
+        plain = teach(encode(body))
         assert not has_form()
-        assert read_or_refuse(logged(body)) == plain
+        assert read_or_refuse(encode(body)) == plain

@@ -39,7 +39,7 @@ DELETES = st.builds(
 )
 
 
-def logged(body: record.Body, *, at: int = 5) -> bytes:
+def encode(body: record.Body, *, at: int = 5) -> bytes:
     envelope = record.Envelope(at, 3, b"12345678", 1_795_000_000_000_123, record.SINGLE)
     return record.encode_record(envelope, record.encode_body(body))
 
@@ -54,7 +54,7 @@ def long_way(cells: list[Cell]) -> bytes:
 def test_a_put_reads_as_its_cells_encoded_anew(
     cells: list[Cell], before: list[Cell] | None
 ) -> None:
-    row = stream_row(logged(record.PutBody(KEY, cells, before)), 5, NAMES)
+    row = stream_row(encode(record.PutBody(KEY, cells, before)), 5, NAMES)
     assert row is not None
     assert (row.action, row.stamp) == (PUT_ROW, 1_795_000_000_000_123)
     assert row.row == long_way(cells)
@@ -63,30 +63,30 @@ def test_a_put_reads_as_its_cells_encoded_anew(
 
 @given(st.lists(PUTS | DELETES, max_size=8))
 def test_an_update_shows_deletes_of_versions_and_of_columns(cells: list[Cell]) -> None:
-    row = stream_row(logged(record.UpdateBody(KEY, cells, None)), 5, NAMES)
+    row = stream_row(encode(record.UpdateBody(KEY, cells, None)), 5, NAMES)
     assert row is not None
     assert (row.action, row.row) == (UPDATE_ROW, long_way(cells))
 
 
 def test_a_delete_has_its_key_and_no_cells() -> None:
-    row = stream_row(logged(record.DeleteBody(KEY, None)), 5, NAMES)
+    row = stream_row(encode(record.DeleteBody(KEY, None)), 5, NAMES)
     assert row is not None
     assert (row.action, row.row, row.before) == (DELETE_ROW, long_way([]), None)
 
 
 @pytest.mark.parametrize("body", [record.NoOp(), record.Seal("{}"), record.Options(-1, 1, None)])
 def test_hidden_records_are_not_shown(body: record.Body) -> None:
-    assert stream_row(logged(body), 5, NAMES) is None
+    assert stream_row(encode(body), 5, NAMES) is None
 
 
 def test_a_void_record_is_not_shown() -> None:
-    assert stream_row(logged(record.PutBody(KEY, [], None)), 6, NAMES) is None
+    assert stream_row(encode(record.PutBody(KEY, [], None)), 6, NAMES) is None
 
 
 @given(st.data())
 def test_damage_is_refused_and_never_crashes(data: st.DataObject) -> None:
     value = bytearray(
-        logged(record.PutBody(KEY, [plainbuffer.put_cell(b"a", b"\x02\x01", 9)], None))
+        encode(record.PutBody(KEY, [plainbuffer.put_cell(b"a", b"\x02\x01", 9)], None))
     )
     cut = data.draw(st.integers(0, len(value)))
     place = data.draw(st.integers(10, len(value) - 1))

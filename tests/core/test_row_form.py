@@ -51,7 +51,7 @@ def read(form: RowForm, cells: Sequence[Cell]) -> PackedCells | None:
     return form.read(b"xyz" + plainbuffer.cells_piece(cells) + bytes(20), 3)
 
 
-def packed(cells: Sequence[Cell]) -> PackedCells:
+def pack_cells(cells: Sequence[Cell]) -> PackedCells:
     found = read(form_of(cells), cells)
     assert found is not None
     return found
@@ -66,7 +66,7 @@ def teach(row: bytes) -> None:
 
 @given(sent())
 def test_a_row_of_a_form_reads_as_its_cells(cells: list[Cell]) -> None:
-    found = packed(cells)
+    found = pack_cells(cells)
     assert found == cells
     assert (len(found), list(found), found[0], found[-1:]) == (
         len(cells),
@@ -95,7 +95,7 @@ def test_what_a_form_knows_is_what_a_look_at_the_cells_finds(cells: list[Cell]) 
 
 @given(sent())
 def test_cells_of_a_form_are_stored_and_logged_as_others_are(cells: list[Cell]) -> None:
-    found = stamp_cells(packed(cells), VERSION)
+    found = stamp_cells(pack_cells(cells), VERSION)
     others = sorted(stamp_cells(cells, VERSION))
     assert type(found) is PackedCells
     assert list(found) == others

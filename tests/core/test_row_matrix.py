@@ -25,7 +25,7 @@ from rowtide.core.values.crc8 import crc8
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/formats/row_matrix.md"
 
 
-def encoded(matrix: RowMatrix) -> bytes:
+def encode_matrix(matrix: RowMatrix) -> bytes:
     writer = MatrixWriter(matrix.key_names, matrix.names, entire_key=matrix.entire_key)
     for row in matrix.rows:
         writer.add(MatrixWriter.row_bytes(row))
@@ -52,7 +52,7 @@ GOLDEN = {
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_page_shows_the_bytes_of_each_example(name: str) -> None:
     shown = dict(re.findall(r"^\| ([\w ]+) \| `([0-9a-f]+)` \|$", PAGE.read_text(), re.M))
-    assert shown[name] == encoded(GOLDEN[name]).hex()
+    assert shown[name] == encode_matrix(GOLDEN[name]).hex()
     assert decode(bytes.fromhex(shown[name])) == GOLDEN[name]
 
 
@@ -77,12 +77,12 @@ def matrices(draw: st.DrawFn) -> RowMatrix:
 
 @given(matrices())
 def test_what_was_written_is_read(matrix: RowMatrix) -> None:
-    assert decode(encoded(matrix)) == matrix
+    assert decode(encode_matrix(matrix)) == matrix
 
 
 @given(matrices(), st.data())
 def test_a_changed_byte_is_noticed(matrix: RowMatrix, data: st.DataObject) -> None:
-    whole = bytearray(encoded(matrix))
+    whole = bytearray(encode_matrix(matrix))
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptMatrix):
         decode(bytes(whole))
@@ -92,7 +92,7 @@ def test_a_changed_byte_is_noticed(matrix: RowMatrix, data: st.DataObject) -> No
 def test_a_matrix_cut_short_is_noticed_unless_by_chance(
     matrix: RowMatrix, data: st.DataObject
 ) -> None:
-    whole = encoded(matrix)
+    whole = encode_matrix(matrix)
     part = whole[: data.draw(st.integers(0, len(whole) - 1))]
     try:
         read = decode(part)

@@ -57,7 +57,7 @@ def changed(draw: st.DrawFn, row: Sequence[Cell]) -> PackedCells:
     names = sorted(draw(st.sets(st.one_of(there, there, NAMES), min_size=1)))
     values = VALUES.filter(lambda value: value is not True)
     cells = [put_cell(name, variant.encode(draw(values)), None) for name in names]
-    return packed(cells)
+    return pack_cells(cells)
 
 
 @st.composite
@@ -77,7 +77,7 @@ def alike(draw: st.DrawFn, row: Sequence[Cell]) -> list[Cell]:
     return [put_cell(cell.name, other(cell.variant), draw(VERSIONS)) for cell in row]
 
 
-def packed(cells: Sequence[Cell]) -> PackedCells:
+def pack_cells(cells: Sequence[Cell]) -> PackedCells:
     form = RowForm.of(cells)
     assert form is not None
     found = form.read(plainbuffer.cells_piece(cells) + bytes(20), 0)
@@ -85,7 +85,7 @@ def packed(cells: Sequence[Cell]) -> PackedCells:
     return found
 
 
-def encoded(cells: Sequence[Cell]) -> bytes:
+def encode_chunk(cells: Sequence[Cell]) -> bytes:
     return chunk.encode(Chunk(STAMP - 1, cells, key_piece=PIECE, key_state=STATE))
 
 
@@ -97,7 +97,7 @@ def teach(first: bytes, changes: PackedCells) -> None:
         row_patch.patch_row(first, STATE, stamped, STAMP)
 
 
-def updated(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
+def update(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
     return update_row(ChunkDictionary({AT.row_key: first}), AT, changes, STAMP, max_versions)
 
 
@@ -108,11 +108,11 @@ def test_a_row_becomes_the_same_patched_walked_or_folded(
     changes = data.draw(changed(row))
     row_patch.PATCHES.forget()
     if data.draw(st.booleans()):
-        teach(encoded(row), changes)
+        teach(encode_chunk(row), changes)
     now = data.draw(st.one_of(st.just(row), alike(row), stored()))
-    first = encoded(_distinct(now))
+    first = encode_chunk(_distinct(now))
     stamped = changes.stamp(version)
-    assert updated(first, stamped, max_versions) == updated(first, list(stamped), max_versions)
+    assert update(first, stamped, max_versions) == update(first, list(stamped), max_versions)
 
 
 @given(stored(), st.data(), VERSIONS)
@@ -122,8 +122,8 @@ def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
     changes = data.draw(changed(row))
     row_patch.PATCHES.forget()
     if data.draw(st.booleans()):
-        teach(encoded(row), changes)
-    first = encoded(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), stored())))
+        teach(encode_chunk(row), changes)
+    first = encode_chunk(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), stored())))
     made = row_patch.update_row(first, STATE, changes, time_ms, STAMP)
     if made is None:
         several = chunk.Header._make(chunk.header(first)).versions_max > 1
@@ -131,7 +131,7 @@ def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
         return
     version = version_after(ChunkDictionary({AT.row_key: first}), AT, list(changes), time_ms)
     assert list(made[1]) == list(changes.stamp(version))
-    assert [(AT.row_key, made[0])] == updated(first, list(made[1]), 1)
+    assert [(AT.row_key, made[0])] == update(first, list(made[1]), 1)
 
 
 @given(stored(), st.data(), VERSIONS)
@@ -139,8 +139,8 @@ def test_the_version_after_a_rows_columns_is_the_same_with_and_without_a_patch(
     row: list[Cell], data: st.DataObject, time_ms: int
 ) -> None:
     changes = data.draw(changed(row))
-    teach(encoded(row), changes)
-    rows = ChunkDictionary({AT.row_key: encoded(data.draw(st.one_of(st.just(row), stored())))})
+    teach(encode_chunk(row), changes)
+    rows = ChunkDictionary({AT.row_key: encode_chunk(data.draw(st.one_of(st.just(row), stored())))})
     with_patch = version_after(rows, AT, changes, time_ms)
     assert with_patch == version_after(rows, AT, list(changes), time_ms)
 
@@ -160,25 +160,25 @@ def row_of(columns: int) -> list[Cell]:
 
 def test_a_patch_is_learnt_from_updates_and_used_from_then_on() -> None:
     row_patch.PATCHES.forget()
-    changes = packed([put_cell(b"c001", variant.encode("new"), None)]).stamp(6)
-    first = encoded(row_of(3))
+    changes = pack_cells([put_cell(b"c001", variant.encode("new"), None)]).stamp(6)
+    first = encode_chunk(row_of(3))
     for _ in range(FormLearner.PAUSE_MIN):
         assert all(place.form is None for place in row_patch.PATCHES.places())
-        updated(first, changes, 1)
+        update(first, changes, 1)
     [place] = row_patch.PATCHES.places()
     assert place.form is not None
     made = row_patch.patch_row(first, STATE, changes, STAMP)
-    assert [(AT.row_key, made)] == updated(first, list(changes), 1)
+    assert [(AT.row_key, made)] == update(first, list(changes), 1)
     assert place.hits == 1
 
 
 def test_a_row_that_grows_beyond_a_chunk_is_cut_as_without_a_patch() -> None:
-    changes = packed([put_cell(b"c001", variant.encode(b"n" * 500), None)]).stamp(6)
+    changes = pack_cells([put_cell(b"c001", variant.encode(b"n" * 500), None)]).stamp(6)
     lengths = []
     for columns in range(90, 96):
-        first = encoded(row_of(columns))
+        first = encode_chunk(row_of(columns))
         teach(first, changes)
-        writes = updated(first, changes, 1)
-        assert writes == updated(first, list(changes), 1)
+        writes = update(first, changes, 1)
+        assert writes == update(first, list(changes), 1)
         lengths.append(len(first) <= CHUNK_BYTES < len(first) + 180 and len(writes) > 1)
     assert any(lengths)

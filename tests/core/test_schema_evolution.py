@@ -44,14 +44,14 @@ def with_defaulted_fields() -> dict[str, Any]:
     return later
 
 
-def parsed(schema: dict[str, Any]) -> avro.schema.Schema:
+def parse(schema: dict[str, Any]) -> avro.schema.Schema:
     """Return a schema of Apache's library."""
     return avro.schema.parse(json.dumps(schema))
 
 
 def reads(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
     """Say whether whoever has one schema can read what was written with the other."""
-    found = ReaderWriterCompatibilityChecker().get_compatibility(parsed(reader), parsed(writer))
+    found = ReaderWriterCompatibilityChecker().get_compatibility(parse(reader), parse(writer))
     return bool(found.compatibility is SchemaCompatibilityType.compatible)
 
 
@@ -85,11 +85,11 @@ def test_a_fingerprint_never_changes(
     schema: dict[str, Any], fingerprint: bytes, digits: str
 ) -> None:
     canonical = fastavro.schema.to_parsing_canonical_form(schema)
-    assert parsed(schema).canonical_form == canonical
+    assert parse(schema).canonical_form == canonical
     assert fingerprint.hex() == digits
     assert rabin(canonical.encode()) == fingerprint
     assert fastavro.schema.fingerprint(canonical, "CRC-64-AVRO") == digits
-    assert parsed(schema).fingerprint("CRC-64-AVRO") == fingerprint
+    assert parse(schema).fingerprint("CRC-64-AVRO") == fingerprint
 
 
 def test_each_schema_reads_those_before() -> None:
@@ -102,17 +102,17 @@ def test_a_reader_of_the_first_schema_reads_mutations_of_the_newest() -> None:
     learned = record.IndexWrite(7, True, PUT.key, None)
     body = record.encode_body(record.PutBody(PUT.key, PUT.cells, None, [learned]))
     value = record.encode_record(ENVELOPE, body)[10:]
-    old = avro.io.DatumReader(parsed(V4), parsed(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
-    new = avro.io.DatumReader(parsed(V4)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    old = avro.io.DatumReader(parse(V4), parse(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    new = avro.io.DatumReader(parse(V4)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
     del new["body"]["indexes"]
     assert old == new
 
 
 def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
-    later = parsed(with_defaulted_fields())
+    later = parse(with_defaulted_fields())
     assert reads(V4, with_defaulted_fields())
-    fields = avro.io.DatumReader(parsed(V4), parsed(V4)).read(
-        avro.io.BinaryDecoder(io.BytesIO(written()))
+    fields = avro.io.DatumReader(parse(V4), parse(V4)).read(
+        avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
     fields["trace"] = "t-1"
     fields["body"]["weight"] = 2
@@ -120,20 +120,20 @@ def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     out = io.BytesIO()
     avro.io.DatumWriter(later).write(fields, avro.io.BinaryEncoder(out))
     out.seek(0)
-    read = avro.io.DatumReader(later, parsed(V4)).read(avro.io.BinaryDecoder(out))
+    read = avro.io.DatumReader(later, parse(V4)).read(avro.io.BinaryDecoder(out))
     del fields["trace"], fields["body"]["weight"], fields["body"]["cells"][0]["source"]
     assert read == fields
 
 
-def written() -> bytes:
+def write_put() -> bytes:
     """Return a record as it is written today, without its head."""
     return record.encode_record(ENVELOPE, record.encode_body(PUT))[10:]
 
 
 def test_a_later_reader_reads_what_is_written_today() -> None:
     assert reads(with_defaulted_fields(), V4)
-    read = avro.io.DatumReader(parsed(V4), parsed(with_defaulted_fields())).read(
-        avro.io.BinaryDecoder(io.BytesIO(written()))
+    read = avro.io.DatumReader(parse(V4), parse(with_defaulted_fields())).read(
+        avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
     assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
     assert read["body"]["weight"] == 1
@@ -168,4 +168,4 @@ def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:
         fastavro.schema.to_parsing_canonical_form(with_defaulted_fields()).encode()
     )
     with pytest.raises(record.CorruptRecord, match="no schema known here"):
-        record.decode_record(other + written())
+        record.decode_record(other + write_put())

@@ -43,7 +43,7 @@ VALUES = st.tuples(
 )
 
 
-def packed(partition: str, number: int, text: str, blob: bytes) -> bytes:
+def pack(partition: str, number: int, text: str, blob: bytes) -> bytes:
     """Return a row of the form, with ``number`` as the value of each of its numbers."""
     texts = [partition.encode(), text.encode(), blob]
     data = number.to_bytes(8, "little", signed=True)
@@ -70,28 +70,28 @@ def is_finite(number: int) -> bool:
 def test_a_packed_double_is_finite(number: float, text: str) -> None:
     bits = struct.unpack("<q", struct.pack("<d", number))[0]
     with pytest.raises(Rejected, match=text):
-        find_form([SAMPLE], 1).read(packed("p", bits, "", b""))
+        find_form([SAMPLE], 1).read(pack("p", bits, "", b""))
 
 
 @given(VALUES)
 def test_a_packed_row_is_the_row_that_was_packed(values: tuple[str, int, str, bytes]) -> None:
     partition, number, text, blob = values
     assume(is_finite(number))
-    key, cells = find_form([SAMPLE], 1).read(packed(*values))
+    key, cells = find_form([SAMPLE], 1).read(pack(*values))
     data = number.to_bytes(8, "little", signed=True)
     double = b"\x01" + data
     expected = [cell(b"a", number), cell(b"b", text), put_cell(b"c", double, None)]
     assert list(cells) == [*expected, cell(b"d", blob)]
     assert key == [(b"p", variant.encode(partition)), (b"n", variant.encode(number))]
     assert (key.piece, key.state) == plainbuffer.key_piece(list(key))
-    assert first_key_value(packed(*values), 1, [SAMPLE]) == variant.encode(partition)
+    assert first_key_value(pack(*values), 1, [SAMPLE]) == variant.encode(partition)
 
 
 @given(VALUES, st.data())
 def test_bytes_that_are_no_row_of_the_form_are_refused(
     values: tuple[str, int, str, bytes], data: st.DataObject
 ) -> None:
-    row = packed(*values)
+    row = pack(*values)
     place = data.draw(st.integers(0, len(row) - 1))
     damaged = row[:place] + bytes([data.draw(st.integers(0, 255))]) + row[place + 1 :]
     damaged = damaged[: data.draw(st.sampled_from([len(row), place]))]
@@ -109,16 +109,20 @@ def test_bytes_that_are_no_row_of_the_form_are_refused(
     ("row", "why"),
     [
         pytest.param(b"", "it breaks off", id="nothing"),
-        pytest.param(packed("p", 1, "t", b"")[:-1], "it has 31 bytes, not 32", id="cut off"),
-        pytest.param(packed("p", 1, "t", b"") + b"x", "it has 33 bytes, not 32", id="too long"),
+        pytest.param(pack("p", 1, "t", b"")[:-1], "it has 31 bytes, not 32", id="cut off"),
+        pytest.param(pack("p", 1, "t", b"") + b"x", "it has 33 bytes, not 32", id="too long"),
         pytest.param(
-            packed("p", 1, "x" * (TEXT_BYTES_MAX + 1), b""), "more than 512 bytes", id="a long text"
+            pack("p", 1, "x" * (TEXT_BYTES_MAX + 1), b""),
+            "more than 512 bytes",
+            id="a long text",
         ),
         pytest.param(
-            packed("p", 1, "é", b"").replace("é".encode(), b"\xff\xfe"), "not UTF-8", id="no text"
+            pack("p", 1, "é", b"").replace("é".encode(), b"\xff\xfe"), "not UTF-8", id="no text"
         ),
         pytest.param(
-            packed("é", 1, "", b"").replace("é".encode(), b"\xff\xfe"), "UTF-8", id="no text in key"
+            pack("é", 1, "", b"").replace("é".encode(), b"\xff\xfe"),
+            "UTF-8",
+            id="no text in key",
         ),
     ],
 )

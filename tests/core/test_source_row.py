@@ -97,7 +97,7 @@ def changes(draw: st.DrawFn) -> list[ChangeRequest]:
     ]
 
 
-def packed(change: ChangeRequest) -> ChangeRequest:
+def pack_change(change: ChangeRequest) -> ChangeRequest:
     """Return the change with its cells as rows of a form are read."""
     if change.kind == DELETE:
         return replace(change, cells=[])
@@ -117,7 +117,7 @@ def shard_of(max_versions: int, stream: StreamSettings | None) -> Shard:
     return shard
 
 
-def written(shard: Shard, found: Sequence[ChangeRequest]) -> tuple[list[Evaluated], list[object]]:
+def write(shard: Shard, found: Sequence[ChangeRequest]) -> tuple[list[Evaluated], list[object]]:
     """Return the records of two requests, and the answers to their rows."""
     evaluated: list[Evaluated] = []
     answers: list[object] = []
@@ -137,12 +137,12 @@ def test_rows_become_the_same_in_one_step(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(FormLearner, "PAUSE_MIN", 1)
         row_patch.PATCHES.forget()
-        of_a_form = [packed(change) for change in found]
-        in_one_step = written(shard_of(max_versions, stream), of_a_form)
+        of_a_form = [pack_change(change) for change in found]
+        in_one_step = write(shard_of(max_versions, stream), of_a_form)
         patched.setattr(source_row, "is_plain", lambda _: False)
         row_patch.PATCHES.forget()
-        assert in_one_step == written(shard_of(max_versions, stream), of_a_form)
-        assert in_one_step == written(
+        assert in_one_step == write(shard_of(max_versions, stream), of_a_form)
+        assert in_one_step == write(
             shard_of(max_versions, stream),
             [
                 replace(change, cells=[] if change.kind == DELETE else sorted(change.cells))

@@ -8,24 +8,29 @@ from hypothesis import strategies as st
 from rowtide.core.cluster.token_bucket import TokenBucket
 
 
-def taken(bucket: TokenBucket, now_s: float, tries: int) -> int:
+def take(bucket: TokenBucket, now_s: float, tries: int) -> int:
     return sum(bucket.take(now_s) for _ in range(tries))
 
 
 def test_a_burst_is_let_through_and_no_more() -> None:
-    assert taken(TokenBucket(10, burst=200), 5.0, 300) == 200
+    assert take(TokenBucket(10, burst=200), 5.0, 300) == 200
 
 
 def test_an_empty_bucket_fills_at_its_rate() -> None:
     bucket = TokenBucket(10, burst=200)
-    taken(bucket, 5.0, 200)
-    assert [taken(bucket, now_s, 50) for now_s in (5.05, 5.125, 6.125, 7.125)] == [0, 1, 10, 10]
+    take(bucket, 5.0, 200)
+    assert [take(bucket, now_s, 50) for now_s in (5.05, 5.125, 6.125, 7.125)] == [
+        0,
+        1,
+        10,
+        10,
+    ]
 
 
 def test_it_never_holds_more_than_the_burst() -> None:
     bucket = TokenBucket(10, burst=3)
-    taken(bucket, 0.0, 3)
-    assert taken(bucket, 1e9, 10) == 3
+    take(bucket, 0.0, 3)
+    assert take(bucket, 1e9, 10) == 3
 
 
 def test_a_clock_that_goes_back_gives_nothing() -> None:
@@ -39,7 +44,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 
 
 def test_a_rate_of_zero_is_no_limit() -> None:
-    assert taken(TokenBucket(0, burst=0), 0.0, 1000) == 1000
+    assert take(TokenBucket(0, burst=0), 0.0, 1000) == 1000
 
 
 @given(st.lists(st.floats(0, 0.5), min_size=1, max_size=200), st.integers(1, 20))

@@ -43,7 +43,7 @@ def scenarios() -> list[object]:
     return [pytest.param(*columns, id=case) for case, *columns in split]
 
 
-def prepared(before: str) -> ShardModel:
+def make_model(before: str) -> ShardModel:
     """Return a model with rows written one by one."""
     model = ShardModel()
     for row in before.split():
@@ -56,7 +56,7 @@ def prepared(before: str) -> ShardModel:
 def test_a_transaction_is_seen_inside_and_stands_as_a_whole(
     before: str, inside: str, sees: str, after: str, log: str
 ) -> None:
-    model = prepared(before)
+    model = make_model(before)
     at = len(model.log)
     transaction = model.begin()
     for step in inside.split("; "):
@@ -77,7 +77,7 @@ def test_a_transaction_is_seen_inside_and_stands_as_a_whole(
 
 
 def test_an_answer_is_that_of_the_decision() -> None:
-    model = prepared("a=1")
+    model = make_model("a=1")
     transaction = model.begin()
     outcome = model.apply(transaction, "U? a+1")
     assert (outcome.read_units, outcome.write_units) == (1, 1)
@@ -85,7 +85,7 @@ def test_an_answer_is_that_of_the_decision() -> None:
 
 
 def test_a_group_is_marked_first_to_last_with_rising_stamps() -> None:
-    model = prepared("a=1")
+    model = make_model("a=1")
     transaction = model.begin()
     for text in ("P b=1", "P c=1", "D a"):
         model.apply(transaction, text)
@@ -107,7 +107,7 @@ def test_a_commit_leaves_its_id_in_the_store() -> None:
 
 
 def test_an_abandoned_transaction_leaves_nothing() -> None:
-    model = prepared("a=1")
+    model = make_model("a=1")
     transaction = model.begin()
     model.apply(transaction, "P a=2")
     model.write("U a+1")
@@ -138,7 +138,7 @@ def test_another_partition_key_is_out_of_scope() -> None:
 
 
 def test_a_commit_evaluated_again_comes_out_the_same() -> None:
-    model = prepared("a=1")
+    model = make_model("a=1")
     transaction = model.begin()
     model.apply(transaction, "U a+1")
     model.apply(transaction, "P b=7")
@@ -152,7 +152,7 @@ def test_a_commit_evaluated_again_comes_out_the_same() -> None:
 
 
 def test_pre_images_are_those_of_the_commit() -> None:
-    model = prepared("a=1")
+    model = make_model("a=1")
     model.shard.state.stream = StreamSettings("t_1", 1, 24, ("v",))
     transaction = model.begin()
     model.apply(transaction, "U a+1")

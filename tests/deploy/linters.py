@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["DEPLOY", "found_program", "library", "program", "run"]
+__all__ = ["DEPLOY", "find_program", "library", "program", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -31,7 +31,7 @@ def library(name: str) -> Any:
         pytest.skip(f"NOT CHECKED: {name} is missing: pip install -e '.[linters]'")
 
 
-def found_program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """Return a program beside the interpreter, from ``make tools`` or on the PATH."""
     places = [str(Path(sys.executable).parent), str(TOOLS), os.environ.get("PATH", "")]
     return shutil.which(name, path=os.pathsep.join(places))
@@ -39,7 +39,7 @@ def found_program(name: str) -> str | None:
 
 def program(name: str, how: str) -> str:
     """Return a program; ``how`` says how to get it."""
-    found = found_program(name)
+    found = find_program(name)
     if found is None:
         pytest.skip(f"NOT CHECKED: {name} is missing: {how}")
     return found

@@ -11,7 +11,7 @@ import pytest
 
 from rowtide.cli.settings import load_settings
 from tests.deploy.image import image_settings
-from tests.deploy.linters import DEPLOY, found_program, library, program, run
+from tests.deploy.linters import DEPLOY, find_program, library, program, run
 
 CHART = DEPLOY / "helm/rowtide"
 KUBERNETES = "1.33"
@@ -25,7 +25,7 @@ EVERYTHING = {
 }
 
 
-def rendered(**values: str) -> list[dict[str, Any]]:
+def render_chart(**values: str) -> list[dict[str, Any]]:
     """Return the chart's resources."""
     given = {"kafka.bootstrap": "kafka:9092", **values}
     flags = [f"--set={name}={value}" for name, value in given.items()]
@@ -50,7 +50,7 @@ def test_helm_finds_nothing() -> None:
 def test_its_resources_are_as_kubernetes_has_them(values: dict[str, str]) -> None:
     validate = library("kubernetes_validate").validate
     kinds = []
-    for resource in rendered(**values):
+    for resource in render_chart(**values):
         kinds.append(resource["kind"])
         if resource["apiVersion"] != "monitoring.coreos.com/v1":  # Of an operator.
             validate(resource, KUBERNETES, strict=True)
@@ -59,7 +59,7 @@ def test_its_resources_are_as_kubernetes_has_them(values: dict[str, str]) -> Non
 
 
 def test_its_pods_have_probes_no_rights_and_time_to_drain() -> None:
-    pod = of_kind("StatefulSet", rendered())["spec"]["template"]["spec"]
+    pod = of_kind("StatefulSet", render_chart())["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["startupProbe"]["httpGet"]["path"] == "/healthz"
@@ -80,7 +80,7 @@ def test_its_pods_have_probes_no_rights_and_time_to_drain() -> None:
 
 
 def test_workers_find_each_other_before_they_are_ready() -> None:
-    resources = rendered()
+    resources = render_chart()
     name = of_kind("StatefulSet", resources)["spec"]["serviceName"]
     [peers] = [r for r in resources if r["kind"] == "Service" and r["metadata"]["name"] == name]
     assert peers["spec"]["clusterIP"] == "None"
@@ -98,7 +98,7 @@ def test_workers_find_each_other_before_they_are_ready() -> None:
 )
 def test_values_that_cannot_work_are_refused(values: dict[str, str], why: str) -> None:
     with pytest.raises(pytest.fail.Exception, match=re.escape(why)):
-        rendered(**values)
+        render_chart(**values)
 
 
 # What needs no helm.
@@ -122,5 +122,5 @@ def test_its_templates_use_values_that_there_are() -> None:
 
 
 def test_helm_is_looked_for_where_it_is_built() -> None:
-    found = found_program("helm")
+    found = find_program("helm")
     assert found is None or Path(found).name.startswith("helm")

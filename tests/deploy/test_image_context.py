@@ -16,7 +16,7 @@ from tests.deploy.image import IMAGE, LOCAL_IMAGE
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def ignored(image: Path, path: str) -> bool:
+def is_ignored(image: Path, path: str) -> bool:
     """True if the builder does not get a file: the last pattern that fits decides."""
     lines = image.with_name(image.name + ".dockerignore").read_text(encoding="utf-8").splitlines()
     verdict = False
@@ -30,7 +30,7 @@ def ignored(image: Path, path: str) -> bool:
     return verdict
 
 
-def copied(image: Path) -> list[str]:
+def list_copied(image: Path) -> list[str]:
     """Return what the first stage copies from the context."""
     first = image.read_text(encoding="utf-8").partition("\nFROM ")[2].partition("\nFROM ")[0]
     return [
@@ -42,11 +42,11 @@ def copied(image: Path) -> list[str]:
 
 @pytest.mark.parametrize("image", [IMAGE, LOCAL_IMAGE], ids=lambda image: image.name)
 def test_the_wheel_is_built_from_what_the_image_copies(image: Path, tmp_path: Path) -> None:
-    for source in copied(image):
+    for source in list_copied(image):
         at = ROOT / source
         for path in [at] if at.is_file() else sorted(at.rglob("*")):
             name = str(path.relative_to(ROOT))
-            if path.is_file() and not ignored(image, name):
+            if path.is_file() and not is_ignored(image, name):
                 (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, tmp_path / name)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."]

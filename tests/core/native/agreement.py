@@ -90,7 +90,7 @@ def rows(inputs: Inputs) -> bool:
     return True
 
 
-def stored_pieces(inputs: Inputs) -> bool:
+def compare_stored_pieces(inputs: Inputs) -> bool:
     """Compare cells read from what is stored."""
     cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
     piece = inputs.sometimes_damaged(python(lambda: plainbuffer.cells_piece(cells)))
@@ -127,7 +127,7 @@ def chunks(inputs: Inputs) -> bool:
     return True
 
 
-def logged_cells(inputs: Inputs) -> bool:
+def compare_logged_cells(inputs: Inputs) -> bool:
     """Compare the bytes of cells, as the log has them."""
     cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
     found = KERNELS.logged_cells(cells)
@@ -235,7 +235,7 @@ def writes(inputs: Inputs) -> bool:
         request.condition.row_existence = chance.choice(EXPECTATIONS)
         kind, buffer = chance.choice((PUT, UPDATE)), inputs.sometimes_damaged(inputs.row())
         now_us = NOW_US + chance.choice((step, step * 1_000_000, -(10**9)))
-        ways = [_written(shard, kind, buffer, request, now_us) for shard in shards]
+        ways = [_make_write(shard, kind, buffer, request, now_us) for shard in shards]
         expected = python(partial(outcome, ways[0]))
         assert outcome(ways[1]) == expected
         plain += not isinstance(expected, str) and decode_plain(buffer, LIMITS) is not None
@@ -246,7 +246,7 @@ def _shard(table: Table) -> Shard:
     return Shard("s1", table, Store(), ShardState(table.options), limits=LIMITS)
 
 
-def _written(
+def _make_write(
     shard: Shard, kind: int, buffer: bytes, request: pb.PutRowRequest, now_us: int
 ) -> Callable[[], object]:
     def write() -> object:
@@ -301,7 +301,7 @@ def batches(inputs: Inputs) -> bool:
             continue
         now_us = NOW_US + chance.choice((step, -(10**9)))
         changes = [python(partial(_change, one, table)) for _, one in kept]
-        ways = [_evaluated(shard, kept, changes, now_us) for shard in shards]
+        ways = [_make_evaluation(shard, kept, changes, now_us) for shard in shards]
         assert ways[1]() == python(ways[0])
         written += 1
     return written > 0
@@ -324,7 +324,7 @@ def _change(came: bytes, table: Table) -> ChangeRequest:
     return change
 
 
-def _evaluated(
+def _make_evaluation(
     shard: Shard, kept: list[tuple[PlainRow, bytes]], changes: list[ChangeRequest], now_us: int
 ) -> Callable[[], object]:
     def evaluate() -> object:
@@ -363,10 +363,10 @@ def records(inputs: Inputs) -> bool:
 AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "key_row": key_rows,
     "read_cells": rows,
-    "parse_cells": stored_pieces,
+    "parse_cells": compare_stored_pieces,
     "cells_piece": pieces,
     "stored_chunk": chunks,
-    "logged_cells": logged_cells,
+    "logged_cells": compare_logged_cells,
     "read_envelope": envelopes,
     "read_change": changes,
     "stream_row": stream_rows,

@@ -197,7 +197,7 @@ class Inputs:
     def _body(self) -> record.Body:
         chance = self.chance
         key: list[bytes] = [self._key_value() for _ in range(chance.choice((2, 2, 2, 2, 0, 1, 3)))]
-        cells = self._logged_cells()
+        cells = self._draw_logged_cells()
         before: Sequence[Cell] | None = self.kept() if self._rarely(6) else None
         indexes = [record.IndexWrite(7, True, key, cells)] if self._rarely(8) else ()
         kind = chance.randrange(5)
@@ -212,7 +212,7 @@ class Inputs:
         text = chance.choice(TEXTS)
         return variant.encode(chance.choice((text, text.encode(), chance.choice(NUMBERS))))
 
-    def _logged_cells(self) -> list[Cell]:
+    def _draw_logged_cells(self) -> list[Cell]:
         made = self.kept()
         if self._rarely(3):
             at = self.chance.randrange(len(made) + 1)
