@@ -73,8 +73,9 @@ LOOSE_TASK = {"create_task", "gather", "ensure_future"}
 BANNED = ("say whether", "by itself alone", "goes away", "lets in")
 # Phrases that are gone from some folders.
 BANNED_IN = {
-    "somebody": ("cli", "connectors", "core", "deploy", "testing"),
-    "whoever": ("connectors", "deploy", "testing"),
+    "somebody": ("cli", "client", "connectors", "core", "deploy", "testing"),
+    "told": ("cli", "client", "core", "deploy", "testing"),
+    "whoever": ("cli", "client", "connectors", "core", "deploy", "testing"),
 }
 # A function does something, so its name begins with a verb. This finds first words that are
 # participles.
