@@ -78,10 +78,10 @@ def _changes(old: object, new: object, place: str) -> Iterator[SettingChange]:
             inner = f"{place}.{name}" if place else str(name)
             yield from _changes(old.get(name), new.get(name), inner)
     elif old != new:
-        yield SettingChange(place, _shown(old, place), _shown(new, place))
+        yield SettingChange(place, _format_setting(old, place), _format_setting(new, place))
 
 
-def _shown(value: object, place: str) -> str | None:
+def _format_setting(value: object, place: str) -> str | None:
     if value is None:
         return None
     shown = _without_secrets(value, place)

@@ -130,7 +130,7 @@ class ParkingTarget:
         # A process that is no longer the source must not park: the new one would not see
         # the entry.
         await self._target.keep(await self._target.checkpoint())
-        refused = Refused(_shown(error.row), f"table {error.row.table}: {error}")
+        refused = Refused(_convert_to_sink_row(error.row), f"table {error.row.table}: {error}")
         await self._parked.park(
             [refused], error.row.table, most=self._most, position=error.row.position.hex()
         )
@@ -201,7 +201,7 @@ def _key_bytes(row: SourceRow) -> bytes:
     return _DIGEST + hashlib.sha256(repr(values).encode()).digest()
 
 
-def _shown(row: SourceRow) -> SinkRow:
+def _convert_to_sink_row(row: SourceRow) -> SinkRow:
     """Return a row as parked rows are stored: NULL is no column."""
     columns = None
     if row.columns is not None:

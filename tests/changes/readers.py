@@ -109,7 +109,7 @@ class Readers:
         """Let one finish."""
         worker, task = self.running.pop(which)
         worker.stop()
-        await ended(task)
+        await wait_for_end(task)
         task.result()
 
     async def crash(self, which: int = 0) -> None:
@@ -117,7 +117,7 @@ class Readers:
         self.crashed += 1
         _, task = self.running.pop(which)
         task.cancel()
-        await ended(task)
+        await wait_for_end(task)
 
     async def stop_all(self) -> None:
         """Let all finish."""
@@ -136,7 +136,7 @@ class Readers:
                 task.result()
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def wait_for_end(task: asyncio.Task[None]) -> None:
     """Return once a task has ended. On a time-out report where all tasks are."""
     done, _ = await asyncio.wait([task], timeout=ENDED_S_MAX)
     if not done:

@@ -26,7 +26,7 @@ from tests.changes.test_readers_together import World
 pytestmark = pytest.mark.system
 
 
-def encoded(name: str, number: int = 1) -> bytes:
+def encode_key(name: str, number: int = 1) -> bytes:
     return key_order.encode([variant.encode(name), variant.encode(number)])
 
 
@@ -44,13 +44,13 @@ async def test_rows_are_as_of_a_stamp_that_covers_what_was_read_before(
             stamps += [change.stamp for change in batch]
             if len(stamps) == 4:
                 break
-    found = await source.current([encoded("b"), encoded("a"), encoded("absent")])
+    found = await source.current([encode_key("b"), encode_key("a"), encode_key("absent")])
     assert {row.stamp >= stamps[-1] for row in found.values()} == {True}
-    cells = found[encoded("a")].cells
+    cells = found[encode_key("a")].cells
     assert cells is not None
     assert {c.name: variant.decode(c.variant) for c in cells} == {b"n": 1, b"m": 2}
-    assert found[encoded("b")].cells is None
-    assert found[encoded("absent")].cells is None
+    assert found[encode_key("b")].cells is None
+    assert found[encode_key("absent")].cells is None
 
 
 async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied(
@@ -69,7 +69,7 @@ async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied
         async with read_changes(KafkaSource(api, cluster)) as batches:
             async for batch in batches:
                 last = batch.changes[-1]
-                row = (await rows_since(api, {encoded("a"): last.stamp}))[encoded("a")]
+                row = (await rows_since(api, {encode_key("a"): last.stamp}))[encode_key("a")]
                 assert row.stamp >= last.stamp
                 assert row.cells is not None
                 told, now = last.columns["n"], newest(row.cells)["n"]
@@ -87,7 +87,7 @@ async def test_rows_of_several_shards_are_answered_while_these_split(
     world = World(admin, table, random.Random(1))
     await world.write(60)
     source = ApiSource(endpoint, table)
-    keys = [encoded(name) for name in world.written]
+    keys = [encode_key(name) for name in world.written]
 
     async def current() -> dict[bytes, CurrentRow]:
         async with asyncio.timeout(30):
@@ -112,10 +112,12 @@ async def test_chosen_columns_are_read_alone(
 ) -> None:
     admin.put_row(table, key("a", 1), [Put("n", 1), Put("m", 2)])
     admin.put_row(table, key("b", 1), [Put("m", 2)])
-    found = await ApiSource(endpoint, table, columns=["n"]).current([encoded("a"), encoded("b")])
+    found = await ApiSource(endpoint, table, columns=["n"]).current(
+        [encode_key("a"), encode_key("b")]
+    )
     names = {k: [cell.name for cell in row.cells or ()] for k, row in found.items()}
-    assert names == {encoded("a"): [b"n"], encoded("b"): []}
-    assert found[encoded("b")].cells is not None
+    assert names == {encode_key("a"): [b"n"], encode_key("b"): []}
+    assert found[encode_key("b")].cells is not None
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ async def test_chosen_columns_are_read_alone(
         [],
         [b"\x09"],
         [b"\x04a\x00\x01"],
-        [encoded("b"), encoded("a")],
-        [encoded("a"), encoded("a")],
+        [encode_key("b"), encode_key("a")],
+        [encode_key("a"), encode_key("a")],
         [key_order.encode([variant.encode(1), variant.encode(1)])],
     ],
 )
@@ -138,7 +140,7 @@ async def test_keys_that_are_none_of_the_table_or_do_not_rise_are_refused(
 
 
 async def test_a_table_that_is_not_there_is_said_so(endpoint: Endpoint) -> None:
-    request = pb.ReadRowsRequest(table_name="absent", keys=[encoded("a")])
+    request = pb.ReadRowsRequest(table_name="absent", keys=[encode_key("a")])
     with pytest.raises(Rejected) as refused:
         await endpoint.call(READ_ROWS, request, pb.ReadRowsResponse)
     assert refused.value.code == "OTSObjectNotExist"

@@ -32,7 +32,7 @@ from tests.changes.conftest import PREFIX, MakeSource
 pytestmark = pytest.mark.system
 
 
-def shown(change: Change) -> str:
+def describe_change(change: Change) -> str:
     told = f"{change.kind} {change.key[0][1]!s} {change.columns}"
     return told + "".join(f" -{name}" for name in change.removed)
 
@@ -48,7 +48,7 @@ async def first(
     found: list[str] = []
     async with asyncio.timeout(30), read_changes(source, leases, begin=begin) as batches:
         async for batch in batches:
-            found += [shown(change) for change in batch]
+            found += [describe_change(change) for change in batch]
             if len(found) >= count:
                 break
     return found
@@ -101,7 +101,7 @@ async def test_a_snapshot_gives_the_rows_then_what_changes(
     found: list[str] = []
     async with asyncio.timeout(30), read_changes(wanted, begin="rows") as batches:
         async for batch in batches:
-            found += [shown(change) for change in batch]
+            found += [describe_change(change) for change in batch]
             if len(found) == 1:
                 await asyncio.to_thread(admin.put_row, table, key("c", 1), [Put("n", 3)])
             if len(found) == 2:
@@ -144,7 +144,7 @@ async def test_a_reader_that_left_goes_on_with_what_it_had_in_hand(
         wanted = source(table)
         async with asyncio.timeout(30), read_changes(wanted, leases, settings=one) as batches:
             async for batch in batches:
-                found[-1] += [shown(change) for change in batch]
+                found[-1] += [describe_change(change) for change in batch]
                 if len(found[-1]) == 2:
                     break
     assert found == [
@@ -189,7 +189,7 @@ async def test_a_group_that_somebody_else_is_in_does_not_keep_a_reader_from_read
     try:
         async with asyncio.timeout(30), read_changes(source, leases, settings=settings) as batches:
             async for batch in batches:
-                found += [shown(change) for change in batch]
+                found += [describe_change(change) for change in batch]
                 if len(found) == 4:
                     break
     finally:

@@ -32,7 +32,7 @@ class Handler:
         self.handled.append(change.sequence)
 
 
-async def followed(source: OneShard, handler: Handler) -> None:
+async def follow_shard(source: OneShard, handler: Handler) -> None:
     leases = MemoryLeases()
     await leases.create(LEASE)
     follower = ShardFollower(
@@ -46,14 +46,14 @@ async def followed(source: OneShard, handler: Handler) -> None:
 async def test_the_next_page_is_asked_for_before_a_batch_is_handled() -> None:
     source = OneShard(3)
     handler = Handler(source, 0)
-    await followed(source, handler)
+    await follow_shard(source, handler)
     assert handler.handled == source.asked_for == [0, 1, 2]
 
 
 async def test_a_page_that_could_not_be_read_ahead_is_asked_for_again() -> None:
     source = OneShard(3, {1: Unavailable()})
     handler = Handler(source, 0)
-    await followed(source, handler)
+    await follow_shard(source, handler)
     assert handler.handled == [0, 1, 2]
     assert source.asked_for == [0, 1, 1, 2]
 
@@ -61,7 +61,7 @@ async def test_a_page_that_could_not_be_read_ahead_is_asked_for_again() -> None:
 async def test_a_batch_that_was_not_handled_comes_again_before_what_was_read_ahead() -> None:
     source = OneShard(3)
     handler = Handler(source, 1)
-    await followed(source, handler)
+    await follow_shard(source, handler)
     assert handler.handled == [0, 1, 2]
 
 
@@ -69,7 +69,7 @@ async def test_what_ends_a_reader_comes_once_the_batch_in_hand_is_handled() -> N
     source = OneShard(3, {1: LogTrimmed()})
     handler = Handler(source, 0)
     with pytest.raises(LogTrimmed):
-        await followed(source, handler)
+        await follow_shard(source, handler)
     assert handler.handled == [0]
 
 

@@ -43,7 +43,7 @@ class Table:
         self.stamp += 1
         number = self._numbers[key] = self._numbers.get(key, 0) + 1
         shard = next(s for s in self.living() if holds((range_of(s.shard),), key))
-        change = changed(DELETE if delete else PUT_ROW, key, number, self.stamp)
+        change = make_change(DELETE if delete else PUT_ROW, key, number, self.stamp)
         change.shard, change.sequence = shard.shard.shard_id, len(shard.changes)
         shard.changes.append(change)
         if delete:
@@ -98,11 +98,11 @@ class Table:
         if self.named(name).ended:
             raise Rejected("OTSObjectNotExist", "the shard has ended")
         keys = sorted(key for key in self.rows if holds(((begin, end),), key))
-        rows = [changed(ROW, key, *self.rows[key]) for key in keys[:limit]]
+        rows = [make_change(ROW, key, *self.rows[key]) for key in keys[:limit]]
         return RowPage(rows, self.stamp, keys[limit] if len(keys) > limit else None)
 
 
-def changed(kind: Kind, key: bytes, number: int, stamp: int) -> Change:
+def make_change(kind: Kind, key: bytes, number: int, stamp: int) -> Change:
     """Return a change with a number as its cell."""
     cell = Cell(b"n", PUT, variant.encode(number), 1, 0)
     return Change.of(kind, TABLE, "", stamp, ChangeParts(key_order.decode(key), [cell], None))

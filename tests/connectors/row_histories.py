@@ -20,7 +20,7 @@ from rowtide.core.values.key_ranges import Range, holds
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["MIXED", "Model", "deleted", "histories", "put", "row_key", "shape"]
+__all__ = ["MIXED", "Model", "delete", "histories", "put", "row_key", "shape"]
 
 MIXED = (KeyColumn("id", INTEGER), KeyColumn("name", STRING), KeyColumn("raw", BINARY))
 FIRST_STAMP = 1_700_000_000_000_000
@@ -52,7 +52,7 @@ def put(
     return SinkRow(key, key_bytes, stamp, columns, PUT_ROW, before, sequence)
 
 
-def deleted(
+def delete(
     stamp: int,
     values: Sequence[Scalar],
     key_columns: Sequence[KeyColumn] = MIXED[:1],
@@ -139,13 +139,13 @@ def histories(
             sequence += 1
             values_ = draw(st.sampled_from(keys))
             if draw(st.integers(0, 2)) == 0:
-                row = deleted(stamp, values_, columns, sequence=sequence)
+                row = delete(stamp, values_, columns, sequence=sequence)
             else:
                 row = put(stamp, values_, draw(cells), columns, sequence=sequence)
             truth[row.key_bytes] = row
             rows.append(row)
         batches.append(SinkBatch("things", "shard-1", rows))
-    return columns, _delivered(draw, batches)
+    return columns, _deliver_again(draw, batches)
 
 
 def _page(draw: st.DrawFn, truth: Mapping[bytes, SinkRow], stamp: int) -> SinkBatch:
@@ -161,7 +161,7 @@ def _page(draw: st.DrawFn, truth: Mapping[bytes, SinkRow], stamp: int) -> SinkBa
     return SinkBatch("things", "shard-1", rows, (begin, end), stamp)
 
 
-def _delivered(draw: st.DrawFn, batches: Sequence[SinkBatch]) -> list[SinkBatch]:
+def _deliver_again(draw: st.DrawFn, batches: Sequence[SinkBatch]) -> list[SinkBatch]:
     """Return the batches in order, some of them again later, and each at least once."""
     order: list[SinkBatch] = []
     for at, batch in enumerate(batches):

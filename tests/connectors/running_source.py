@@ -33,7 +33,7 @@ __all__ = [
     "check_lag",
     "compare",
     "into_rowtide",
-    "kept_so",
+    "wait_for_checkpoint",
 ]
 
 WAIT_S = 60.0
@@ -150,7 +150,7 @@ async def into_rowtide(
             running.cancel()
 
 
-async def kept_so(target: TableTarget, true: Callable[[bytes], bool]) -> None:
+async def wait_for_checkpoint(target: TableTarget, true: Callable[[bytes], bool]) -> None:
     """Wait until what the source keeps is so."""
     async with asyncio.timeout(KEPT_S):
         while True:

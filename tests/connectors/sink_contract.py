@@ -39,12 +39,12 @@ def check_any_order(make: Callable[[Path], RowSink], history: History) -> None:
 
 
 async def _check(make: Callable[[], RowSink], history: History) -> None:
-    async with _opened(make()) as sink:
+    async with _open_sink(make()) as sink:
         for batch in history.batches:
             assert list(await sink.apply(batch)) == []
         expected = _comparable({k: sink.convert_columns(v) for k, v in history.end.items()})
         assert await _rows(sink) == expected
-    async with _opened(make()) as sink:
+    async with _open_sink(make()) as sink:
         assert await _rows(sink) == expected, "the rows are durable"
         for batch in history.batches[:2]:
             await sink.apply(batch)
@@ -52,7 +52,7 @@ async def _check(make: Callable[[], RowSink], history: History) -> None:
 
 
 async def _check_floor(new: RowSink, history: History) -> None:
-    async with _opened(new) as sink:
+    async with _open_sink(new) as sink:
         await sink.apply(page_of(history, len(history.changes), (b"", b"")))
         for batch in history.batches:
             puts = [row for row in batch.rows if row.columns is not None]
@@ -65,7 +65,7 @@ async def _check_floor(new: RowSink, history: History) -> None:
 
 
 @asynccontextmanager
-async def _opened(sink: RowSink) -> AsyncIterator[RowSink]:
+async def _open_sink(sink: RowSink) -> AsyncIterator[RowSink]:
     await sink.open(TABLE)
     try:
         yield sink

@@ -115,13 +115,13 @@ UNFIT: list[tuple[str, Scalar, str]] = [
 ]
 
 
-def declared(text: str) -> LogicalType:
+def parse_type(text: str) -> LogicalType:
     return parse_types(Fields({"v": text}, "sink.columns"), WORDS)["v"]
 
 
 @pytest.mark.parametrize(("text", "value", "normal"), FIT)
 def test_a_value_that_fits_has_one_text(text: str, value: Scalar, normal: str) -> None:
-    kind = declared(text)
+    kind = parse_type(text)
     assert plain_value(kind.convert(value)) == normal
     assert kind.convert(normal) == kind.convert(value)
     assert normal_columns({"v": kind, "w": kind}, {"v": value, "u": value}) == {
@@ -132,7 +132,7 @@ def test_a_value_that_fits_has_one_text(text: str, value: Scalar, normal: str) -
 
 @pytest.mark.parametrize(("text", "value", "reason"), UNFIT)
 def test_a_value_that_does_not_fit_is_refused(text: str, value: Scalar, reason: str) -> None:
-    kind = declared(text)
+    kind = parse_type(text)
     with pytest.raises(ValueError, match=reason):
         kind.convert(value)
     assert normal_columns({"v": kind}, {"v": value}) == {"v": value}
@@ -152,14 +152,14 @@ def test_a_decimal_is_exact_or_refused(value: Decimal, precision: int, scale: in
 
 @given(st.datetimes(timezones=st.just(datetime.UTC)))
 def test_a_timestamp_is_exact(value: datetime.datetime) -> None:
-    kind = declared("TIMESTAMP")
+    kind = parse_type("TIMESTAMP")
     assert kind.convert(value.isoformat()) == value
     assert kind.convert(str(plain_value(value))) == value
 
 
 @pytest.mark.parametrize("text", sorted({text for text, _, _ in FIT}))
 def test_a_kind_of_a_column_names_its_type(text: str) -> None:
-    kind = declared(text)
+    kind = parse_type(text)
     assert type_of_kind(kind.kind) == kind
     assert kind.kind.replace("_", "").isalnum()
 
@@ -178,11 +178,11 @@ def test_other_kinds_are_no_declared_types(kind: str) -> None:
 )
 def test_what_is_no_type_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(SettingsRefused, match=r"sink\.columns\.v must be one of DECIMAL\(10,2\), "):
-        declared(text)
+        parse_type(text)
 
 
 def test_a_key_column_has_no_declared_type() -> None:
     table = TableShape("t", (KeyColumn("id", STRING),))
-    refuse_key_columns({"other": declared("DATE")}, table)
+    refuse_key_columns({"other": parse_type("DATE")}, table)
     with pytest.raises(SettingsRefused, match="`columns` has id, of the key of t"):
-        refuse_key_columns({"id": declared("DATE")}, table)
+        refuse_key_columns({"id": parse_type("DATE")}, table)

@@ -32,7 +32,7 @@ def examples() -> Iterator[tuple[str, Declaration]]:
             yield from ((page, declared) for declared in parse_file(example, page))
 
 
-def made(page: str, declared: Declaration) -> Fields:
+def make_declared(page: str, declared: Declaration) -> Fields:
     """Make what is declared; return its settings, which know what they were asked for."""
     environment = dict.fromkeys(VARIABLE.findall(text_of(page)), "x")
     fields = Fields(declared.sink or declared.source, declared.name, environment=environment)
@@ -48,7 +48,7 @@ def made(page: str, declared: Declaration) -> Fields:
 def test_an_example_is_taken_and_the_page_of_its_kind_tells_every_setting(
     page: str, declared: Declaration
 ) -> None:
-    asked = made(page, declared)._asked
+    asked = make_declared(page, declared)._asked
     if page in KINDS:
         assert asked - {"kind"} <= set(re.findall(r"`(\w+)`", text_of(page)))
 

@@ -74,13 +74,13 @@ async def test_whoever_asks_a_life_that_fails_before_it_looks_is_told() -> None:
     source = Followed()
     source.begin_life(Quiet(), "session")
     async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(_refused(source), name="asking")
+        asking = tasks.create_task(_expect_refusal(source), name="asking")
         await asyncio.sleep(0)  # One turn: it has asked.
         assert not asking.done()
         source.end_life()
 
 
-async def _refused(source: Followed) -> None:
+async def _expect_refusal(source: Followed) -> None:
     async with asyncio.timeout(10):
         with pytest.raises(Unavailable, match="does not follow its server now"):
             await source.copy_again("a", [1], ignore)

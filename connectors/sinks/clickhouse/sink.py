@@ -355,7 +355,7 @@ class ClickhouseSink:
         """Exchange the view by a rename, for versions without REPLACE. It is never missing."""
         mark = secrets.token_hex(4)
         new, old = f"{self._view}__new_{mark}", f"{self._view}__old_{mark}"
-        attributes = presentation.shown(layout, self._large)
+        attributes = presentation.choose_presentations(layout, self._large)
         server, quoted = self._require_server(), statements.quote_name
         await server.run(statements.view(new, self._view, layout, self._table, attributes))
         try:

@@ -207,7 +207,7 @@ def large(view: str, column: TargetColumn) -> str:
 
 def view(name: str, of: str, layout: Layout, table: TableShape, attributes: Sequence[Shown]) -> str:
     """Return the statement that creates the view ``name`` of the living rows of ``of``."""
-    values = [*map(quote_name, layout.keys), *map(_shown, attributes)]
+    values = [*map(quote_name, layout.keys), *map(_select_attribute, attributes)]
     seen_as = map(quote_name, labels(layout, table, attributes))
     wanted = ", ".join(f"{value} AS {label}" for value, label in zip(values, seen_as, strict=True))
     return (
@@ -243,7 +243,7 @@ def _bytes(value: bytes) -> str:
     return f"unhex('{value.hex()}')"
 
 
-def _shown(attribute: Shown) -> str:
+def _select_attribute(attribute: Shown) -> str:
     if attribute.form == "plain":
         return _of(attribute.columns[0])
     cast = _as_double if attribute.form == "double" else _as_text

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from rowtide.connectors.sinks.columnar.layout import Cells, Layout, TargetColumn
 
-__all__ = ["EXACT_MAX", "Form", "Shown", "find_mixed_numbers", "inexact", "shown"]
+__all__ = ["EXACT_MAX", "Form", "Shown", "choose_presentations", "find_mixed_numbers", "inexact"]
 
 EXACT_MAX = 2**53
 """Integers up to here, of either sign, are exact as doubles."""
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
     columns: Sequence[TargetColumn]
 
 
-def shown(layout: Layout, large: Set[str]) -> list[Shown]:
+def choose_presentations(layout: Layout, large: Set[str]) -> list[Shown]:
     """Return how attributes are shown. ``large`` names those with inexact integers."""
     return [
         Shown(columns[0].name, _form(columns, columns[0].name in large), columns)

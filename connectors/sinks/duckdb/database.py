@@ -234,7 +234,7 @@ class Database:
             self._large.add(column.name)
 
     def _show(self) -> None:
-        attributes = presentation.shown(self._layout, self._large)
+        attributes = presentation.choose_presentations(self._layout, self._large)
         self._connection.execute(statements.view(self._view, self._layout, attributes, self._types))
 
     def _upsert(self, rows: Sequence[SinkRow], cells: Cells) -> None:

@@ -116,7 +116,7 @@ def select_rows(view: str, layout: Layout, *, bounded: bool) -> str:
 
 def view(name: str, layout: Layout, attributes: Iterable[Shown], types: Mapping[str, str]) -> str:
     """Return the statement that creates the view of the living rows. ``types`` are by attribute."""
-    shown = [_shown(attribute, types.get(attribute.name)) for attribute in attributes]
+    shown = [_select_attribute(attribute, types.get(attribute.name)) for attribute in attributes]
     columns = [*map(quote_name, layout.keys), *shown]
     table = quote_name(names(name)[0])
     return (
@@ -130,7 +130,7 @@ def living(name: str, target: str) -> str:
     return f"CREATE TABLE {target}.{quote_name(name)} AS SELECT * FROM {quote_name(name)}"
 
 
-def _shown(attribute: Shown, of_type: str | None) -> str:
+def _select_attribute(attribute: Shown, of_type: str | None) -> str:
     name = quote_name(attribute.columns[0].place)
     if attribute.form == "plain":
         return name if of_type is None else f"TRY_CAST({name} AS {of_type}) AS {name}"

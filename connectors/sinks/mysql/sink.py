@@ -25,7 +25,7 @@ from rowtide.connectors.sinks.mysql.connections import (
 from rowtide.connectors.sinks.mysql.keys import KeyLayout, join_names, quote_name
 from rowtide.connectors.sinks.mysql.table import NAME_MAX, STAMP, TargetTable
 from rowtide.connectors.sinks.mysql.types import parse_column_types
-from rowtide.connectors.sinks.mysql.values import Kind, as_held, exact_sql, from_server, needed
+from rowtide.connectors.sinks.mysql.values import Kind, as_held, choose_kind, exact_sql, from_server
 from rowtide.connectors.sinks.sink import HeldRow
 from rowtide.core.records.change import ROW
 from rowtide.core.values import key as key_order
@@ -248,14 +248,14 @@ class MysqlSink:
         for row in rows:
             for name, value in (row.columns or {}).items():
                 has = get(name)
-                kind = needed(has, value)
+                kind = choose_kind(has, value)
                 if kind != has:
                     there[name] = wanted[name] = kind
         # A large integer may have come before the first double.
         doubles = [name for name, kind in wanted.items() if kind == Kind.DOUBLE]
         for name in doubles:
             values = (row.columns[name] for row in rows if row.columns and name in row.columns)
-            wanted[name] = max(needed(Kind.DOUBLE, value) for value in values)
+            wanted[name] = max(choose_kind(Kind.DOUBLE, value) for value in values)
         return wanted
 
     async def _sweep(self, connection: MySqlConnection, rows: Sequence[SinkRow]) -> None:

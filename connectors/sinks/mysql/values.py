@@ -28,12 +28,12 @@ __all__ = [
     "SQL_TYPE",
     "Kind",
     "as_held",
+    "choose_kind",
     "exact_sql",
     "from_server",
     "key_literal",
     "kind_of",
     "literal",
-    "needed",
 ]
 
 EXACT = 1 << 53
@@ -86,7 +86,7 @@ def kind_of(column_type: str) -> Kind:
     return _FOREIGN_KINDS.get(name, Kind.FOREIGN)
 
 
-def needed(kind: Kind | None, value: Scalar) -> Kind:
+def choose_kind(kind: Kind | None, value: Scalar) -> Kind:
     """Return the kind of column for a value and for all values of ``kind`` (None: new).
 
     It is not known here whether existing integers are exact as doubles.

@@ -184,10 +184,10 @@ def _read_old_datetime(body: bytes, at: int) -> tuple[Scalar, int]:
 
 def _read_old_timestamp(body: bytes, at: int) -> tuple[Scalar, int]:
     end = at + 4
-    return _shown(int.from_bytes(body[at:end], "little")), end
+    return _format_time(int.from_bytes(body[at:end], "little")), end
 
 
-def _shown(seconds: int) -> str:
+def _format_time(seconds: int) -> str:
     return str(_EPOCH + timedelta(seconds=seconds)) if seconds else _ZERO_TIME
 
 
@@ -215,7 +215,7 @@ def _fraction(body: bytes, at: int, digits: int) -> tuple[str, int]:
 
 def _timestamp(digits: int) -> Reader:
     def read(body: bytes, at: int) -> tuple[Scalar, int]:
-        shown = _shown(int.from_bytes(body[at : at + 4], "big"))
+        shown = _format_time(int.from_bytes(body[at : at + 4], "big"))
         fraction, end = _fraction(body, at + 4, digits)
         return shown + fraction, end
 

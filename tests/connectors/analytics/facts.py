@@ -31,7 +31,7 @@ __all__ = [
     "State",
     "batch_of",
     "comparable",
-    "encoded",
+    "encode_key",
     "histories",
     "row_of",
 ]
@@ -94,7 +94,7 @@ class Delivery(NamedTuple):
     reopened: bool
 
 
-def encoded(key: Key) -> bytes:
+def encode_key(key: Key) -> bytes:
     """Return a key in the keys' order."""
     return key_order.encode([variant.encode(value) for _, value in key])
 
@@ -102,7 +102,7 @@ def encoded(key: Key) -> bytes:
 def row_of(state: State) -> SinkRow:
     """Return the sink row of a state."""
     kind = DELETE if state.columns is None else PUT_ROW
-    return SinkRow(state.key, encoded(state.key), state.stamp, state.columns, kind)
+    return SinkRow(state.key, encode_key(state.key), state.stamp, state.columns, kind)
 
 
 def batch_of(*states: State, shard: str = "s1") -> SinkBatch:
@@ -114,7 +114,7 @@ def page_of(history: Sequence[State], stamp: int, begin: bytes, end: bytes) -> S
     """Return all there is in a range as of a stamp."""
     rows: dict[bytes, State] = {}
     for state in history:
-        at = encoded(state.key)
+        at = encode_key(state.key)
         if state.stamp <= stamp and begin <= at and (not end or at < end):
             rows[at] = state
     living = [
@@ -177,7 +177,7 @@ def histories(draw: st.DrawFn) -> list[Delivery]:
     history = [
         State(key, STAMP_FIRST + 1000 * at, columns) for at, (key, columns) in enumerate(changes)
     ]
-    borders = [b"", *sorted(map(encoded, KEYS)), b"\xf0"]
+    borders = [b"", *sorted(map(encode_key, KEYS)), b"\xf0"]
     count = draw(st.integers(1, 8))
     return [_delivery(draw, history, borders) for _ in range(count)]
 

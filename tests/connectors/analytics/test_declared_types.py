@@ -59,7 +59,9 @@ def types_of(kind: str) -> dict[str, str]:
     return DECLARED | (OF_A_DAY if kind == "parquet" else {})
 
 
-def made(kind: str, folder: Path, columns: Mapping[str, str] | None = None) -> AnySink:
+def make_declared_sink(
+    kind: str, folder: Path, columns: Mapping[str, str] | None = None
+) -> AnySink:
     declared = types_of(kind) if columns is None else columns
     fields = Fields(settings(kind, folder, declared), "connectors.x.sink")
     sink = make_sink(fields, ConnectorContext("x", str(folder)))
@@ -67,7 +69,7 @@ def made(kind: str, folder: Path, columns: Mapping[str, str] | None = None) -> A
     return sink  # type: ignore[return-value]
 
 
-def seen(kind: str, folder: Path) -> Any:
+def read_living_rows(kind: str, folder: Path) -> Any:
     """Return the living rows as any other reader of the format has them, in keys' order."""
     place = str(folder / "orders")
     if kind == "delta":
@@ -112,14 +114,14 @@ async def test_declared_attributes_have_their_types_and_every_value(
 ) -> None:
     rows = dict(enumerate(FIT))
     for _ in range(2):  # The second time the columns are there.
-        sink = made(kind, tmp_path)
+        sink = make_declared_sink(kind, tmp_path)
         await sink.open(SHAPE)
         assert await sink.apply(batch(rows)) == []
         assert await unequal(sink, rows) == set()
         changed = {**FIT[0], "amount": "1.51"}
         assert await unequal(sink, {**rows, 0: changed}) == {0}
         await sink.close()
-    found = seen(kind, tmp_path)
+    found = read_living_rows(kind, tmp_path)
     types = {name: ARROW[name] for name in (*types_of(kind), "other")}
     assert {name: found.schema.field(name).type for name in types} == types
     assert found["amount"].to_pylist()[:3] == [Decimal("1.50"), Decimal("7.00"), Decimal("0.10")]
@@ -138,7 +140,7 @@ async def test_declared_attributes_have_their_types_and_every_value(
 async def test_a_row_that_does_not_fit_is_refused_and_others_are_not(
     kind: str, tmp_path: Path
 ) -> None:
-    sink = made(kind, tmp_path)
+    sink = make_declared_sink(kind, tmp_path)
     await sink.open(SHAPE)
     for at, columns in enumerate(UNFIT):
         rows: dict[int, Columns] = {0: FIT[0], 1: columns, 2: FIT[2]}
@@ -160,18 +162,18 @@ async def test_a_type_that_is_declared_later_stands_beside_what_was_there(
 ) -> None:
     older: dict[int, Columns] = {0: {"amount": "1.5", "born": "never"}, 1: {"amount": 7}}
     newer: dict[int, Columns] = {2: {"amount": "2.5"}, 3: {"amount": 3}}
-    sink = made(kind, tmp_path, {})
+    sink = make_declared_sink(kind, tmp_path, {})
     await sink.open(SHAPE)
     assert await sink.apply(batch(older)) == []
     await sink.close()
     for precision in (10, 12):
         types = {"amount": f"DECIMAL({precision},2)", "born": "DATE"}
-        sink = made(kind, tmp_path, types)
+        sink = make_declared_sink(kind, tmp_path, types)
         await sink.open(SHAPE)
         assert await sink.apply(batch(newer, precision)) == []
         assert await unequal(sink, older | newer) == set()
         await sink.close()
-    found = seen(kind, tmp_path)
+    found = read_living_rows(kind, tmp_path)
     assert found.schema.field("amount").type == pa.string()
     assert found.schema.field("amount__decimal_10_2").type == pa.decimal128(10, 2)
     assert found.schema.field("amount__decimal_12_2").type == pa.decimal128(12, 2)
@@ -182,13 +184,13 @@ async def test_rows_that_come_again_as_of_their_stamps_have_the_types_of_now(
 ) -> None:
     rows: dict[int, Columns] = {0: {"amount": "1.5"}, 1: {"amount": 7}, 2: {"amount": "x"}}
     for types in ({}, {"amount": "DECIMAL(10,2)"}):
-        sink = made("delta", tmp_path, types)
+        sink = make_declared_sink("delta", tmp_path, types)
         await sink.open(SHAPE)
         refused = await sink.apply(batch(rows))
         assert [told.row.key for told in refused] == [KEYS[2]] * len(types)
         assert await unequal(sink, rows) == set()
         await sink.close()
-    found = seen("delta", tmp_path)
+    found = read_living_rows("delta", tmp_path)
     assert found["amount__decimal_10_2"].to_pylist() == [Decimal("1.50"), Decimal("7.00"), None]
     assert found["amount"].to_pylist() == [None, None, "x"]
     assert found["amount__integer"].to_pylist() == [None, None, None]
@@ -197,7 +199,7 @@ async def test_rows_that_come_again_as_of_their_stamps_have_the_types_of_now(
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 async def test_a_key_column_has_no_type_of_its_own(kind: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match="`columns` has Number, of the key of Orders"):
-        await made(kind, tmp_path, {"Number": "DECIMAL(10,2)"}).open(SHAPE)
+        await make_declared_sink(kind, tmp_path, {"Number": "DECIMAL(10,2)"}).open(SHAPE)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +207,11 @@ async def test_a_key_column_has_no_type_of_its_own(kind: str, tmp_path: Path) ->
 )
 def test_a_type_that_the_format_lacks_is_refused(kind: str, text: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsRefused, match=r"columns\.v must be one of DECIMAL\(10,2\), DATE"):
-        made(kind, tmp_path, {"v": text})
+        make_declared_sink(kind, tmp_path, {"v": text})
 
 
 async def test_the_query_beside_parquet_files_gives_the_declared_types(tmp_path: Path) -> None:
-    sink = made("parquet", tmp_path)
+    sink = make_declared_sink("parquet", tmp_path)
     await sink.open(SHAPE)
     await sink.apply(batch(dict(enumerate(FIT))))
     await sink.close()

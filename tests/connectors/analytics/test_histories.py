@@ -51,13 +51,13 @@ def _hold(make: Callable[[], Target], examples: int) -> None:
 
 async def _tell(target: Target, history: Sequence[Delivery]) -> None:
     model = Model()
-    sinks = [await _opened(target) for _ in range(2 if target.several else 1)]
+    sinks = [await _open_sink(target) for _ in range(2 if target.several else 1)]
     try:
         for at, group in enumerate(_groups(history)):
             if group[0].reopened:
                 which = at % len(sinks)
                 await sinks[which].close()
-                sinks[which] = await _opened(target)
+                sinks[which] = await _open_sink(target)
             async with asyncio.TaskGroup() as tasks:
                 for number, delivery in enumerate(group):
                     model.deliver(delivery.batch)
@@ -80,7 +80,7 @@ async def _apply(sink: AnySink, delivery: Delivery) -> None:
     assert await sink.apply(delivery.batch) == []
 
 
-async def _opened(target: Target) -> AnySink:
+async def _open_sink(target: Target) -> AnySink:
     sink = target.make()
     await sink.open(SHAPE)
     return sink

@@ -56,7 +56,7 @@ def test_what_a_kill_leaves_of_duckdb_has_every_value_after_a_new_column(tmp_pat
     file, left = tmp_path / "file", tmp_path / "left"
     _write(file, [{0: None}, {1: {"text": "a"}}])
     _write(file, [{2: {"new": 1.5}}, {0: {"text": "b"}}], left)
-    held = [row.columns for row in asyncio.run(_held(MAKERS["duckdb"](left)))]
+    held = [row.columns for row in asyncio.run(_read_all_rows(MAKERS["duckdb"](left)))]
     assert held == [{"text": "b"}, {"text": "a"}, {"new": 1.5}]
 
 
@@ -102,7 +102,7 @@ def _write_and_kill(kind: str, folder: Path, first: int, chance: random.Random) 
 
 
 async def _holds_what_was_told(target: Target, told: int) -> None:
-    held = {row.key_bytes: row for row in await _held(target)}
+    held = {row.key_bytes: row for row in await _read_all_rows(target)}
     for row in held.values():
         change = state(row.stamp - STAMP_FIRST)
         assert comparable([row]) == comparable(
@@ -134,10 +134,10 @@ async def _goes_on(target: Target, told: int) -> None:
                 await sink.apply(batch(first))
     finally:
         await sink.close()
-    assert comparable(await _held(target)) == comparable(model.living())
+    assert comparable(await _read_all_rows(target)) == comparable(model.living())
 
 
-async def _held(target: Target) -> list[HeldRow]:
+async def _read_all_rows(target: Target) -> list[HeldRow]:
     sink = target.make()
     await sink.open(SHAPE)
     try:

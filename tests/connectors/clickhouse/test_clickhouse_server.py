@@ -65,13 +65,13 @@ async def test_a_server_with_too_many_parts_is_unavailable(clickhouse: Clickhous
     clickhouse.ask(f"{made}, parts_to_throw_insert = 1, parts_to_delay_insert = 1")
     clickhouse.ask("SYSTEM STOP MERGES")
     try:
-        assert await _applied_until_refused(sink) == 1
+        assert await _apply_until_refused(sink) == 1
     finally:
         clickhouse.ask("SYSTEM START MERGES")
         await sink.close()
 
 
-async def _applied_until_refused(sink: ClickhouseSink) -> int:
+async def _apply_until_refused(sink: ClickhouseSink) -> int:
     for at in range(3):
         try:
             await sink.apply(batch_of(State(KEYS[0], at, {})))
@@ -94,7 +94,7 @@ async def test_a_server_that_is_killed_keeps_what_it_answered(
             if first % (10 * BATCH) == 7 * BATCH:
                 # In the middle of an insert, or just before or after it.
                 async with asyncio.TaskGroup() as tasks:
-                    applying = tasks.create_task(_applied(sink, first))
+                    applying = tasks.create_task(_try_to_apply(sink, first))
                     await asyncio.sleep(0)
                     server.kill()
                 killed += not applying.result()
@@ -113,7 +113,7 @@ async def test_a_server_that_is_killed_keeps_what_it_answered(
         await sink.close()
 
 
-async def _applied(sink: ClickhouseSink, first: int) -> bool:
+async def _try_to_apply(sink: ClickhouseSink, first: int) -> bool:
     try:
         await sink.apply(batch(first))
     except Unavailable:

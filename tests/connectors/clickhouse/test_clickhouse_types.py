@@ -44,7 +44,9 @@ UNFIT: list[Columns] = [
 ]
 
 
-def made(url: str, view: str, columns: Mapping[str, str] = DECLARED) -> ClickhouseSink:
+def make_declared_sink(
+    url: str, view: str, columns: Mapping[str, str] = DECLARED
+) -> ClickhouseSink:
     given = {"kind": "clickhouse", "url": url, "view": view, "columns": dict(columns)}
     fields = Fields(given, "connectors.x.sink")
     sink = make_sink(fields, ConnectorContext("x", "/nowhere"))
@@ -80,7 +82,7 @@ async def test_declared_attributes_have_their_types_and_every_value(
 ) -> None:
     rows = dict(enumerate(FIT))
     for _ in range(2):  # The second time the columns are there.
-        sink = made(clickhouse.url, view)
+        sink = make_declared_sink(clickhouse.url, view)
         await sink.open(SHAPE)
         assert await sink.apply(batch(rows)) == []
         assert await unequal(sink, rows) == set()
@@ -112,7 +114,7 @@ async def test_declared_attributes_have_their_types_and_every_value(
 async def test_a_row_that_does_not_fit_is_refused_and_others_are_not(
     clickhouse: Clickhouse, view: str
 ) -> None:
-    sink = made(clickhouse.url, view)
+    sink = make_declared_sink(clickhouse.url, view)
     await sink.open(SHAPE)
     for at, columns in enumerate(UNFIT):
         rows: dict[int, Columns] = {0: FIT[0], 1: columns, 2: FIT[2]}
@@ -133,12 +135,14 @@ async def test_a_type_that_is_declared_later_stands_beside_what_was_there(
 ) -> None:
     older: dict[int, Columns] = {0: {"amount": "1.5", "born": "never"}, 1: {"amount": 7}}
     newer: dict[int, Columns] = {2: {"amount": "2.5"}, 3: {"amount": 3}}
-    sink = made(clickhouse.url, view, {})
+    sink = make_declared_sink(clickhouse.url, view, {})
     await sink.open(SHAPE)
     assert await sink.apply(batch(older)) == []
     await sink.close()
     for precision in (10, 20):
-        sink = made(clickhouse.url, view, {"amount": f"Decimal({precision},2)", "born": "Date"})
+        sink = make_declared_sink(
+            clickhouse.url, view, {"amount": f"Decimal({precision},2)", "born": "Date"}
+        )
         await sink.open(SHAPE)
         assert await sink.apply(batch(newer, precision)) == []
         assert await unequal(sink, older | newer) == set()
@@ -147,7 +151,7 @@ async def test_a_type_that_is_declared_later_stands_beside_what_was_there(
     seen = clickhouse.ask(f"SELECT amount FROM {view}").split()
     assert {float(value) for value in seen} == {1.5, 7.0, 2.5, 3.0}
     # Once all rows are written again, the older columns may be dropped.
-    sink = made(clickhouse.url, view, {"amount": "Decimal(20,2)", "born": "Date"})
+    sink = make_declared_sink(clickhouse.url, view, {"amount": "Decimal(20,2)", "born": "Date"})
     await sink.open(SHAPE)
     rewound = batch({0: {"amount": "1.5"}, 1: {"amount": 7}, 2: newer[2], 3: newer[3]}, 99)
     assert await sink.apply(rewound) == []
@@ -165,11 +169,11 @@ async def test_a_type_that_the_server_lacks_is_refused_before_a_table_is_made(
     clickhouse: Clickhouse, view: str
 ) -> None:
     with pytest.raises(SettingsRefused, match="`columns` has Number, of the key of Orders"):
-        await made(clickhouse.url, view, {"Number": "Decimal(10,2)"}).open(SHAPE)
+        await make_declared_sink(clickhouse.url, view, {"Number": "Decimal(10,2)"}).open(SHAPE)
     has_type = clickhouse.ask(
         "SELECT count() FROM system.data_type_families WHERE name = 'DateTime64'"
     )
-    sink = made(clickhouse.url, view, {"at": "DateTime64(3)"})
+    sink = make_declared_sink(clickhouse.url, view, {"at": "DateTime64(3)"})
     if has_type.strip() == "0":
         with pytest.raises(SettingsRefused, match=r"declares DateTime64\(3, 'UTC'\) for 'at', but"):
             await sink.open(SHAPE)
@@ -184,7 +188,7 @@ async def test_a_type_that_the_server_lacks_is_refused_before_a_table_is_made(
 )
 def test_what_is_no_type_of_the_sink_is_refused(text: str) -> None:
     with pytest.raises(SettingsRefused, match=r"columns\.v must be one of DECIMAL\(10,2\), DATE"):
-        made("http://127.0.0.1:1", "t", {"v": text})
+        make_declared_sink("http://127.0.0.1:1", "t", {"v": text})
 
 
 STORED = """

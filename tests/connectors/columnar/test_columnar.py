@@ -15,9 +15,9 @@ from rowtide.connectors.sinks.columnar.gathering import Gathering, Pace
 from rowtide.connectors.sinks.columnar.layout import Layout, first_come
 from rowtide.connectors.sinks.columnar.presentation import (
     EXACT_MAX,
+    choose_presentations,
     find_mixed_numbers,
     inexact,
-    shown,
 )
 from rowtide.connectors.sinks.columnar.settling import restamp_rows
 from rowtide.core.values import schema
@@ -96,7 +96,7 @@ def test_people_see_one_column_that_says_what_was_written() -> None:
         layout = Layout(SHAPE, [], first_come(str))
         for kind in kinds:
             layout.add(("v", types[kind]))
-        (attribute,) = shown(layout, {"v"} if large == "yes" else set())
+        (attribute,) = choose_presentations(layout, {"v"} if large == "yes" else set())
         assert (attribute.name, attribute.form) == ("v", form), line
         numbers = set(kinds) == {"integer", "double"}
         assert [c.name for c in find_mixed_numbers(layout)] == (["v"] if numbers else [])

@@ -21,7 +21,7 @@ from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.duckdb.sink import RELEASE_S, DuckdbSettings, DuckdbSink
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.variant import Scalar
-from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of, encoded
+from tests.connectors.analytics.facts import KEYS, SHAPE, State, batch_of, encode_key
 from tests.connectors.analytics.targets import query_duckdb
 
 HOLDER = """
@@ -36,7 +36,7 @@ def settings(folder: Path, *, copy_every_s: int = 0) -> DuckdbSettings:
     return DuckdbSettings(folder / "t.duckdb", folder / "copy.duckdb", copy_every_s=copy_every_s)
 
 
-async def shown(folder: Path, *values: Scalar) -> list[Scalar]:
+async def read_shown_values(folder: Path, *values: Scalar) -> list[Scalar]:
     """Return what people see of an attribute that has these values in so many rows."""
     sink = DuckdbSink(settings(folder))
     await sink.open(SHAPE)
@@ -60,14 +60,14 @@ SEEN: list[tuple[list[Scalar], set[object]]] = [
 async def test_a_view_shows_the_values_that_were_written(
     values: list[Scalar], seen: set[object], tmp_path: Path
 ) -> None:
-    assert set(await shown(tmp_path, *values)) == seen
+    assert set(await read_shown_values(tmp_path, *values)) == seen
 
 
 async def test_a_large_integer_in_the_file_is_seen_after_it_is_opened_again(
     tmp_path: Path,
 ) -> None:
-    assert await shown(tmp_path, 1.5, 2**53 + 1) != []
-    assert set(await shown(tmp_path, 1.5)) >= {"9007199254740993", "1.5"}
+    assert await read_shown_values(tmp_path, 1.5, 2**53 + 1) != []
+    assert set(await read_shown_values(tmp_path, 1.5)) >= {"9007199254740993", "1.5"}
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_setting_with_a_typing_error_is_refused(tmp_path: Path) -> None:
 async def test_floors_that_newer_ones_hide_are_forgotten(tmp_path: Path) -> None:
     sink = DuckdbSink(settings(tmp_path))
     await sink.open(SHAPE)
-    borders = [b"", *sorted(map(encoded, KEYS)), b""]
+    borders = [b"", *sorted(map(encode_key, KEYS)), b""]
     for stamp, (begin, end) in enumerate(pairwise(borders)):
         await sink.apply(SinkBatch(SHAPE.name, "s1", [], covers=(begin, end), stamp=stamp))
     middle = borders[3]

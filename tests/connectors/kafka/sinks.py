@@ -16,7 +16,7 @@ from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.fetch import FetchPartition
 
-__all__ = ["Told", "kafka_sink", "opened", "records", "told"]
+__all__ = ["Told", "kafka_sink", "open_sink", "read_records", "records"]
 
 
 class Told(NamedTuple):
@@ -37,7 +37,7 @@ def kafka_sink(broker: str, topic: str, **settings: object) -> KafkaSink:
 
 
 @asynccontextmanager
-async def opened(
+async def open_sink(
     broker: str, topic: str, table: TableShape, **settings: object
 ) -> AsyncIterator[KafkaSink]:
     """Give an open sink."""
@@ -61,7 +61,7 @@ async def records(broker: str, topic: str, partitions: int = 1) -> list[tuple[in
     return found
 
 
-async def told(broker: str, topic: str, partitions: int = 1) -> Sequence[Told]:
+async def read_records(broker: str, topic: str, partitions: int = 1) -> Sequence[Told]:
     """Return a topic's records, taken as JSON."""
     return [
         Told(

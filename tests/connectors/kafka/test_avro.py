@@ -15,8 +15,8 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.registry import registry
-from tests.connectors.kafka.sinks import kafka_sink, opened, records
-from tests.connectors.row_histories import MIXED, deleted, put, shape
+from tests.connectors.kafka.sinks import kafka_sink, open_sink, records
+from tests.connectors.row_histories import MIXED, delete, put, shape
 
 TABLE = shape(KeyColumn("id", INTEGER))
 STAMP = 1_700_000_000_000_000
@@ -34,7 +34,7 @@ async def test_every_value_comes_back_and_columns_are_known_to_the_next_process(
     async with registry() as schemas:
         settings = {"format": "avro", "registry": {"url": schemas.url}}
         for at, value in enumerate(values):
-            async with opened(broker, topic, shape(*MIXED), **settings) as sink:
+            async with open_sink(broker, topic, shape(*MIXED), **settings) as sink:
                 row = put(
                     STAMP + at, [at, "k", b"\x00"], {"v": value, f"c {at}": at}, MIXED, sequence=at
                 )
@@ -59,10 +59,10 @@ async def test_records_are_in_confluents_wire_format_and_old_ones_are_read_by_ne
 ) -> None:
     async with registry() as schemas:
         settings = {"format": "avro", "registry": {"url": schemas.url}, "columns": {"w": "double"}}
-        async with opened(broker, topic, TABLE, prefix="p", instance="a-b", **settings) as sink:
+        async with open_sink(broker, topic, TABLE, prefix="p", instance="a-b", **settings) as sink:
             await sink.apply(batch(put(STAMP, [1], {"v": 1}, before={"v": 0}, sequence=1)))
             await sink.apply(batch(put(STAMP + 1, [1], {"v": "x", "new": 1}, sequence=2)))
-            await sink.apply(batch(deleted(STAMP + 2, [1], sequence=3)))
+            await sink.apply(batch(delete(STAMP + 2, [1], sequence=3)))
         found = [entry for _, entry in await records(broker, topic)]
         newest = fastavro.parse_schema(json.loads(schemas.schemas[-1]))
         told = []
@@ -97,7 +97,7 @@ async def test_a_registry_that_is_away_is_waited_for(broker: str, topic: str) ->
     finally:
         await late.close()
     with pytest.raises(Unavailable, match="schema registry"):
-        async with opened(broker, topic, TABLE, **settings):
+        async with open_sink(broker, topic, TABLE, **settings):
             pass
 
 

@@ -18,7 +18,7 @@ from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.schema import KeyColumn
-from tests.connectors.kafka.sinks import opened, records
+from tests.connectors.kafka.sinks import open_sink, records
 from tests.connectors.row_histories import MIXED, Model, histories, put
 
 pytestmark = pytest.mark.kafka
@@ -48,11 +48,11 @@ async def _deliver(
 ) -> None:
     topic, model = f"t-{uuid4().hex}", Model()
     async with (
-        opened(broker, topic, table, format=form, partitions=2) as one,
-        opened(broker, topic, table, format=form, partitions=2) as other,
+        open_sink(broker, topic, table, format=form, partitions=2) as one,
+        open_sink(broker, topic, table, format=form, partitions=2) as other,
     ):
         for at, batch in enumerate(batches):
-            await _applied(one if turns[at % len(turns)] else other, batch)
+            await _apply_again(one if turns[at % len(turns)] else other, batch)
             model.apply(batch)
         held = [
             (row.key_bytes, row.stamp, dict(row.columns))
@@ -72,7 +72,7 @@ async def test_a_batch_cut_off_anywhere_and_repeated_is_there_once(broker: str, 
     chance = random.Random(seed)
     stamps = range(1, 61)
     table = TableShape("things", MIXED[:1])
-    async with opened(broker, topic, table, partitions=3) as sink:
+    async with open_sink(broker, topic, table, partitions=3) as sink:
         for first in stamps[::10]:
             rows = [put(at, [at % 7], {"at": at}, sequence=at) for at in range(first, first + 10)]
             batch = SinkBatch("things", "shard-1", rows)
@@ -80,12 +80,12 @@ async def test_a_batch_cut_off_anywhere_and_repeated_is_there_once(broker: str, 
                 with suppress(TimeoutError, Unavailable):
                     async with asyncio.timeout(chance.uniform(0, 0.1)):
                         await sink.apply(batch)
-            await _applied(sink, batch)
+            await _apply_again(sink, batch)
     found = [e for _, e in await records(broker, topic, 3)]
     assert sorted(int(dict(e.headers)["rowtide.stamp"]) for e in found) == [*stamps], f"seed {seed}"
 
 
-async def _applied(sink: KafkaSink, batch: SinkBatch) -> None:
+async def _apply_again(sink: KafkaSink, batch: SinkBatch) -> None:
     """Apply as the runtime does: again, where the sink was not available."""
     for _ in range(3):
         try:

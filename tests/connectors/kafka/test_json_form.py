@@ -48,20 +48,20 @@ def plain(value: Scalar) -> object:
     return value
 
 
-def shaped(columns: RowColumns | None) -> dict[str, object] | None:
+def shape_row(columns: RowColumns | None) -> dict[str, object] | None:
     return None if columns is None else {name: plain(value) for name, value in columns.items()}
 
 
-def dumped(value: object) -> str:
+def dump_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @given(row=ROWS, names=st.builds(Names, TEXTS, TEXTS, TEXTS), shard=TEXTS)
 def test_an_envelope_is_written_as_it_is_described(row: SinkRow, names: Names, shard: str) -> None:
     form = JsonForm(Columns(TABLE), names, schemas=False)
-    described = envelope(row, names, shard, 1_790_000_000_123, shaped)
-    assert form.value(row, shard, 1_790_000_000_123).decode() == dumped(described)
-    assert form.key(row).decode() == dumped(shaped(dict(row.key)))
+    described = envelope(row, names, shard, 1_790_000_000_123, shape_row)
+    assert form.value(row, shard, 1_790_000_000_123).decode() == dump_json(described)
+    assert form.key(row).decode() == dump_json(shape_row(dict(row.key)))
 
 
 async def test_with_schemas_the_payload_has_every_column() -> None:
@@ -74,6 +74,6 @@ async def test_with_schemas_the_payload_has_every_column() -> None:
         return None if columns is None else known
 
     written = form.value(row, "s", 9).decode()
-    payload = dumped(envelope(row, Names("rowtide", "", "t"), "s", 9, all_columns))
+    payload = dump_json(envelope(row, Names("rowtide", "", "t"), "s", 9, all_columns))
     assert written.endswith(f',"payload":{payload}}}')
     assert json.loads(written)["schema"]["name"] == "rowtide.t.Envelope"

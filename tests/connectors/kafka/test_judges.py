@@ -26,8 +26,8 @@ from rowtide.connectors.verify.comparison import row_bytes
 from rowtide.core.records.change import ROW, UPDATE
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from tests.connectors.kafka.sinks import opened, records
-from tests.connectors.row_histories import Model, deleted, put, row_key, shape
+from tests.connectors.kafka.sinks import open_sink, records
+from tests.connectors.row_histories import Model, delete, put, row_key, shape
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
@@ -103,7 +103,7 @@ def history() -> list[SinkBatch]:
     for at in range(1, 1500):
         key, key_bytes = row_key(KEY, ["berlin" if at % 3 else "köln", at * 7 % 400])
         if at % 5 == 0:
-            changes.append(deleted(STAMP + at, [value for _, value in key], KEY, sequence=at))
+            changes.append(delete(STAMP + at, [value for _, value in key], KEY, sequence=at))
         elif at % 5 == 1:
             columns = row_columns(at)
             changes.append(SinkRow(key, key_bytes, STAMP + at, columns, UPDATE, None, at))
@@ -120,7 +120,7 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
 ) -> None:
     model = Model()
     settings = {"format": "json-schemas", "columns": COLUMNS, "instance": "shop", "prefix": "p"}
-    async with opened(broker, topic, shape(*KEY), **settings) as sink:
+    async with open_sink(broker, topic, shape(*KEY), **settings) as sink:
         for batch in history():
             assert await sink.apply(batch) == []
             assert await sink.apply(batch) == []
@@ -194,11 +194,11 @@ async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
 ) -> None:
     values: list[Scalar] = [1, 0.5, "x", True, b"\xff"]
     with Apicurio(tmp_path / "apicurio", cache_dir) as registry:
-        _told(registry.url, "PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
+        _call_registry(registry.url, "PUT", "/config", {"compatibility": "BACKWARD_TRANSITIVE"})
         types = {name: kind for name, kind in COLUMNS.items() if name in READ_AS}
         settings = {"format": "avro", "registry": {"url": registry.url}, "columns": types}
         for at, value in enumerate(values):
-            async with opened(broker, topic, shape(*KEY), **settings) as sink:
+            async with open_sink(broker, topic, shape(*KEY), **settings) as sink:
                 logical = {name: row_columns(9)[name] for name in types}
                 columns = {"v": value, f"c{at}": at, **logical}
                 row = put(STAMP + at, ["ä", at], columns, KEY, sequence=at)
@@ -208,24 +208,26 @@ async def test_apicurio_keeps_the_schemas_and_takes_each_new_one_as_compatible(
                 assert row_bytes(held[-1].columns) == row_bytes(sink.convert_columns(columns))
         # A type that is declared later is a new branch, which the registry takes too.
         later = settings | {"columns": types | {"v": "DATE"}}
-        async with opened(broker, topic, shape(*KEY), **later) as sink:
+        async with open_sink(broker, topic, shape(*KEY), **later) as sink:
             row = put(STAMP + 9, ["ä", 9], {"v": "2024-02-29"}, KEY, sequence=9)
             assert await sink.apply(SinkBatch("things", "s1", [row])) == []
-        versions = _told(registry.url, "GET", f"/subjects/{topic}-value/versions")
+        versions = _call_registry(registry.url, "GET", f"/subjects/{topic}-value/versions")
         assert versions == [1, 2, 3, 4, 5, 6]
-        assert _told(registry.url, "GET", f"/subjects/{topic}-key/versions") == [1]
+        assert _call_registry(registry.url, "GET", f"/subjects/{topic}-key/versions") == [1]
         [*_, (_, last)] = await records(broker, topic)
-        known = _told(registry.url, "GET", f"/schemas/ids/{int.from_bytes(last.value[1:5])}")
+        known = _call_registry(
+            registry.url, "GET", f"/schemas/ids/{int.from_bytes(last.value[1:5])}"
+        )
         assert json.loads(known["schema"])["name"] == "Envelope"
         # A schema that can't read what is there would have been refused.
         bad = {"type": "record", "name": "Envelope", "fields": [{"name": "must", "type": "string"}]}
         body = {"schema": json.dumps(bad)}
         with pytest.raises(Answered) as refused:
-            _told(registry.url, "POST", f"/subjects/{topic}-value/versions", body)
+            _call_registry(registry.url, "POST", f"/subjects/{topic}-value/versions", body)
         assert refused.value.status in (409, 422)
 
 
-def _told(url: str, method: str, path: str, body: object = None) -> Any:
+def _call_registry(url: str, method: str, path: str, body: object = None) -> Any:
     text = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     request = urllib.request.Request(url + path, text, headers, method=method)

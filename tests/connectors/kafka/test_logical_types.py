@@ -31,8 +31,8 @@ from rowtide.core.records.change import ROW
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from rowtide.core.values.variant import Scalar
 from tests.connectors.kafka.registry import Registry, registry
-from tests.connectors.kafka.sinks import kafka_sink, opened, records
-from tests.connectors.row_histories import deleted, put, shape
+from tests.connectors.kafka.sinks import kafka_sink, open_sink, records
+from tests.connectors.row_histories import delete, put, shape
 
 Columns = Mapping[str, Scalar]
 
@@ -78,7 +78,7 @@ class Place:
     async def opened(self, columns: Mapping[str, str], **more: object) -> AsyncIterator[KafkaSink]:
         where = {"registry": {"url": self._schemas.url}} if self.form == "avro" else {}
         settings = {"format": self.form, "columns": dict(columns), **where, **more}
-        async with opened(self._broker, self._topic, TABLE, **settings) as sink:
+        async with open_sink(self._broker, self._topic, TABLE, **settings) as sink:
             yield sink
 
     async def envelopes(self) -> list[Any]:
@@ -118,7 +118,7 @@ def batch(*rows: SinkRow) -> SinkBatch:
     return SinkBatch("things", "shard-1", rows)
 
 
-def numbered(rows: Sequence[Columns], first: int = 1) -> list[SinkRow]:
+def number_rows(rows: Sequence[Columns], first: int = 1) -> list[SinkRow]:
     """Return a row of each, with a key and a sequence of its own."""
     return [
         put(STAMP + at, [at], columns, sequence=at) for at, columns in enumerate(rows, start=first)
@@ -159,13 +159,13 @@ SEEN: dict[str, list[dict[str, object]]] = {
 
 @pytest.mark.kafka
 async def test_values_have_their_types_and_verify_finds_them_equal(place: Place) -> None:
-    rows = numbered(FIT)
+    rows = number_rows(FIT)
     async with place.opened(DECLARED) as sink:
         assert await sink.apply(batch(*rows)) == []
         assert await unequal(sink, rows) == []
         # A text of the same value is equal, another is not.
-        [first] = numbered([{**FIT[0], "amount": "1.500"}])
-        [other] = numbered([{**FIT[0], "amount": "1.51"}])
+        [first] = number_rows([{**FIT[0], "amount": "1.500"}])
+        [other] = number_rows([{**FIT[0], "amount": "1.51"}])
         assert await unequal(sink, [first]) == []
         assert await unequal(sink, [other]) == [1]
     async with place.opened(DECLARED) as sink:
@@ -179,7 +179,7 @@ async def test_values_have_their_types_and_verify_finds_them_equal(place: Place)
 @pytest.mark.kafka
 async def test_schemas_name_the_types(place: Place) -> None:
     async with place.opened(DECLARED) as sink:
-        await sink.apply(batch(*numbered([{}])))
+        await sink.apply(batch(*number_rows([{}])))
     fields = await place.fields()
     for name, declared in {
         "amount": LogicalType("decimal", 10, 2),
@@ -196,8 +196,8 @@ async def test_schemas_name_the_types(place: Place) -> None:
 
 @pytest.mark.kafka
 async def test_rows_that_do_not_fit_are_refused_with_what_is_behind_them(place: Place) -> None:
-    fit = numbered(FIT, first=20)
-    unfit = numbered(UNFIT)
+    fit = number_rows(FIT, first=20)
+    unfit = number_rows(UNFIT)
     behind = put(STAMP + 30, [1], {"amount": "2"}, sequence=30)
     whole = batch(*unfit, *fit, behind)
     async with place.opened(DECLARED) as sink:
@@ -229,7 +229,7 @@ async def test_a_refused_row_is_the_first_of_its_key_whatever_it_is_refused_for(
 async def test_what_does_not_fit_is_null_before_an_update_that_does(place: Place) -> None:
     was: Columns = {"amount": "1.234", "day": "2024-02-29", "at": 5}
     update = put(STAMP + 1, [1], {"amount": "1.23"}, before=was, sequence=1)
-    gone = deleted(STAMP + 2, [1], sequence=2)
+    gone = delete(STAMP + 2, [1], sequence=2)
     gone.before = was
     async with place.opened(DECLARED) as sink:
         assert await sink.apply(batch(update)) == []
@@ -243,7 +243,7 @@ async def test_what_does_not_fit_is_null_before_an_update_that_does(place: Place
 
 @pytest.mark.kafka
 async def test_a_type_may_be_declared_later_and_taken_away(place: Place) -> None:
-    rows = numbered([{"amount": "1.5"}, {"amount": "1.50"}, {"amount": "1.51"}])
+    rows = number_rows([{"amount": "1.5"}, {"amount": "1.50"}, {"amount": "1.51"}])
     async with place.opened({}) as sink:
         assert await sink.apply(batch(rows[0])) == []
     async with place.opened({"amount": "DECIMAL(10,2)"}) as sink:
@@ -296,7 +296,7 @@ async def test_types_that_one_union_cannot_have_are_refused_when_the_sink_opens(
     place: Place, value: Scalar, earlier: dict[str, str], later: dict[str, str], refused: str
 ) -> None:
     async with place.opened(earlier) as sink:
-        assert await sink.apply(batch(*numbered([{"v": value}]))) == []
+        assert await sink.apply(batch(*number_rows([{"v": value}]))) == []
     if refused and place.form == "avro":
         with pytest.raises(SettingsRefused, match=refused):
             async with place.opened(later):
@@ -310,7 +310,7 @@ async def test_types_that_one_union_cannot_have_are_refused_when_the_sink_opens(
 
 @pytest.mark.kafka
 async def test_a_page_of_a_snapshot_refuses_rows_too(place: Place) -> None:
-    first, second = numbered([{"amount": "1"}, {"amount": "x"}])
+    first, second = number_rows([{"amount": "1"}, {"amount": "x"}])
     for row in (first, second):
         row.kind, row.sequence = ROW, -1
     page = SinkBatch("things", "shard-1", [first, second], (b"", b""), STAMP)

@@ -11,7 +11,7 @@ from rowtide.connectors.registry import ConnectorContext, make_sink
 from rowtide.connectors.rows import TableShape
 from rowtide.connectors.sinks.mysql.sink import MysqlSink
 
-__all__ = ["mysql_sink", "opened"]
+__all__ = ["mysql_sink", "open_sink"]
 
 
 def mysql_sink(server: SqlServer, database: str, **settings: object) -> MysqlSink:
@@ -24,7 +24,7 @@ def mysql_sink(server: SqlServer, database: str, **settings: object) -> MysqlSin
 
 
 @asynccontextmanager
-async def opened(
+async def open_sink(
     server: SqlServer, database: str, table: TableShape, **settings: object
 ) -> AsyncIterator[MysqlSink]:
     """Give an open sink."""

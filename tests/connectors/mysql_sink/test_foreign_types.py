@@ -16,7 +16,7 @@ from rowtide.connectors.verify.comparison import row_bytes, row_checksum, unequa
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from tests.connectors.mysql_sink.sinks import opened
+from tests.connectors.mysql_sink.sinks import open_sink
 from tests.connectors.row_histories import put, row_key, shape
 
 pytestmark = pytest.mark.system
@@ -154,7 +154,7 @@ async def test_what_the_target_stores_of_a_value_is_equal_and_all_else_is_not(
         for number in range(count)
     }
     rows[count] = {}  # Every column is NULL.
-    async with opened(sql_server, database, shape(*KEY)) as sink:
+    async with open_sink(sql_server, database, shape(*KEY)) as sink:
         batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
         assert await sink.apply(SinkBatch("things", "s", batch)) == []
         assert await differing(sink, rows) == {}
@@ -179,7 +179,7 @@ async def test_a_value_that_the_target_refuses_is_told_as_missing(
         3: {"d": "1.50", "t": "never", "more": 1},
         4: {"d": "x"},
     }
-    async with opened(sql_server, database, shape(*KEY)) as sink:
+    async with open_sink(sql_server, database, shape(*KEY)) as sink:
         batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
         refused = await sink.apply(SinkBatch("things", "s", batch))
         assert [told.row.key[0][1] for told in refused] == [2, 3, 4]
@@ -191,12 +191,12 @@ async def test_any_key_and_any_name_of_a_column_can_be_compared(
     sql_server: SqlServer, database: str, is_maria: bool, primary_key: str
 ) -> None:
     key = (KeyColumn("name", STRING), KeyColumn("`n", INTEGER))
-    async with opened(sql_server, database, shape(*key), primary_key=primary_key) as sink:
+    async with open_sink(sql_server, database, shape(*key), primary_key=primary_key) as sink:
         sql_server.execute(f"ALTER TABLE {database}.things ADD `a``ä b` DECIMAL(9,3)")
         sql_server.execute(
             f"ALTER TABLE {database}.things ADD g INT AS (`n` + 1)".replace("`n`", "```n`")
         )
-    async with opened(sql_server, database, shape(*key), primary_key=primary_key) as sink:
+    async with open_sink(sql_server, database, shape(*key), primary_key=primary_key) as sink:
         keys: list[list[Scalar]] = [["a", 1], ["A", 1], ["a ", -7], ["", 0], ["😀'\\", 2]]
         rows: dict[bytes, dict[str, Scalar]] = {
             row_key(key, values)[1]: {"a`ä b": f"{at}.5", "x": at} for at, values in enumerate(keys)
@@ -213,7 +213,7 @@ async def test_a_partitioned_target_can_be_compared(sql_server: SqlServer, datab
         " PARTITION BY HASH (id) PARTITIONS 3"
     )
     rows: dict[int, dict[str, Scalar]] = {number: {"d": f"{number}.5"} for number in range(9)}
-    async with opened(sql_server, database, shape(*KEY)) as sink:
+    async with open_sink(sql_server, database, shape(*KEY)) as sink:
         batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
         assert await sink.apply(SinkBatch("things", "s", batch)) == []
         assert await differing(sink, rows) == {}
@@ -230,7 +230,7 @@ async def test_a_user_without_temporary_tables_is_told_what_to_grant(
         f" ON {database}.* TO {user}",
     )
     try:
-        async with opened(sql_server, database, shape(*KEY), user=user) as sink:
+        async with open_sink(sql_server, database, shape(*KEY), user=user) as sink:
             with pytest.raises(Rejected) as refused:
                 await sink.convert_rows({row_key(KEY, [1])[1]: {"c0": "1.5"}})
             assert f"GRANT CREATE TEMPORARY TABLES ON `{database}`.*" in refused.value.message
@@ -258,7 +258,7 @@ async def test_declared_columns_are_made_so_and_stay(sql_server: SqlServer, data
     }
     late: list[dict[str, Scalar]] = [{"small": "x"}, {"flag": "never"}, {"name": "too long"}]
     for _ in range(2):  # The second time the columns are there.
-        async with opened(sql_server, database, shape(*KEY), columns=types) as sink:
+        async with open_sink(sql_server, database, shape(*KEY), columns=types) as sink:
             batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
             assert await sink.apply(SinkBatch("things", "s", batch)) == []
             batch = [put(STAMP, [9 + at], columns, KEY) for at, columns in enumerate(late)]
@@ -276,7 +276,7 @@ async def test_declared_columns_are_made_so_and_stay(sql_server: SqlServer, data
     assert made["flag"] == "tinyint(1)"
     assert made["other"] == "longtext"
     with pytest.raises(Rejected, match="`columns` has id, of the key"):
-        async with opened(sql_server, database, shape(*KEY), columns={"id": "INT"}):
+        async with open_sink(sql_server, database, shape(*KEY), columns={"id": "INT"}):
             pass
 
 

@@ -16,8 +16,8 @@ from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.conftest import MakeServer
-from tests.connectors.mysql_sink.sinks import mysql_sink, opened
-from tests.connectors.row_histories import Model, deleted, histories, put, shape
+from tests.connectors.mysql_sink.sinks import mysql_sink, open_sink
+from tests.connectors.row_histories import Model, delete, histories, put, shape
 
 pytestmark = pytest.mark.system
 
@@ -53,8 +53,8 @@ async def _deliver(
     sql_server.execute(f"CREATE DATABASE {database}")
     try:
         async with (
-            opened(sql_server, database, table, primary_key=primary_key) as one,
-            opened(sql_server, database, table, primary_key=primary_key) as other,
+            open_sink(sql_server, database, table, primary_key=primary_key) as one,
+            open_sink(sql_server, database, table, primary_key=primary_key) as other,
         ):
             for at, batch in enumerate(batches):
                 sink = one if turns[at % len(turns)] else other
@@ -96,7 +96,7 @@ async def _together(
     for batch in batches:
         model.apply(batch)
     try:
-        async with opened(sql_server, database, table, connections=writers) as sink:
+        async with open_sink(sql_server, database, table, connections=writers) as sink:
 
             async def work(at: int) -> None:
                 for batch in batches[at::writers]:
@@ -176,6 +176,6 @@ def _lane(lane: int) -> list[SinkBatch]:
         stamp, first = STAMP + at, lane * 10_000 + at * 50
         rows = [put(stamp, [first + number], {"lane": lane}) for number in range(50)]
         if at:
-            rows += [deleted(stamp, [first - 1 - number]) for number in range(10)]
+            rows += [delete(stamp, [first - 1 - number]) for number in range(10)]
         batches.append(SinkBatch("things", f"shard-{lane}", rows))
     return batches

@@ -11,8 +11,8 @@ from rowtide.connectors.rows import SinkBatch
 from rowtide.connectors.sinks.mysql.batch import BatchWriter
 from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.core.values.schema import INTEGER, KeyColumn
-from tests.connectors.mysql_sink.sinks import opened
-from tests.connectors.row_histories import deleted, put, shape
+from tests.connectors.mysql_sink.sinks import open_sink
+from tests.connectors.row_histories import delete, put, shape
 
 pytestmark = pytest.mark.system
 
@@ -22,7 +22,7 @@ LOOK_S = 0.2
 TABLE = shape(KeyColumn("id", INTEGER))
 STAMP = 1_700_000_000_000_000
 PUT = SinkBatch("things", "s", [put(STAMP + 5, [1], {"a": 5})])
-DELETE = SinkBatch("things", "s", [deleted(STAMP + 6, [1])])
+DELETE = SinkBatch("things", "s", [delete(STAMP + 6, [1])])
 PAGE = SinkBatch("things", "s", [], (b"", b""), STAMP + 6)
 
 
@@ -33,7 +33,7 @@ async def test_a_late_row_and_what_ends_it_at_once(
     sql_server: SqlServer, database: str, primary_key: str, ending: SinkBatch, held: str
 ) -> None:
     first, second = (PUT, ending) if held == "put" else (ending, PUT)
-    async with opened(sql_server, database, TABLE, primary_key=primary_key) as sink:
+    async with open_sink(sql_server, database, TABLE, primary_key=primary_key) as sink:
         await sink.apply(SinkBatch("things", "s", [put(STAMP, [9], {"a": 0})]))
         async with (
             asyncio.TaskGroup() as tasks,
@@ -41,12 +41,12 @@ async def test_a_late_row_and_what_ends_it_at_once(
             connection.transaction(),
         ):
             await BatchWriter(connection, sink.table).write(first, list(first.rows))
-            waiting = tasks.create_task(_applied(sink, second))
+            waiting = tasks.create_task(_apply_batch(sink, second))
             await _until_it_waits(sql_server, waiting)
         assert 1 not in [row[0] for row in sql_server.rows(f"SELECT id FROM {database}.things")]
 
 
-async def _applied(sink: MysqlSink, batch: SinkBatch) -> None:
+async def _apply_batch(sink: MysqlSink, batch: SinkBatch) -> None:
     assert await sink.apply(batch) == []
 
 

@@ -18,8 +18,8 @@ from rowtide.core.records.change import ROW
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from tests.connectors.mysql_sink.sinks import opened
-from tests.connectors.row_histories import MIXED, TRICKY, deleted, put, row_key, shape
+from tests.connectors.mysql_sink.sinks import open_sink
+from tests.connectors.row_histories import MIXED, TRICKY, delete, put, row_key, shape
 
 pytestmark = pytest.mark.system
 
@@ -32,9 +32,9 @@ def batch(*rows: SinkRow) -> SinkBatch:
 
 
 async def test_rows_are_set_replaced_and_ended(sql_server: SqlServer, database: str) -> None:
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(batch(put(STAMP, [1], {"a": 1, "b": "x"}), put(STAMP + 1, [2], {"a": 2})))
-        await sink.apply(batch(put(STAMP + 2, [1], {"a": 3}), deleted(STAMP + 3, [2])))
+        await sink.apply(batch(put(STAMP + 2, [1], {"a": 3}), delete(STAMP + 3, [2])))
     things = f"SELECT id, a, b, _rowtide_stamp FROM {database}.things"
     assert sql_server.rows(things) == [(1, 3, None, STAMP + 2)]
     gone = f"SELECT id, _rowtide_stamp FROM {database}.things_rowtide_deleted"
@@ -43,10 +43,10 @@ async def test_rows_are_set_replaced_and_ended(sql_server: SqlServer, database: 
 
 async def test_what_is_late_changes_nothing(sql_server: SqlServer, database: str) -> None:
     late = batch(put(STAMP, [1], {"a": 0, "late": True}), put(STAMP, [2], {"a": 0}))
-    async with opened(sql_server, database, TABLE) as sink:
-        await sink.apply(batch(put(STAMP + 5, [1], {"a": 5}), deleted(STAMP + 6, [2])))
+    async with open_sink(sql_server, database, TABLE) as sink:
+        await sink.apply(batch(put(STAMP + 5, [1], {"a": 5}), delete(STAMP + 6, [2])))
         await sink.apply(late)
-        await sink.apply(batch(deleted(STAMP + 4, [1])))
+        await sink.apply(batch(delete(STAMP + 4, [1])))
         [row] = await sink.read_rows(b"", b"", limit=9)
         assert (row.stamp, row.columns) == (STAMP + 5, {"a": 5})
         # A newer row is set again, and the note of its delete is not needed any more.
@@ -70,7 +70,7 @@ async def test_a_page_ends_what_it_leaves_out_and_keeps_out_what_is_older(
         (begin, end),
         STAMP + 9,
     )
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(batch(*(put(STAMP + at, [at], {"a": 0}) for at in range(1, 7))))
         await sink.apply(batch(put(STAMP + 10, [2], {"a": 10})))
         await sink.apply(page)
@@ -99,7 +99,7 @@ async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
         rows = [SinkRow(*row_key(TABLE.key, [at]), STAMP, columns, ROW) for at, columns in told]
         return SinkBatch("things", "s", rows, (b"", b""), STAMP)
 
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         for second in ({}, None, {"a": 4}, None, {}):
             await sink.apply(page({"a": 1, "b": 2}, second))
             await sink.apply(page({"a": 3}, second))
@@ -127,7 +127,7 @@ async def test_a_column_is_widened_until_it_holds_every_value(
     for at, (values, kind, wanted) in enumerate(STEPS):
         table = shape(KeyColumn("id", INTEGER))._replace(name=f"t{at}")
         rows = [put(STAMP, [number], {"v": value}) for number, value in enumerate(values)]
-        async with opened(sql_server, database, table) as sink:
+        async with open_sink(sql_server, database, table) as sink:
             for some in [rows] if together else [[row] for row in rows]:
                 assert await sink.apply(SinkBatch(table.name, "s", some)) == []
             held = await sink.read_rows(b"", b"", limit=99)
@@ -148,7 +148,7 @@ async def test_a_number_becomes_the_text_that_the_server_makes_of_it(
         numbers.append(float(chance.randint(-999, 999)) * 10.0 ** chance.randint(-20, 25))
         numbers.append(struct.unpack("<d", chance.randbytes(8))[0])
     rows = [put(STAMP, [at], {"v": value}) for at, value in enumerate(numbers) if isfinite(value)]
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         assert await sink.apply(batch(*rows)) == []
         assert [row.columns["v"] for row in await sink.read_rows(b"", b"", limit=9999)] == [
             row.columns["v"] for row in rows if row.columns
@@ -163,7 +163,7 @@ async def test_a_number_becomes_the_text_that_the_server_makes_of_it(
 async def test_a_minus_zero_is_expected_as_the_zero_that_it_is_held_as(
     sql_server: SqlServer, database: str
 ) -> None:
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(batch(put(STAMP, [1], {"v": -0.0, "w": 1.5})))
         [row] = await sink.read_rows(b"", b"", limit=9)
         assert row_bytes(sink.convert_columns({"v": -0.0, "w": 1.5})) == row_bytes(row.columns)
@@ -172,7 +172,7 @@ async def test_a_minus_zero_is_expected_as_the_zero_that_it_is_held_as(
 async def test_a_column_that_is_called_as_the_hash_of_a_key_is_a_column(
     sql_server: SqlServer, database: str
 ) -> None:
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(batch(put(STAMP, [1], {"_rowtide_key": "mine"})))
         [row] = await sink.read_rows(b"", b"", limit=9)
         assert row.columns == {"_rowtide_key": "mine"}
@@ -183,9 +183,9 @@ async def test_names_that_the_server_takes_for_one_are_columns_of_their_own(
 ) -> None:
     names = ["a", "A", "ä", "b ", "b", "x`y", "😀", "n" * 200, "_rowtide_stamp", "é'\"\\"]
     columns: dict[str, Scalar] = {name: number for number, name in enumerate(names)}
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         assert await sink.apply(batch(put(STAMP, [1], columns))) == []
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         [row] = await sink.read_rows(b"", b"", limit=9)
         assert row.columns == columns
         await sink.apply(batch(put(STAMP + 1, [1], {"A": 7})))
@@ -206,7 +206,7 @@ async def test_keys_are_told_apart_and_stand_in_their_order(
     ]
     in_order = sorted(row_key(MIXED, key)[1] for key in keys)
     rows = [put(STAMP, key, {"v": 1}, MIXED) for key in keys]
-    async with opened(sql_server, database, table, primary_key=primary_key) as sink:
+    async with open_sink(sql_server, database, table, primary_key=primary_key) as sink:
         assert await sink.apply(batch(*rows)) == []
         held = [row.key_bytes for row in await sink.read_rows(b"", b"", limit=999)]
         assert held == in_order
@@ -225,12 +225,12 @@ async def test_a_key_that_does_not_fit_is_refused_unless_keys_are_hashed(
 ) -> None:
     table = shape(KeyColumn("name", STRING))
     rows = [put(STAMP, ["n" * 1024], {}, table.key), put(STAMP, ["😀" * 256], {}, table.key)]
-    async with opened(sql_server, database, table) as sink:
+    async with open_sink(sql_server, database, table) as sink:
         [refused] = await sink.apply(batch(*rows))
         assert refused.row is rows[0]
         assert "1024 of at most 768 characters; `primary_key: hashed`" in refused.reason
     hashed = table._replace(name="hashed")
-    async with opened(sql_server, database, hashed, primary_key="hashed") as sink:
+    async with open_sink(sql_server, database, hashed, primary_key="hashed") as sink:
         assert await sink.apply(batch(*rows)) == []
         assert len(await sink.read_rows(b"", b"", limit=9)) == 2
 
@@ -250,7 +250,7 @@ async def test_a_row_that_the_server_refuses_is_told_and_the_others_flow(
         {"small": "x"},
         {"small": 3},
     ]
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         rows = [put(STAMP, [number], columns) for number, columns in enumerate(values)]
         refused = await sink.apply(batch(*rows))
         assert [told.row.key[0][1] for told in refused] == [1, 2, 3, 4]
@@ -264,7 +264,7 @@ async def test_a_row_that_the_server_refuses_is_told_and_the_others_flow(
 
 async def test_a_row_larger_than_a_packet_is_refused(sql_server: SqlServer, database: str) -> None:
     rows = [put(STAMP, [1], {"b": b"x" * (9 << 20)}), put(STAMP, [2], {"b": b"x" * (2 << 20)})]
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         [refused] = await sink.apply(batch(*rows))
         assert refused.row is rows[0]
         assert "max_allowed_packet" in refused.reason
@@ -280,7 +280,7 @@ async def test_a_row_of_more_columns_than_a_table_can_have_is_refused(
         + ")"
     )
     wide = put(STAMP, [1], {f"d{at}": True for at in range(20)})
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         [refused] = await sink.apply(batch(wide, put(STAMP, [2], {"c7": True})))
         assert refused.row is wide
         assert "Too many columns" in refused.reason
@@ -302,7 +302,7 @@ async def test_a_table_in_which_rows_could_be_lost_is_not_used(
 ) -> None:
     sql_server.execute(f"CREATE TABLE {database}.things {definition}")
     with pytest.raises(Rejected, match=why):
-        async with opened(sql_server, database, TABLE):
+        async with open_sink(sql_server, database, TABLE):
             pass
 
 
@@ -311,7 +311,7 @@ async def test_a_text_key_in_which_letter_case_does_not_count_is_not_used(
 ) -> None:
     sql_server.execute(f"CREATE TABLE {database}.things (name VARCHAR(9) PRIMARY KEY)")
     with pytest.raises(Rejected, match=r"utf8mb4_(nopad|0900)_bin"):
-        async with opened(sql_server, database, shape(KeyColumn("name", STRING))):
+        async with open_sink(sql_server, database, shape(KeyColumn("name", STRING))):
             pass
 
 
@@ -319,8 +319,8 @@ async def test_two_processes_add_and_widen_columns_at_once(
     sql_server: SqlServer, database: str
 ) -> None:
     async with (
-        opened(sql_server, database, TABLE) as one,
-        opened(sql_server, database, TABLE) as other,
+        open_sink(sql_server, database, TABLE) as one,
+        open_sink(sql_server, database, TABLE) as other,
     ):
         steps: list[Scalar] = [1, 0.5, "x", b"\xff"]
 
@@ -347,21 +347,21 @@ async def test_a_table_that_was_dropped_is_filled_anew(
     sql_server: SqlServer, database: str
 ) -> None:
     rows = batch(put(STAMP, [1], {"a": 1}), put(STAMP, [2], {"a": 2}))
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(rows)
-        await sink.apply(batch(deleted(STAMP + 1, [1])))
+        await sink.apply(batch(delete(STAMP + 1, [1])))
         sql_server.execute(f"DROP TABLE {database}.things")
         with pytest.raises(Rejected, match="doesn't exist"):
             await sink.apply(rows)
-    async with opened(sql_server, database, TABLE) as sink:
+    async with open_sink(sql_server, database, TABLE) as sink:
         await sink.apply(rows)
         assert len(await sink.read_rows(b"", b"", limit=9)) == 2
 
 
 async def test_what_was_deleted_long_ago_is_forgotten(sql_server: SqlServer, database: str) -> None:
     hour = 3_600_000_000
-    async with opened(sql_server, database, TABLE, keep_deleted_hours=2) as sink:
-        await sink.apply(batch(deleted(STAMP, [1]), deleted(STAMP + 2 * hour, [2])))
+    async with open_sink(sql_server, database, TABLE, keep_deleted_hours=2) as sink:
+        await sink.apply(batch(delete(STAMP, [1]), delete(STAMP + 2 * hour, [2])))
         for number in range(63):
             await sink.apply(batch(put(STAMP + 3 * hour + number, [9], {})))
     assert sql_server.rows(f"SELECT id FROM {database}.things_rowtide_deleted") == [(2,)]

@@ -68,14 +68,14 @@ def shared_mariadb(
     cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SqlServer]:
     """A server for the whole run."""
-    with _started("mariadb", tmp_path_factory.mktemp("mariadb"), cache_dir, ()) as server:
+    with _start_server("mariadb", tmp_path_factory.mktemp("mariadb"), cache_dir, ()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def shared_mysql(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
     """A server for the whole run."""
-    with _started("mysql", tmp_path_factory.mktemp("mysql"), cache_dir, ()) as server:
+    with _start_server("mysql", tmp_path_factory.mktemp("mysql"), cache_dir, ()) as server:
         yield server
 
 
@@ -112,13 +112,13 @@ def _maker(kind: str, folder: Path, cache_dir: Path) -> Iterator[MakeServer]:
     with ExitStack() as stack:
 
         def make(*options: str, name: str = "server") -> SqlServer:
-            return stack.enter_context(_started(kind, folder / name, cache_dir, options))
+            return stack.enter_context(_start_server(kind, folder / name, cache_dir, options))
 
         yield make
 
 
 @contextmanager
-def _started(
+def _start_server(
     kind: str, folder: Path, cache_dir: Path, options: tuple[str, ...]
 ) -> Iterator[SqlServer]:
     server = KINDS[kind](folder, cache_dir, options=(*QUICK, *options))

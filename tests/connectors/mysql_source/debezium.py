@@ -28,7 +28,7 @@ __all__ = [
     "changes_of",
     "connect_to",
     "key_bytes",
-    "shown",
+    "show_values",
     "state_of",
     "topic_of",
 ]
@@ -260,7 +260,7 @@ def key_bytes(values: Sequence[Scalar]) -> bytes:
     return key.encode([variant.encode(value) for value in values])
 
 
-def shown(columns: Mapping[str, Scalar]) -> Shown:
+def show_values(columns: Mapping[str, Scalar]) -> Shown:
     """Return columns as they are compared."""
     return {name: repr(value) for name, value in columns.items()}
 
@@ -304,4 +304,4 @@ def _change(value: Mapping[str, Any]) -> Change:
 
 def _row(told: Mapping[str, Any]) -> Shown:
     given = {name: told[name] for name in COLUMNS if told[name] is not None}
-    return shown({name: COLUMNS[name].mapped(value) for name, value in given.items()})
+    return show_values({name: COLUMNS[name].mapped(value) for name, value in given.items()})

@@ -63,14 +63,14 @@ class Running(RunningSource):
         )
 
     def _is_copied(self) -> bool:
-        tables = self._kept()["tables"].values()
+        tables = self._read_checkpoint()["tables"].values()
         return all(table["copied"] and not table["sweep"] for table in tables)
 
     def _has(self, gtids: str) -> bool:
-        kept = self._kept()["gtids"]
+        kept = self._read_checkpoint()["gtids"]
         return not gtids or (bool(kept) and parse_gtids(kept).includes(parse_gtids(gtids)))
 
-    def _kept(self) -> Any:
+    def _read_checkpoint(self) -> Any:
         return json.loads(self.target.kept or b'{"tables": {"": {"copied": false}}, "gtids": ""}')
 
 

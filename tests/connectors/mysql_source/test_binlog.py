@@ -18,7 +18,7 @@ from tests.connectors.running_source import check_lag
 pytestmark = pytest.mark.system
 
 
-def _kept(target: MemoryTarget) -> Any:
+def _read_checkpoint(target: MemoryTarget) -> Any:
     return json.loads(target.kept)
 
 
@@ -88,8 +88,10 @@ async def test_gtids_of_several_domains_are_followed(mariadb: SqlServer) -> None
                     " ON DUPLICATE KEY UPDATE x = x + 1",
                 )
             await running.settle()
-    assert {0, 5, 7} <= {int(gtid.split("-")[0]) for gtid in _kept(target)["gtids"].split(",")}
-    assert _kept(target)["epoch"] == 1
+    assert {0, 5, 7} <= {
+        int(gtid.split("-")[0]) for gtid in _read_checkpoint(target)["gtids"].split(",")
+    }
+    assert _read_checkpoint(target)["epoch"] == 1
     assert (len(target.made), target.skipped) == (12, 0)
     assert plain(target.rows["a"])[(25,)] == {"x": 1}
 
@@ -167,7 +169,7 @@ async def test_what_was_purged_is_made_up_by_a_snapshot(
         await running.settle()
     assert "changes were missed" in caplog.text
     assert "#HY000" not in caplog.text
-    assert _kept(target)["epoch"] > 1
+    assert _read_checkpoint(target)["epoch"] > 1
     assert plain(target.rows["a"]) == {
         (n,): {"x": x} for n, x in server.rows("SELECT * FROM shop.a")
     }
@@ -216,7 +218,7 @@ async def test_a_place_that_is_gone_does_no_harm_where_nothing_was_missed(
     # No event in the binlog shows where it is now; only the server's heartbeat does.
     async with following(server, target) as running:
         await running.until(lambda: len(target.rows.get("b", ())) == 9, "the new table is copied")
-    assert _kept(target)["epoch"] == 2
+    assert _read_checkpoint(target)["epoch"] == 2
     assert running.lives == 1
 
 
@@ -233,7 +235,9 @@ async def test_a_table_that_is_followed_again_is_copied_again(sql_server: SqlSer
         sql_server.execute("DELETE FROM shop.b WHERE id = 1", "INSERT INTO shop.b VALUES (3)")
         await running.settle()
     async with following(sql_server, target) as running:
-        await running.until(lambda: "shop.b" in _kept(target)["tables"], "it is followed")
+        await running.until(
+            lambda: "shop.b" in _read_checkpoint(target)["tables"], "it is followed"
+        )
         await running.settle()
     assert set(plain(target.rows["b"])) == {(2,), (3,)}
 

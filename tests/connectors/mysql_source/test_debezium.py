@@ -28,7 +28,14 @@ from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.connectors.kafka import sinks
 from tests.connectors.mysql_source import debezium
-from tests.connectors.mysql_source.debezium import COLUMNS, KEY, Change, Shown, key_bytes, shown
+from tests.connectors.mysql_source.debezium import (
+    COLUMNS,
+    KEY,
+    Change,
+    Shown,
+    key_bytes,
+    show_values,
+)
 from tests.connectors.mysql_source.following import source_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
@@ -138,7 +145,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
 
     async def by_debezium() -> Told:
         assert judge.trace() == ""
-        return debezium.changes_of(await sinks.told(broker, topic))
+        return debezium.changes_of(await sinks.read_records(broker, topic))
 
     async with Endpoint(**server._asdict()) as endpoint:
         source = ApiSource(endpoint, table)
@@ -154,7 +161,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
             theirs = await by_debezium()
         ours = await _stream(source)
         side = TableSide(source)
-        rows = {encoded: shown(columns) async for encoded, columns in side.rows()}
+        rows = {encoded: show_values(columns) async for encoded, columns in side.rows()}
     seed = f"ROWTIDE_HISTORY_SEED={SEED}"
     keys = mariadb.rows(f"SELECT number, name FROM shop.{table}")
     judged = debezium.state_of(theirs)
@@ -221,7 +228,7 @@ async def _stream(source: ApiSource) -> Told:
 
 
 def _change(told: change.Change) -> Change:
-    columns = {**shown(told.columns), **dict.fromkeys(told.removed)}
+    columns = {**show_values(told.columns), **dict.fromkeys(told.removed)}
     return Change(told.kind, columns)
 
 

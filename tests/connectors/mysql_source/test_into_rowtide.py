@@ -16,7 +16,7 @@ from rowtide.connectors.sources.mysql.position import MySqlCheckpoint
 from rowtide.connectors.sources.mysql.source import MySqlSource
 from tests.connectors.mysql_source.following import source_of
 from tests.connectors.mysql_source.shop_writer import ShopWriter, make_shop
-from tests.connectors.running_source import compare, into_rowtide, kept_so
+from tests.connectors.running_source import compare, into_rowtide, wait_for_checkpoint
 
 pytestmark = pytest.mark.system
 
@@ -55,7 +55,9 @@ def _running(
 async def _until(target: TableTarget, true: Callable[[MySqlCheckpoint], bool]) -> None:
     """Wait until this source has kept something of which that is true."""
     before = await target.checkpoint()
-    await kept_so(target, lambda kept: kept != before and true(MySqlCheckpoint.parse(kept)))
+    await wait_for_checkpoint(
+        target, lambda kept: kept != before and true(MySqlCheckpoint.parse(kept))
+    )
 
 
 async def _until_all_is_there(server: SqlServer, target: TableTarget) -> None:

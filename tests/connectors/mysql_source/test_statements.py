@@ -187,7 +187,7 @@ MODES = [
 ]
 
 
-def _told(statement: str, mode: int = 0) -> str:
+def _describe_meanings(statement: str, mode: int = 0) -> str:
     return ", ".join(
         f"{meaning.what.value} {meaning.database}.{meaning.table}"
         for meaning in meanings(statement, "shop", mode)
@@ -197,12 +197,12 @@ def _told(statement: str, mode: int = 0) -> str:
 @pytest.mark.parametrize("line", SCENARIOS.strip().splitlines())
 def test_a_statement_means(line: str) -> None:
     statement, wanted = (part.strip() for part in line.split("|"))
-    assert _told(statement) == wanted
+    assert _describe_meanings(statement) == wanted
 
 
 @pytest.mark.parametrize(("statement", "mode", "wanted"), MODES)
 def test_a_statement_of_a_session_with_a_mode_means(statement: str, mode: int, wanted: str) -> None:
-    assert _told(statement, mode) == wanted
+    assert _describe_meanings(statement, mode) == wanted
 
 
 TEMPORARY = "CREATE TEMPORARY TABLE x{} (a INT)"

@@ -128,7 +128,7 @@ MYSQL_VALUES: list[tuple[str, str, str, Any]] = [
 ]
 
 
-def expected(values: list[tuple[str, str, str, Any]]) -> dict[str, Any]:
+def expect_columns(values: list[tuple[str, str, str, Any]]) -> dict[str, Any]:
     """Return what becomes of each column."""
     return {
         name: expression if value is None else value for name, _, expression, value in values
@@ -136,12 +136,12 @@ def expected(values: list[tuple[str, str, str, Any]]) -> dict[str, Any]:
 
 
 def test_the_list_has_each_column_once() -> None:
-    assert len(expected(VALUES)) == len(VALUES)
+    assert len(expect_columns(VALUES)) == len(VALUES)
 
 
 async def test_a_snapshot_and_the_binlog_agree_on_every_type(sql_server: SqlServer) -> None:
     values = MYSQL_VALUES if isinstance(sql_server, MySQL) else VALUES
-    wanted = expected(values)
+    wanted = expect_columns(values)
     columns = ", ".join(f"`{name}` {kind}" for name, kind, _, _ in values)
     computed = "computed INT AS (plain * 2) VIRTUAL"
     with sql_server.connect() as connection, connection.cursor() as cursor:

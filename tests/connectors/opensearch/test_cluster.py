@@ -59,7 +59,7 @@ async def answering(
 
 
 @asynccontextmanager
-async def connected(settings: ClusterSettings) -> AsyncIterator[OpenSearchCluster]:
+async def connect_cluster(settings: ClusterSettings) -> AsyncIterator[OpenSearchCluster]:
     cluster = OpenSearchCluster(settings, connections=2)
     try:
         yield cluster
@@ -76,27 +76,27 @@ async def connected(settings: ClusterSettings) -> AsyncIterator[OpenSearchCluste
 )
 async def test_who_asks_is_told_with_every_request(given: ClusterSettings, sent: str) -> None:
     async with answering(200, needs=sent) as url:
-        async with connected(replace(given, url=url)) as cluster:
+        async with connect_cluster(replace(given, url=url)) as cluster:
             assert await cluster.call("GET", "/") == {}
-        async with connected(ClusterSettings(url)) as cluster:
+        async with connect_cluster(ClusterSettings(url)) as cluster:
             with pytest.raises(ClusterRefused, match="who: are you"):
                 await cluster.call("GET", "/")
 
 
 async def test_a_certificate_is_judged_by_the_file_that_is_named_or_not_at_all() -> None:
     async with answering(200, tls=True) as url:
-        async with connected(ClusterSettings(url, ca_file=str(CERTIFICATE))) as cluster:
+        async with connect_cluster(ClusterSettings(url, ca_file=str(CERTIFICATE))) as cluster:
             assert await cluster.call("GET", "/") == {}
-        async with connected(ClusterSettings(url, verify=False)) as cluster:
+        async with connect_cluster(ClusterSettings(url, verify=False)) as cluster:
             assert await cluster.call("GET", "/") == {}
-        async with connected(ClusterSettings(url)) as cluster:
+        async with connect_cluster(ClusterSettings(url)) as cluster:
             with pytest.raises(Unavailable, match="certificate"):
                 await cluster.call("GET", "/")
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_busy_and_away_are_unavailable(status: int) -> None:
-    async with answering(status) as url, connected(ClusterSettings(url)) as cluster:
+    async with answering(status) as url, connect_cluster(ClusterSettings(url)) as cluster:
         with pytest.raises(Unavailable, match=f"is busy \\({status}\\)"):
             await cluster.call("GET", "/")
 
@@ -111,7 +111,7 @@ async def test_busy_and_away_are_unavailable(status: int) -> None:
 )
 async def test_a_refusal_names_what_is_behind_it(causes: str, told: str) -> None:
     body = f'{{"error": {{"type": "failed", "reason": "all shards", "root_cause": {causes}}}}}'
-    async with answering(400, body) as url, connected(ClusterSettings(url)) as cluster:
+    async with answering(400, body) as url, connect_cluster(ClusterSettings(url)) as cluster:
         with pytest.raises(ClusterRefused, match=f"^{told}$"):
             await cluster.call("GET", "/")
 
@@ -119,7 +119,7 @@ async def test_a_refusal_names_what_is_behind_it(causes: str, told: str) -> None
 async def test_nobody_there_is_unavailable() -> None:
     async with answering(200) as url:
         pass
-    async with connected(ClusterSettings(url)) as cluster:
+    async with connect_cluster(ClusterSettings(url)) as cluster:
         with pytest.raises(Unavailable, match="No answer from"):
             await cluster.call("GET", "/")
 
@@ -128,7 +128,7 @@ async def test_a_request_that_is_too_large_is_halved_down_to_the_document_at_fau
     items = [Item(str(i), 1, "x" * size) for i, size in enumerate([200, 5000, 100, 900])]
     async with (
         answering(200, '{"errors": false}', bytes_max=1000) as url,
-        connected(ClusterSettings(url)) as cluster,
+        connect_cluster(ClusterSettings(url)) as cluster,
     ):
         refused = await Bulk(cluster, "alias", request_bytes=10**6).put(items)
         assert [one.place for one in refused] == [1]
@@ -139,7 +139,7 @@ async def test_a_request_that_is_too_large_is_halved_down_to_the_document_at_fau
 async def test_writes_that_are_blocked_are_tried_again_later() -> None:
     told = '{"type": "cluster_block_exception", "reason": "the disk is full"}'
     body = f'{{"errors": true, "items": [{{"index": {{"status": 403, "error": {told}}}}}]}}'
-    async with answering(200, body) as url, connected(ClusterSettings(url)) as cluster:
+    async with answering(200, body) as url, connect_cluster(ClusterSettings(url)) as cluster:
         with pytest.raises(Unavailable, match="too busy for 1 documents"):
             await Bulk(cluster, "alias", request_bytes=1000).put([Item("a", 1, "{}")])
 

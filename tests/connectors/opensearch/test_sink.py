@@ -49,7 +49,9 @@ def sink_of(server: SearchServer, alias: str, *, url: str = "", **given: Any) ->
 
 
 @asynccontextmanager
-async def opened(server: SearchServer, alias: str, **given: Any) -> AsyncIterator[OpenSearchSink]:
+async def open_sink(
+    server: SearchServer, alias: str, **given: Any
+) -> AsyncIterator[OpenSearchSink]:
     sink = sink_of(server, alias, **given)
     try:
         await sink.open(TABLE)
@@ -62,12 +64,12 @@ def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBa
     return SinkBatch(TABLE.name, "shard", rows, covers, stamp)
 
 
-async def held(sink: OpenSearchSink) -> dict[bytes, Columns]:
+async def read_sink_rows(sink: OpenSearchSink) -> dict[bytes, Columns]:
     rows = await sink.read_rows(b"", b"", limit=10_000)
     return {row.key_bytes: row.columns for row in rows}
 
 
-def found(server: SearchServer, alias: str, query: str) -> list[str]:
+def search_ids(server: SearchServer, alias: str, query: str) -> list[str]:
     """Return the ids that a user's query of the alias finds."""
     server.call("POST", f"/{alias}/_refresh")
     body = {"query": {"query_string": {"query": query}}, "size": 100}
@@ -76,24 +78,24 @@ def found(server: SearchServer, alias: str, query: str) -> list[str]:
 
 
 async def test_a_row_is_found_updated_and_gone(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         assert not await sink.apply(batch(row("a", 1, {"title": "Blue shoes"}), row("b", 2, {})))
-        assert found(server, alias, "shoes") == ["a"]
+        assert search_ids(server, alias, "shoes") == ["a"]
         await sink.apply(batch(row("a", 3, {"title": "Red hats", "n": 7}), row("b", 4, None)))
-        assert found(server, alias, "shoes") == []
-        assert found(server, alias, "title:hats AND n:>6") == ["a"]
-        assert found(server, alias, "*") == ["a"]
+        assert search_ids(server, alias, "shoes") == []
+        assert search_ids(server, alias, "title:hats AND n:>6") == ["a"]
+        assert search_ids(server, alias, "*") == ["a"]
 
 
 async def test_a_late_row_does_not_come_back_long_after_its_delete(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         server.call("PUT", f"/{alias}-r1/_settings", {"index": {"gc_deletes": "0s"}})
         await sink.apply(batch(row("a", 1, {}), row("a", 3, None)))
         _wait_until_deletes_are_forgotten(server, f"/{alias}-r1")
         await sink.apply(batch(row("a", 2, {"late": True})))
-        assert await held(sink) == {}
+        assert await read_sink_rows(sink) == {}
 
 
 def _wait_until_deletes_are_forgotten(server: SearchServer, index: str) -> None:
@@ -117,24 +119,24 @@ async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
     server: SearchServer, alias: str
 ) -> None:
     """The connector's settings have changed, and nothing in the table has: it was passed over."""
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
         await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
         told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
         await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
-        assert await held(sink) == {key_bytes("a"): {"n": 1}}
+        assert await read_sink_rows(sink) == {key_bytes("a"): {"n": 1}}
 
 
 async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {}) for name in "abc"), row("d", 9, {})))
         page = batch(row("b", 5, {}, page=True), covers=(key_bytes("b"), b""), stamp=5)
         await sink.apply(page)
-        assert set(await held(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
+        assert set(await read_sink_rows(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
         await sink.apply(batch(row("c", 4, {})))
-        assert key_bytes("c") not in await held(sink)
+        assert key_bytes("c") not in await read_sink_rows(sink)
 
 
 @LONG
@@ -144,10 +146,13 @@ def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: 
     alias = f"history{next(_numbers)}"
 
     async def told() -> None:
-        async with opened(server, alias) as sink:
+        async with open_sink(server, alias) as sink:
             for one in history.batches:
                 assert not await sink.apply(one)
-            rows = {key: sorted(columns.items()) for key, columns in (await held(sink)).items()}
+            rows = {
+                key: sorted(columns.items())
+                for key, columns in (await read_sink_rows(sink)).items()
+            }
             end = {key: sorted(columns.items()) for key, columns in history.end.items()}
             assert repr(sorted(rows.items())) == repr(sorted(end.items()))
 
@@ -167,59 +172,59 @@ async def test_types_that_clash_lose_no_row_and_stay_searchable(
         {"size": float("nan")},
         {"size": 2**63 - 1},
     ]
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         rows = [row(str(i), i + 1, columns) for i, columns in enumerate(told)]
         for one in rows:
             assert not await sink.apply(batch(one))
-        assert repr(list((await held(sink)).values())) == repr(told)
-    assert found(server, alias, "size:>4") == ["0", "6"]
-    assert found(server, alias, r"size@string:shirt") == ["1"]
-    assert found(server, alias, r"size@double:[5 TO 6]") == ["2"]
+        assert repr(list((await read_sink_rows(sink)).values())) == repr(told)
+    assert search_ids(server, alias, "size:>4") == ["0", "6"]
+    assert search_ids(server, alias, r"size@string:shirt") == ["1"]
+    assert search_ids(server, alias, r"size@double:[5 TO 6]") == ["2"]
 
 
 async def test_writers_that_meet_with_other_types_agree(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias) as one, opened(server, alias) as other:
+    async with open_sink(server, alias) as one, open_sink(server, alias) as other:
         values: list[Scalar] = [1, "text", 1.5, True, b"b"]
         async with asyncio.TaskGroup() as tasks:
             for i, value in enumerate(values * 2):
                 sink = one if i % 2 else other
                 tasks.create_task(sink.apply(batch(row(str(i), 1, {"x": value, f"y{i}": value}))))
-        rows = await held(one)
+        rows = await read_sink_rows(one)
         assert [columns["x"] for columns in rows.values()] == values * 2
-        assert await held(other) == rows
+        assert await read_sink_rows(other) == rows
 
 
 async def test_more_columns_than_fields_lose_no_row(server: SearchServer, alias: str) -> None:
     told: Columns = {f"column{i}": f"word{i}" for i in range(100)}
-    async with opened(server, alias, fields_max=50) as sink:
+    async with open_sink(server, alias, fields_max=50) as sink:
         assert not await sink.apply(batch(row("a", 1, told)))
-        assert await held(sink) == {key_bytes("a"): told}
-    assert found(server, alias, "word99") == ["a"]
+        assert await read_sink_rows(sink) == {key_bytes("a"): told}
+    assert search_ids(server, alias, "word99") == ["a"]
 
 
 async def test_long_keys_and_large_rows_are_taken(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias, request_bytes=100_000) as sink:
+    async with open_sink(server, alias, request_bytes=100_000) as sink:
         long = [row("k" * 1000 + str(i), 1, {"text": "x" * 90_000}) for i in range(4)]
         assert not await sink.apply(batch(*long, row("a", 1, {})))
-        assert len(await held(sink)) == 5
+        assert len(await read_sink_rows(sink)) == 5
 
 
 async def test_ranges_may_begin_and_end_at_long_keys(server: SearchServer, alias: str) -> None:
     names = ["k" * 1000 + digit for digit in "0123456789"]
     keys = [key_bytes(name) for name in names]
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {}) for name in names)))
         held_rows = await sink.read_rows(keys[3], keys[7], limit=10)
         assert [one.key_bytes for one in held_rows] == keys[3:7]
         page = batch(row(names[4], 5, {}, page=True), covers=(keys[3], keys[7]), stamp=5)
         await sink.apply(page)
-        assert list(await held(sink)) == [*keys[:3], keys[4], *keys[7:]]
+        assert list(await read_sink_rows(sink)) == [*keys[:3], keys[4], *keys[7:]]
 
 
 async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_taken(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(row("c", 1, {})))
         # What no value of ours should meet: a field of the index that does not take it.
         mapping = {"properties": {"place": {"type": "geo_point"}}}
@@ -228,26 +233,26 @@ async def test_what_the_cluster_will_never_take_is_refused_and_the_others_are_ta
         refused = await sink.apply(batch(row("a", 1, {"place": "nowhere"}), row("b", 2, {})))
         assert [one.row.key_bytes for one in refused] == [key_bytes("a")]
         assert "place" in refused[0].reason
-        assert set(await held(sink)) == {key_bytes("b"), key_bytes("c")}
+        assert set(await read_sink_rows(sink)) == {key_bytes("b"), key_bytes("c")}
 
 
 async def test_a_field_that_somebody_else_made_is_left_to_them(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         mapping = {"properties": {"place": {"type": "geo_point"}}}
         server.call("PUT", f"/{alias}-r1/_mapping", mapping)
         assert not await sink.apply(batch(row("a", 1, {"place": "nowhere"})))
-        assert await held(sink) == {key_bytes("a"): {"place": "nowhere"}}
+        assert await read_sink_rows(sink) == {key_bytes("a"): {"place": "nowhere"}}
 
 
 async def test_rejected_items_alone_are_sent_again(server: SearchServer, alias: str) -> None:
     async with (
         busy_proxy(server.url, busy=3) as proxy,
-        opened(server, alias, url=proxy.url) as sink,
+        open_sink(server, alias, url=proxy.url) as sink,
     ):
         await sink.apply(batch(*(row(str(i), 1, {"n": i}) for i in range(100))))
-        assert len(await held(sink)) == 100
+        assert len(await read_sink_rows(sink)) == 100
     assert proxy.rejected > 0
     assert proxy.documents < 400  # Each came once more for each time that it was rejected.
 
@@ -255,35 +260,35 @@ async def test_rejected_items_alone_are_sent_again(server: SearchServer, alias: 
 async def test_a_cluster_that_stays_busy_is_unavailable(server: SearchServer, alias: str) -> None:
     async with (
         busy_proxy(server.url, busy=1000) as proxy,
-        opened(server, alias, url=proxy.url) as sink,
+        open_sink(server, alias, url=proxy.url) as sink,
     ):
         rows = batch(*(row(str(i), 1, {}) for i in range(100)))
         with pytest.raises(Unavailable, match="too busy"):
             await sink.apply(rows)
         proxy.busy = 0
         await sink.apply(rows)
-        assert len(await held(sink)) == 100
+        assert len(await read_sink_rows(sink)) == 100
 
 
 @LONG
 async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         batches = [
             batch(*(row(f"{i:03}-{n:03}", i + 1, {"n": n}) for n in range(100))) for i in range(40)
         ]
         done: list[int] = []
         async with asyncio.TaskGroup() as tasks:
             for place, one in enumerate(batches):
-                tasks.create_task(_applied(sink, one, place, done))
-            tasks.create_task(_killed_when(server, lambda: len(done) >= 10))
+                tasks.create_task(_apply_again(sink, one, place, done))
+            tasks.create_task(_kill_when(server, lambda: len(done) >= 10))
         assert sorted(done) == list(range(40))
-        rows = await held(sink)
+        rows = await read_sink_rows(sink)
         assert len(rows) == 4000
 
 
-async def _applied(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[int]) -> None:
+async def _apply_again(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[int]) -> None:
     """Apply a batch as the runtime does: again, as long as the target is away."""
     while True:
         try:
@@ -295,7 +300,7 @@ async def _applied(sink: OpenSearchSink, one: SinkBatch, place: int, done: list[
             return
 
 
-async def _killed_when(server: SearchServer, ready: Callable[[], bool]) -> None:
+async def _kill_when(server: SearchServer, ready: Callable[[], bool]) -> None:
     while not ready():  # noqa: ASYNC110 - nothing else signals a batch.
         await asyncio.sleep(0.001)
     server.kill()
@@ -306,22 +311,25 @@ async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_cover
     server: SearchServer, alias: str
 ) -> None:
     middle = key_bytes("c")
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abcd")))
-    async with opened(server, alias, rebuild=2) as sink, opened(server, alias, rebuild=2) as other:
+    async with (
+        open_sink(server, alias, rebuild=2) as sink,
+        open_sink(server, alias, rebuild=2) as other,
+    ):
         page = batch(row("a", 5, {"n": 5}, page=True), covers=(b"", middle), stamp=5)
         await sink.apply(page)
         # What is searched meanwhile is the former index, kept as it should be.
         assert _indices(server, alias) == [f"{alias}-r1"]
-        assert found(server, alias, "*") == ["a", "c", "d"]
+        assert search_ids(server, alias, "*") == ["a", "c", "d"]
         await sink.apply(batch(row("d", 6, {"n": 6})))
-        assert found(server, alias, "n:6") == ["d"]
+        assert search_ids(server, alias, "n:6") == ["d"]
         await other.apply(batch(row("d", 7, {"n": 7}, page=True), covers=(middle, b""), stamp=7))
         assert _indices(server, alias) == [f"{alias}-r2"]
-        assert found(server, alias, "*") == ["a", "d"]
+        assert search_ids(server, alias, "*") == ["a", "d"]
         # The first does not know yet that the former index is gone.
         await sink.apply(batch(row("e", 8, {"n": 8})))
-        assert found(server, alias, "*") == ["a", "d", "e"]
+        assert search_ids(server, alias, "*") == ["a", "d", "e"]
     sink = sink_of(server, alias)
     with pytest.raises(Rejected, match="alias things shows rebuild 2"):
         await sink.open(TABLE)
@@ -333,9 +341,9 @@ async def test_a_rebuild_does_not_wait_for_a_key_that_is_parked(
 ) -> None:
     """Pages never covered that key, so the alias was never moved."""
     parked = key_bytes("b")
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abc")))
-    async with opened(server, alias, rebuild=2) as sink:
+    async with open_sink(server, alias, rebuild=2) as sink:
         page = batch(row("a", 5, {"n": 5}, page=True), covers=(b"", parked), stamp=5)
         await sink.apply(page)
         assert _indices(server, alias) == [f"{alias}-r1"]
@@ -344,7 +352,7 @@ async def test_a_rebuild_does_not_wait_for_a_key_that_is_parked(
         assert _indices(server, alias) == [f"{alias}-r2"]
         # It comes when it is tried again.
         await sink.apply(batch(row("b", 6, {"n": 6})))
-        assert found(server, alias, "*") == ["a", "b", "c"]
+        assert search_ids(server, alias, "*") == ["a", "b", "c"]
 
 
 def _indices(server: SearchServer, alias: str) -> Sequence[str]:
@@ -354,8 +362,8 @@ def _indices(server: SearchServer, alias: str) -> Sequence[str]:
 async def test_a_writer_paused_while_its_index_was_removed_makes_none(
     server: SearchServer, alias: str
 ) -> None:
-    async with opened(server, alias) as paused:
-        async with opened(server, alias, rebuild=2) as sink:
+    async with open_sink(server, alias) as paused:
+        async with open_sink(server, alias, rebuild=2) as sink:
             await sink.apply(batch(covers=(b"", b""), stamp=5))
         with pytest.raises(ClusterRefused, match="no such index"):
             await paused.apply(batch(row("a", 1, {})))
@@ -363,9 +371,9 @@ async def test_a_writer_paused_while_its_index_was_removed_makes_none(
 
 
 async def test_the_former_index_may_be_kept(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias):
+    async with open_sink(server, alias):
         pass
-    async with opened(server, alias, rebuild=2, keep_former=True) as sink:
+    async with open_sink(server, alias, rebuild=2, keep_former=True) as sink:
         await sink.apply(batch(covers=(b"", b""), stamp=5))
     assert sorted(server.call("GET", f"/{alias}*/_alias")) == [f"{alias}-r1", f"{alias}-r2"]
     assert _indices(server, alias) == [f"{alias}-r2"]
@@ -375,14 +383,14 @@ async def test_reading_makes_nothing(server: SearchServer, alias: str) -> None:
     reader = sink_of(server, alias)
     with pytest.raises(Rejected, match=f"There is no index {alias}-r1"):
         await reader.open_to_read(TABLE)
-    async with opened(server, alias) as sink:
+    async with open_sink(server, alias) as sink:
         await sink.apply(batch(row("a", 1, {"n": 1})))
-        assert await held(reader) == {key_bytes("a"): {"n": 1}}
+        assert await read_sink_rows(reader) == {key_bytes("a"): {"n": 1}}
     await reader.close()
 
 
 async def test_deletes_are_forgotten_after_so_many_days(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias, deletes_days=1) as sink:
+    async with open_sink(server, alias, deletes_days=1) as sink:
         await sink._mine.apply(batch(row("a", 1, {}), row("b", 2**60, None)), TABLE)
         await sink._mine.apply(batch(row("c", 3, None)), TABLE)
         server.call("POST", f"/{alias}-r1/_refresh")
@@ -390,11 +398,11 @@ async def test_deletes_are_forgotten_after_so_many_days(server: SearchServer, al
         await sink.apply(batch())
         while server.call("GET", f"/{alias}-r1/_count")["count"] != 2:
             server.call("POST", f"/{alias}-r1/_refresh")
-        assert set(await held(sink)) == {key_bytes("a")}
+        assert set(await read_sink_rows(sink)) == {key_bytes("a")}
 
 
 async def test_an_index_of_another_table_is_left_alone(server: SearchServer, alias: str) -> None:
-    async with opened(server, alias):
+    async with open_sink(server, alias):
         pass
     sink = sink_of(server, alias)
     with pytest.raises(Rejected, match="is of table things, not of others"):

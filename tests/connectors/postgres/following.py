@@ -17,7 +17,7 @@ from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import RunningSource, beside
 
-__all__ = ["Running", "following", "named", "plain", "source_of"]
+__all__ = ["Running", "following", "plain", "read_keyed_rows", "source_of"]
 
 
 def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
@@ -78,7 +78,7 @@ class Running(RunningSource):
         """Wait until rowtide's table is what a query gives, and is followed."""
         await self.until(
             lambda: (
-                plain(self.target.rows.get(target, {})) == named(self.server, query)
+                plain(self.target.rows.get(target, {})) == read_keyed_rows(self.server, query)
                 and any(
                     state.target == target and state.state == "following"
                     for state in self.states().values()
@@ -99,7 +99,7 @@ class Running(RunningSource):
         return found
 
 
-def named(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:
+def read_keyed_rows(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:
     """Return rows, the first column as the key, without those that are NULL."""
     connection = server.connect()
     try:

@@ -147,7 +147,7 @@ async def test_another_server_is_copied_anew(
     assert "the server is" in caplog.text
 
 
-async def crashed_after(rows: int, server: PostgreSQL) -> MemoryTarget:
+async def crash_after(rows: int, server: PostgreSQL) -> MemoryTarget:
     """Return what a source has made that crashed within its copy."""
     target = MemoryTarget()
 
@@ -167,7 +167,7 @@ async def test_a_copy_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(checkpoint_keeper, "KEEP_S", 0.0)
     make_numbers(postgres)
-    target = await crashed_after(25, postgres)
+    target = await crash_after(25, postgres)
     async with following(postgres, target, chunk_rows=10) as running:
         await running.settle()
     assert plain(target.rows["a"]) == numbers(postgres)
@@ -188,7 +188,7 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
     monkeypatch.setattr(Required, "is_met", noted)
     server = make_postgres()
     make_numbers(server)
-    target = await crashed_after(12, server)
+    target = await crash_after(12, server)
     server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
     server.rows("SELECT pg_reload_conf()")
     update = "UPDATE shop.a SET n = 4711 WHERE id = 40"

@@ -153,7 +153,7 @@ def insist(server: PostgreSQL, statement: str) -> None:
         return
 
 
-def held(server: PostgreSQL, table: str, key: int) -> dict[Any, dict[str, Any]]:
+def read_table(server: PostgreSQL, table: str, key: int) -> dict[Any, dict[str, Any]]:
     """Return a table's rows; its first ``key`` columns are the key."""
     connection = server.connect()
     try:
@@ -175,10 +175,10 @@ def held(server: PostgreSQL, table: str, key: int) -> dict[Any, dict[str, Any]]:
 
 def assert_equal(server: PostgreSQL, target: MemoryTarget) -> None:
     """Compare row by row."""
-    wanted = {(part, number): rest for (number, part), rest in held(server, "a", 2).items()}
+    wanted = {(part, number): rest for (number, part), rest in read_table(server, "a", 2).items()}
     assert plain(target.rows["a"]) == wanted, f"seed {SEED}"
-    assert plain(target.rows["f"]) == held(server, "f", 1), f"seed {SEED}"
-    assert plain(target.rows["i"]) == held(server, "i", 1), f"seed {SEED}"
+    assert plain(target.rows["f"]) == read_table(server, "f", 1), f"seed {SEED}"
+    assert plain(target.rows["i"]) == read_table(server, "i", 1), f"seed {SEED}"
 
 
 async def test_a_copy_under_writes_ends_equal(postgres: PostgreSQL) -> None:
@@ -253,7 +253,7 @@ async def test_what_was_read_ahead_is_not_made_after_a_row_that_is_copied_again(
             await asyncio.sleep(0)  # It has asked.
             target.open.set()
         await running.settle()
-    assert plain(target.rows["a"]) == held(postgres, "a", 1)
+    assert plain(target.rows["a"]) == read_table(postgres, "a", 1)
 
 
 async def test_a_server_that_is_killed_loses_nothing(make_postgres: MakeServer) -> None:

@@ -14,7 +14,7 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, parse_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource
 from tests.connectors.postgres.following import source_of
-from tests.connectors.running_source import compare, into_rowtide, kept_so
+from tests.connectors.running_source import compare, into_rowtide, wait_for_checkpoint
 
 pytestmark = pytest.mark.system
 
@@ -104,4 +104,4 @@ async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
         whole = all(table.copied and not table.sweep for table in tables)
         return whole and kept.epoch >= epoch and kept.lsn > lsn
 
-    await kept_so(target, is_there)
+    await wait_for_checkpoint(target, is_there)

@@ -159,14 +159,14 @@ async def see(postgres: PostgreSQL, statements: Sequence[str], *, running: bool)
         assert list(target.rows) == ["other", "t"]
         if running:
             postgres.execute(*statements)
-            await seen(source)
+            await wait_until_equal(source)
     if not running:
         postgres.execute(*statements)
         async with following(postgres, target) as source:
-            await seen(source)
+            await wait_until_equal(source)
 
 
-async def seen(source: Running) -> None:
+async def wait_until_equal(source: Running) -> None:
     if source.server.rows("SELECT FROM pg_attribute WHERE attname = 'more'"):
         await source.until_equal("t", "SELECT id, n, note, more FROM shop.t")
     else:

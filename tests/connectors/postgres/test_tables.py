@@ -9,7 +9,7 @@ import pytest
 from demo.servers.postgres import PostgreSQL
 from rowtide.core.values.variant import Scalar
 from tests.connectors.memory_target import MemoryTarget
-from tests.connectors.postgres.following import following, named, plain
+from tests.connectors.postgres.following import following, plain, read_keyed_rows
 
 pytestmark = pytest.mark.system
 
@@ -48,12 +48,13 @@ async def test_columns_change_while_rows_do(postgres: PostgreSQL, what: str) -> 
             "INSERT INTO shop.a (id, x) VALUES (101, 'new')",
         )
         await running.until(
-            lambda: plain(target.rows["a"]) == named(postgres, "SELECT * FROM shop.a"), what
+            lambda: plain(target.rows["a"]) == read_keyed_rows(postgres, "SELECT * FROM shop.a"),
+            what,
         )
         assert running.lives == 1
     async with following(postgres, target) as running:
         await running.settle()
-    assert plain(target.rows["a"]) == named(postgres, "SELECT * FROM shop.a")
+    assert plain(target.rows["a"]) == read_keyed_rows(postgres, "SELECT * FROM shop.a")
 
 
 async def test_columns_that_change_without_rows_are_found_by_looking(postgres: PostgreSQL) -> None:
@@ -114,7 +115,7 @@ async def test_tables_come_and_go_and_change_their_names(postgres: PostgreSQL) -
             await running.until(
                 lambda name=name: (
                     plain(target.rows.get(name, {}))  # type: ignore[misc]
-                    == named(postgres, f"SELECT * FROM shop.{name}")
+                    == read_keyed_rows(postgres, f"SELECT * FROM shop.{name}")
                 ),
                 f"{name} is what it is",
             )

@@ -30,7 +30,7 @@ class Rows(ApiSource):
         return {key: CurrentRow((), self.stamp) for key in keys}
 
 
-def changed(kind: Kind, stamp: int) -> Change:
+def make_change(kind: Kind, stamp: int) -> Change:
     return Change.of(kind, TABLE, "s1", stamp, ChangeParts([variant.encode("a")], [], None))
 
 
@@ -49,10 +49,10 @@ async def test_a_batch_that_fails_tells_nothing_old_when_it_comes_again(at: str)
     rows = Rows(endpoint, "t")
     maker = RowMaker(rows, every_change=True)
     rows.stamp = 50
-    assert await stamps(maker, changed(UPDATE, 10)) == [50]
+    assert await stamps(maker, make_change(UPDATE, 10)) == [50]
     rows.stamp, rows.fails = 60, at == "table"
-    batch = (changed(PUT_ROW, 40), changed(UPDATE, 60))
+    batch = (make_change(PUT_ROW, 40), make_change(UPDATE, 60))
     with pytest.raises(Unavailable):
         await stamps(maker, *batch, sink_fails=at == "sink")
     assert await stamps(maker, *batch) == [60]
-    assert await stamps(maker, changed(PUT_ROW, 70)) == [70]
+    assert await stamps(maker, make_change(PUT_ROW, 70)) == [70]

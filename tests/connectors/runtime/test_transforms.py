@@ -84,37 +84,37 @@ def row(**columns: Scalar) -> SinkRow:
     return SinkRow((("id", "k"),), b"k", 5, columns, PUT_ROW)
 
 
-def made(done: Transforms, given: SinkRow) -> list[SinkRow]:
+def make_rows(done: Transforms, given: SinkRow) -> list[SinkRow]:
     return list(done.make_rows(given, done.load()))
 
 
 def test_columns_are_chosen_and_renamed_and_the_key_stays() -> None:
     done = transforms(columns={"only": ["a", "b"], "rename": {"a": "x", "id": "key"}})
-    [found] = made(done, row(a=1, b=2, c=3))
+    [found] = make_rows(done, row(a=1, b=2, c=3))
     assert (found.key, found.columns, found.stamp) == ((("key", "k"),), {"x": 1, "b": 2}, 5)
     shape = done.shape(TableShape("t", (KeyColumn("id", STRING),)))
     assert shape.key == (KeyColumn("key", STRING),)
 
 
 def test_columns_may_be_left_out() -> None:
-    [found] = made(transforms(columns={"without": ["a"]}), row(a=1, b=2))
+    [found] = make_rows(transforms(columns={"without": ["a"]}), row(a=1, b=2))
     assert found.columns == {"b": 2}
 
 
 def test_a_row_that_the_filter_leaves_out_does_not_exist_for_the_sink() -> None:
     done = transforms(filter="a = 1 and id = 'k'")
-    assert made(done, row(a=1))[0].columns == {"a": 1}
-    [gone] = made(done, row(a=2))
+    assert make_rows(done, row(a=1))[0].columns == {"a": 1}
+    [gone] = make_rows(done, row(a=2))
     assert (gone.columns, gone.stamp) == (None, 5)
 
 
 def test_the_filter_sees_columns_that_the_sink_does_not_get() -> None:
     done = transforms(filter="a = 1", columns={"only": ["b"]})
     assert done.wanted == ("a", "b")
-    assert made(done, row(a=1, b=2))[0].columns == {"b": 2}
+    assert make_rows(done, row(a=1, b=2))[0].columns == {"b": 2}
 
 
-def doubled(given: SinkRow) -> SinkRow | None:
+def double_n(given: SinkRow) -> SinkRow | None:
     """Be the function of a test."""
     if given.columns is None or "n" not in given.columns:
         return None
@@ -123,20 +123,20 @@ def doubled(given: SinkRow) -> SinkRow | None:
 
 
 def test_a_function_makes_rows_of_rows_and_none_is_a_deletion() -> None:
-    done = transforms(transform=f"{__name__}:doubled")
-    assert made(done, row(n=2))[0].columns == {"n": 4}
-    assert made(done, row(m=2))[0].columns is None
+    done = transforms(transform=f"{__name__}:double_n")
+    assert make_rows(done, row(n=2))[0].columns == {"n": 4}
+    assert make_rows(done, row(m=2))[0].columns is None
 
 
 def test_a_function_gets_a_row_of_its_own() -> None:
     """A row that it had changed in place was parked so, and changed once more by a retry."""
     given = row(n=2)
-    made(transforms(transform=f"{__name__}:doubled"), given)
-    made(transforms(transform=f"{__name__}:emptied"), given)
+    make_rows(transforms(transform=f"{__name__}:double_n"), given)
+    make_rows(transforms(transform=f"{__name__}:clear_columns"), given)
     assert given == row(n=2)
 
 
-def emptied(given: SinkRow) -> SinkRow:
+def clear_columns(given: SinkRow) -> SinkRow:
     """Be a function that changes what it gets."""
     assert isinstance(given.columns, dict)
     given.columns.clear()
@@ -165,11 +165,11 @@ def test_what_a_function_gives_is_looked_at_while_it_is_its_fault(name: str, why
 def test_a_name_that_a_row_has_already_is_no_name_for_another_column() -> None:
     """Which of the two values the target had was chance."""
     done = transforms(columns={"rename": {"a": "b", "c": "d"}})
-    assert made(done, row(a=1, c=2))[0].columns == {"b": 1, "d": 2}
+    assert make_rows(done, row(a=1, c=2))[0].columns == {"b": 1, "d": 2}
     with pytest.raises(ValueError, match="gives two columns the name 'b'"):
-        made(done, row(a=1, b=2))
+        make_rows(done, row(a=1, b=2))
     swapped = transforms(columns={"rename": {"a": "b", "b": "a"}})
-    assert made(swapped, row(a=1, b=2))[0].columns == {"b": 1, "a": 2}
+    assert make_rows(swapped, row(a=1, b=2))[0].columns == {"b": 1, "a": 2}
 
 
 @pytest.mark.parametrize("text", ["no-colon", "no.such.module:f", f"{__name__}:nothing", ":f"])

@@ -235,7 +235,7 @@ async def test_the_checkpoint_never_names_what_is_not_durable(world: MemoryWorld
     def fate(step: SourceRow | str) -> None:
         if step == "keep" and target.kept:
             made = sum(len(target.rows[table]) for table in ("a", "b"))
-            kept.append((copied_rows(target.kept), made))
+            kept.append((count_copied_rows(target.kept), made))
 
     target.fate = fate
     async with beside(world.running(target)) as running:
@@ -244,7 +244,7 @@ async def test_the_checkpoint_never_names_what_is_not_durable(world: MemoryWorld
     assert all(named <= made for named, made in kept)
 
 
-def copied_rows(checkpoint: bytes) -> int:
+def count_copied_rows(checkpoint: bytes) -> int:
     """Return how many rows a checkpoint says are copied."""
     tables = NumbersCheckpoint.parse(checkpoint).tables.values()
     return sum(
@@ -264,14 +264,16 @@ async def test_what_is_asked_of_a_life_that_ends_is_refused(world: MemoryWorld) 
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(source.run(target), name="source")
         await until_async(lambda: world.server.too_early < 10**6, "a read was too early")
-        asking = tasks.create_task(_refused(source.copy_again("a", [1], write)), name="asking")
+        asking = tasks.create_task(
+            _expect_refusal(source.copy_again("a", [1], write)), name="asking"
+        )
         await asyncio.sleep(0)  # One turn: it has asked.
         source.stop()
         await running
         await asking
 
 
-async def _refused(asked: Any) -> None:
+async def _expect_refusal(asked: Any) -> None:
     with pytest.raises(Unavailable, match="does not follow its server now"):
         await asked
 

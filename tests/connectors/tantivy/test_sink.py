@@ -44,7 +44,7 @@ WATCHED_S = 1.1
 
 
 @asynccontextmanager
-async def opened(folder: Path, language: str = "none") -> AsyncIterator[TantivySink]:
+async def open_sink(folder: Path, language: str = "none") -> AsyncIterator[TantivySink]:
     sink = TantivySink(folder, language=language, refresh_s=60)
     await sink.open(TABLE)
     try:
@@ -57,7 +57,7 @@ def batch(*rows: SinkRow, covers: Range | None = None, stamp: int = 0) -> SinkBa
     return SinkBatch(TABLE.name, "shard", rows, covers, stamp)
 
 
-async def held(sink: TantivySink) -> dict[bytes, HeldRow]:
+async def read_sink_rows(sink: TantivySink) -> dict[bytes, HeldRow]:
     return {row.key_bytes: row for row in await sink.read_rows(b"", b"", limit=100)}
 
 
@@ -66,7 +66,7 @@ def same(one: object, other: object) -> bool:
     return repr(one) == repr(other)
 
 
-def found(folder: Path, query: str) -> list[str]:
+def search_ids(folder: Path, query: str) -> list[str]:
     """Return the ids that another reader of the folder finds, in order."""
     searched = SearchFolder(folder)
     try:
@@ -76,53 +76,53 @@ def found(folder: Path, query: str) -> list[str]:
 
 
 async def test_a_row_is_found_updated_and_gone(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, {"title": "Blue shoes"}), row("b", 2, {"n": 5})))
         await sink.refresh()
-        assert found(tmp_path, "shoes") == ["a"]
+        assert search_ids(tmp_path, "shoes") == ["a"]
         await sink.apply(batch(row("a", 3, {"title": "Red hats"}), row("b", 4, None)))
         await sink.refresh()
-        assert found(tmp_path, "shoes") == []
-        assert found(tmp_path, "title:hats") == ["a"]
-        assert found(tmp_path, "n:5") == []
+        assert search_ids(tmp_path, "shoes") == []
+        assert search_ids(tmp_path, "title:hats") == ["a"]
+        assert search_ids(tmp_path, "n:5") == []
 
 
 async def test_an_older_row_and_one_of_before_a_delete_change_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 5, {"n": 5}), row("b", 6, None)))
         await sink.apply(batch(row("a", 4, {"n": 4}), row("b", 1, {})))
-        assert await held(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 5})}
-    async with opened(tmp_path) as sink:
+        assert await read_sink_rows(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 5})}
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("b", 5, {"late": True})))
-        assert key_bytes("b") not in await held(sink)
+        assert key_bytes("b") not in await read_sink_rows(sink)
 
 
 async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(tmp_path: Path) -> None:
     """The connector's settings have changed, and nothing in the table has: it was passed over."""
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
         await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
         told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
         await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
-        assert await held(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 1})}
+        assert await read_sink_rows(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 1})}
         await sink.refresh()
-    assert found(tmp_path, "m:2") == []
+    assert search_ids(tmp_path, "m:2") == []
 
 
 async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(*(row(name, 1, {}) for name in "abc"), row("d", 9, {})))
         page = batch(row("b", 5, {}, page=True), covers=(key_bytes("b"), b""), stamp=5)
         await sink.apply(page)
-        assert set(await held(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
+        assert set(await read_sink_rows(sink)) == {key_bytes("a"), key_bytes("b"), key_bytes("d")}
         # A process was paused with an older page. It has a row for which no delete was
         # ever sent.
         await sink.apply(batch(row("e", 4, {})))
-        assert key_bytes("e") not in await held(sink)
-    async with opened(tmp_path) as sink:
+        assert key_bytes("e") not in await read_sink_rows(sink)
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("e", 4, {})))
         await sink.apply(batch(row("0", 4, {})))
-        assert set(await held(sink)) == {key_bytes(name) for name in "0abd"}
+        assert set(await read_sink_rows(sink)) == {key_bytes(name) for name in "0abd"}
 
 
 @given(history=histories())
@@ -193,7 +193,7 @@ def test_no_name_and_no_value_loses_a_row(told: dict[str, str | float]) -> None:
         with WritableFolder(folder, TABLE, "english") as written:
             written.apply([batch(row("a", 1, told))])
             assert len(written.list_rows((b"", b""), limit=9)) == 1
-        assert found(folder, "*") == ["a"]
+        assert search_ids(folder, "*") == ["a"]
 
 
 def test_nothing_is_written_behind_a_close(tmp_path: Path) -> None:
@@ -220,21 +220,21 @@ async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
         "": "an empty name",
         "text": "\x00\ud7ff \U0001f600",
     }
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, told)))
         [only] = await sink.read_rows(b"", b"", limit=1)
         assert same(dict(only.columns), dict(sink.convert_columns(told)))
 
 
 async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(*(row(name, 1, {"n": 1}) for name in "abc")))
         await sink.refresh()
     rows = HeldRows(tmp_path, writes=True)
     rows.apply([batch(row("b", 2, {"n": 2}))])
     rows.mark_indexed([key_bytes("b")])  # The index has the former row, but no mark says so.
     rows.close()
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         assert [r.key_bytes for r in await sink.read_rows(b"", b"", limit=2)] == [
             key_bytes("a"),
             key_bytes("c"),
@@ -242,36 +242,36 @@ async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Pa
 
 
 async def test_batches_that_wait_together_are_all_durable(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         async with asyncio.TaskGroup() as tasks:
             for number in range(50):
                 tasks.create_task(sink.apply(batch(row(f"{number:02}", 1, {"n": number}))))
-        assert len(await held(sink)) == 50
+        assert len(await read_sink_rows(sink)) == 50
 
 
 async def test_another_language_makes_the_index_anew(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, {"title": "running shoes"})))
-    assert found(tmp_path, "run") == []
-    async with opened(tmp_path, "english"):
-        assert found(tmp_path, "run shoe") == ["a"]
+    assert search_ids(tmp_path, "run") == []
+    async with open_sink(tmp_path, "english"):
+        assert search_ids(tmp_path, "run shoe") == ["a"]
 
 
 async def test_a_damaged_index_is_made_anew_from_the_rows(tmp_path: Path) -> None:
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, {"title": "shoes"})))
     (tmp_path / "index" / "meta.json").write_text("{")
-    async with opened(tmp_path):
-        assert found(tmp_path, "shoes") == ["a"]
+    async with open_sink(tmp_path):
+        assert search_ids(tmp_path, "shoes") == ["a"]
 
 
 async def test_one_process_writes_at_a_time_and_says_who(tmp_path: Path) -> None:
-    async with opened(tmp_path):
+    async with open_sink(tmp_path):
         other = TantivySink(tmp_path, language="none", refresh_s=1)
         with pytest.raises(Unavailable, match=f"is being written by process {os.getpid()}"):
             await other.open(TABLE)
         await other.close()
-    async with opened(tmp_path):
+    async with open_sink(tmp_path):
         pass
 
 
@@ -279,13 +279,13 @@ async def test_another_process_reads_what_is_held_while_one_writes(tmp_path: Pat
     reader = TantivySink(tmp_path, language="none", refresh_s=60)
     with pytest.raises(Unavailable, match="has no search index yet"):
         await reader.open_to_read(TABLE)
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         await sink.apply(batch(row("a", 1, {"n": 1})))
         await reader.open_to_read(TABLE)
         # What the index is still to get is held for certain.
-        assert await held(reader) == await held(sink)
+        assert await read_sink_rows(reader) == await read_sink_rows(sink)
         await sink.apply(batch(row("b", 2, {"n": 2}), row("a", 3, None)))
-        assert set(await held(reader)) == {key_bytes("b")}
+        assert set(await read_sink_rows(reader)) == {key_bytes("b")}
     await reader.close()
 
 
@@ -293,11 +293,11 @@ async def test_another_process_reads_what_is_held_while_one_writes(tmp_path: Pat
 def test_every_language_has_its_endings(language: str, tmp_path: Path) -> None:
     with WritableFolder(tmp_path, TABLE, language) as written:
         written.apply([batch(row("a", 1, {"title": "Straßen 漢字 words"}))])
-    assert found(tmp_path, "words") == ["a"]
+    assert search_ids(tmp_path, "words") == ["a"]
 
 
 async def test_a_folder_is_of_one_table(tmp_path: Path) -> None:
-    async with opened(tmp_path):
+    async with open_sink(tmp_path):
         pass
     other = TantivySink(tmp_path, language="none", refresh_s=1)
     with pytest.raises(Rejected, match="give this one another folder"):
@@ -358,8 +358,8 @@ async def test_what_was_applied_is_found_after_kill_9(batches: int, tmp_path: Pa
         process.kill()
         more = process.stdout.read().split()
     applied = batches + len(more)
-    async with opened(tmp_path) as sink:
+    async with open_sink(tmp_path) as sink:
         rows = await sink.read_rows(b"", b"", limit=1_000_000)
         # The batch that was in hand may be there too, whole.
         assert len(rows) in (20 * applied, 20 * (applied + 1))
-    assert len(found(tmp_path, f"n:{applied - 1}")) == 20
+    assert len(search_ids(tmp_path, f"n:{applied - 1}")) == 20

@@ -18,7 +18,7 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.source import RowRefused
 from rowtide.core.values.errors import Rejected, Unavailable, invalid
 from rowtide.core.values.variant import Scalar
-from tests.connectors.target.test_table_target import row, shape, stored
+from tests.connectors.target.test_table_target import read_cells, row, shape
 
 __all__ = ["shape"]
 
@@ -76,7 +76,7 @@ class Stalling(ParkedRows):
         await super().park(refused, shard_id, most=most, position=position)
 
 
-async def wanted(parked: ParkedRows, what: str) -> None:
+async def want_all(parked: ParkedRows, what: str) -> None:
     for entry in await parked.all():
         await parked.want(entry, what)
 
@@ -93,12 +93,12 @@ async def test_a_refused_row_holds_up_its_key_alone(endpoint: Endpoint, shape: T
     async with parking(endpoint, shape) as (target, parked):
         await target.write(rows)
         await target.write([row(shape, "bad", {"n": 5}, 7)])
-        assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
+        assert sorted(await read_cells(endpoint, shape)) == ["a", "b", "c"]
         assert sorted(entry.later for entry in await parked.all()) == [0, 2]
     async with parking(endpoint, shape) as (target, parked):
         # A restart from earlier repeats what is parked, and gives new rows only after it.
         await target.write(rows)
-        assert sorted(await stored(endpoint, shape)) == ["a", "b", "c"]
+        assert sorted(await read_cells(endpoint, shape)) == ["a", "b", "c"]
         assert sorted(entry.later for entry in await parked.all()) == [0, 3]
 
 
@@ -108,14 +108,14 @@ async def test_a_row_that_is_tried_again_is_copied_and_what_follows_flows(
     async with parking(endpoint, shape) as (target, parked):
         await target.write([row(shape, "bad", WIDE, 1), row(shape, "a", {"n": 1}, 2)])
         source = Copying(row(shape, "bad", WIDE, 3))
-        await wanted(parked, RETRY)
+        await want_all(parked, RETRY)
         await target.retry_or_skip(source)
         [entry] = await parked.all()
         assert (entry.wanted, entry.position) == ("", source.now.position.hex())
         source.now = row(shape, "bad", {"n": 4}, 4)
         await target.retry_or_skip(source)
         assert await parked.all() == [entry], "nobody asked"
-        await wanted(parked, RETRY)
+        await want_all(parked, RETRY)
         source.runs = False
         with pytest.raises(Unavailable):
             await target.retry_or_skip(source)
@@ -124,7 +124,7 @@ async def test_a_row_that_is_tried_again_is_copied_and_what_follows_flows(
         await target.retry_or_skip(source)
         assert await parked.all() == []
         await target.write([row(shape, "bad", {"m": 5}, 5, whole=False)])
-    found = await stored(endpoint, shape)
+    found = await read_cells(endpoint, shape)
     assert [(name, value) for name, value, _ in found["bad"]] == [("m", 5), ("n", 4)]
 
 
@@ -132,20 +132,20 @@ async def test_a_skip_loses_nothing_that_waits(endpoint: Endpoint, shape: TableS
     async with parking(endpoint, shape) as (target, parked):
         await target.write([row(shape, "bad", WIDE, 1)])
         await target.write([row(shape, "bad", {"n": 2}, 2)])
-        await wanted(parked, SKIP)
+        await want_all(parked, SKIP)
         await target.retry_or_skip(Copying(row(shape, "other", {"n": 9}, 3)))
         [entry] = await parked.all()
         # What waited is copied with the table, should that ever be followed again.
         assert (entry.reason, entry.later) == ("It is not followed.", 0)
         await target.write([row(shape, "bad", {"n": 3}, 4)])
-        await wanted(parked, SKIP)
+        await want_all(parked, SKIP)
         await target.retry_or_skip(Copying(row(shape, "bad", WIDE, 5)))
         [entry] = await parked.all()
         assert entry.later == 0
-        await wanted(parked, SKIP)
+        await want_all(parked, SKIP)
         await target.retry_or_skip(object())
         assert await parked.all() == []
-    assert await stored(endpoint, shape) == {}
+    assert await read_cells(endpoint, shape) == {}
 
 
 async def test_keys_that_no_table_can_have(endpoint: Endpoint, shape: TableShape) -> None:
@@ -156,19 +156,19 @@ async def test_keys_that_no_table_can_have(endpoint: Endpoint, shape: TableShape
         await target.write([long, large, text, row(shape, "a", {"n": 1}, 4)])
         await target.write([row(shape, "b", {"n": 1}, 5)])
         assert len(await parked.all()) == 3
-        await wanted(parked, RETRY)
+        await want_all(parked, RETRY)
         await target.retry_or_skip(Copying(long))
         assert [entry.wanted for entry in await parked.all()] == ["", "", ""]
         # What comes behind one can't be copied either: it takes a second word to skip it.
         await target.write([long._replace(position=row(shape, "x", {}, 6).position)])
         assert sorted(entry.later for entry in await parked.all()) == [0, 0, 1]
-        await wanted(parked, SKIP)
+        await want_all(parked, SKIP)
         await target.retry_or_skip(Copying(long))
         assert len(await parked.all()) == 1
-        await wanted(parked, SKIP)
+        await want_all(parked, SKIP)
         await target.retry_or_skip(Copying(long))
         assert await parked.all() == []
-    assert sorted(await stored(endpoint, shape)) == ["a", "b"]
+    assert sorted(await read_cells(endpoint, shape)) == ["a", "b"]
 
 
 async def test_too_many_and_what_is_not_about_the_row_end_the_source(
@@ -207,7 +207,7 @@ async def test_what_a_process_parks_late_that_is_the_source_no_more_is_refused(
             await target._lease.release()  # As good as if it had ended.
             async with parking(endpoint, shape) as (successor, parked):
                 await successor.write([bad])
-                await wanted(parked, RETRY)
+                await want_all(parked, RETRY)
                 await successor.retry_or_skip(Copying(row(shape, "bad", {"n": 2}, 2)))
                 late.goes_on.set()
                 await writing

@@ -53,7 +53,7 @@ def row(
     return SourceRow(shape.name, (("name", name), ("id", 7)), columns, whole, time_ms, at)
 
 
-async def stored(
+async def read_cells(
     endpoint: Endpoint, shape: TableShape, *, versions: int = 9
 ) -> dict[str, list[tuple[str, Scalar, int]]]:
     """Return every row's cells as (column, value, version)."""
@@ -92,7 +92,7 @@ async def test_rows_come_as_they_are_at_the_source(endpoint: Endpoint, shape: Ta
                 row(shape, "bare", {}, 7),
             ]
         )
-    assert await stored(endpoint, shape) == {
+    assert await read_cells(endpoint, shape) == {
         "a": [("n", 3, 3001), ("n", 2, 3000), ("n", 1, 1000)],
         "b": [("b", b"\0\1", 1000), ("d", 1.5, 1000), ("t", True, 1000)],
         "bare": [],
@@ -107,7 +107,7 @@ async def test_rows_written_again_are_skipped(endpoint: Endpoint, shape: TableSh
             await target.write(rows)
             await target.write(rows[:1])
         await target.write([rows[0], row(shape, "b", {"n": 3}, 3)])
-    assert await stored(endpoint, shape) == {"a": [("n", 2, 1001)], "b": [("n", 3, 1000)]}
+    assert await read_cells(endpoint, shape) == {"a": [("n", 2, 1001)], "b": [("n", 3, 1000)]}
     async with read_changes(ApiSource(endpoint, shape.name)) as batches:
         async for batch in batches:
             assert [change.key[0][1] for change in batch] == ["a", "a", "b"]
@@ -125,7 +125,7 @@ async def test_a_refused_row_is_named_and_what_is_before_it_is_written(
             await target.write(rows)
         assert refused.value.row is wide
         await target.write([r for r in rows if r is not wide])
-    assert sorted(await stored(endpoint, shape)) == ["a", "b"]
+    assert sorted(await read_cells(endpoint, shape)) == ["a", "b"]
 
 
 async def test_rows_prepared_in_a_thread_are_written_and_refused_as_others(
@@ -136,14 +136,14 @@ async def test_rows_prepared_in_a_thread_are_written_and_refused_as_others(
     async with TableTarget(endpoint, "prepared") as target:
         await target.ensure_table(shape)
         prepared = await asyncio.to_thread(target.prepare, rows)
-        assert await stored(endpoint, shape) == {}
+        assert await read_cells(endpoint, shape) == {}
         with pytest.raises(RowRefused) as refused:
             await target.write(prepared)
         assert refused.value.row is wrong
-        assert sorted(await stored(endpoint, shape)) == ["a"]
+        assert sorted(await read_cells(endpoint, shape)) == ["a"]
         await target.write(target.prepare(prepared[2:]))
         await target.write(target.prepare([]))
-    assert sorted(await stored(endpoint, shape)) == ["a", "b"]
+    assert sorted(await read_cells(endpoint, shape)) == ["a", "b"]
 
 
 async def test_rows_of_other_tables_before_a_refused_one_are_written(
@@ -158,7 +158,7 @@ async def test_rows_of_other_tables_before_a_refused_one_are_written(
         with pytest.raises(RowRefused) as refused:
             await target.write([*rows, wide, row(other, "last", {"n": 3}, 1501)])
         assert refused.value.row is wide
-        assert len(await stored(endpoint, other)) >= len(rows)
+        assert len(await read_cells(endpoint, other)) >= len(rows)
     client.delete_table(other.name)
 
 
@@ -173,7 +173,7 @@ async def test_a_table_that_was_dropped_is_made_again(
             await target.write([row(shape, "a", {"n": 2}, 2)])
         await target.ensure_table(shape)
         await target.write([row(shape, "a", {"n": 2}, 2)])
-    assert await stored(endpoint, shape) == {"a": [("n", 2, 1000)]}
+    assert await read_cells(endpoint, shape) == {"a": [("n", 2, 1000)]}
 
 
 async def test_a_checkpoint_is_found_by_the_next_process(endpoint: Endpoint) -> None:
@@ -252,7 +252,7 @@ async def test_what_a_late_process_sends_does_no_harm(
         await late.write([row(shape, "a", {"n": number}, number) for number in (2, 3)])
         await target.write([row(shape, "a", {"n": 4}, 4)])
         await late.write([row(shape, "a", {"n": 3}, 3)])
-    assert await stored(endpoint, shape) == {"a": [("n", 4, 1003)]}
+    assert await read_cells(endpoint, shape) == {"a": [("n", 4, 1003)]}
 
 
 async def test_rows_of_several_tables_go_out_together(
@@ -265,7 +265,7 @@ async def test_rows_of_several_tables_go_out_together(
         await target.write([row(shapes[n % 3], f"r{n}", {"n": n}, n) for n in range(1, 1900)])
     for number, table in enumerate(shapes):
         expected = {f"r{n}": [("n", n, 1000)] for n in range(1, 1900) if n % 3 == number}
-        assert await stored(endpoint, table) == expected
+        assert await read_cells(endpoint, table) == expected
         client.delete_table(table.name)
 
 
@@ -291,7 +291,7 @@ async def test_rows_stay_once_through_splits_and_merges(
         [whole] = await asyncio.to_thread(living, client, shape.name)
         await asyncio.to_thread(split, client, shape.name, whole, "c")
         await write(target, 399)
-    rows = await stored(endpoint, shape, versions=1000)
+    rows = await read_cells(endpoint, shape, versions=1000)
     numbers = {name: [number for _, number, _ in cells][::-1] for name, cells in rows.items()}
     assert numbers == {
         name: [n for n in range(1, 400) if "abcdefgh"[n % 8] == name] for name in "abcdefgh"

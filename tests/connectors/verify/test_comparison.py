@@ -99,7 +99,7 @@ def pair(count: int) -> tuple[Table, Target]:
     return table, target
 
 
-async def compared(table: Table, target: Target) -> Verdict:
+async def compare_at_once(table: Table, target: Target) -> Verdict:
     """Compare without waiting between the rounds."""
 
     async def at_once(_pause_s: float) -> None:
@@ -110,7 +110,7 @@ async def compared(table: Table, target: Target) -> Verdict:
 
 async def test_equal_tables_are_equal_over_many_pages() -> None:
     table, target = pair(3 * PAGE_ROWS + 5)
-    verdict = await compared(table, target)
+    verdict = await compare_at_once(table, target)
     assert verdict.equal
     assert (verdict.rows, verdict.rows_held) == (3005, 3005)
     assert [c.rows for c in verdict.ranges] == [1000, 1000, 1000, 5]
@@ -121,16 +121,16 @@ def lost(target: Target) -> None:
     del target.rows[b"000003"]
 
 
-def kept(target: Target) -> None:
+def keep_extra_row(target: Target) -> None:
     target.rows[b"0000031"] = HeldRow(b"0000031", 2, {"n": 1})
 
 
-def changed(target: Target) -> None:
+def change_row(target: Target) -> None:
     row = target.rows[b"000003"]
     target.rows[b"000003"] = row._replace(columns={"n": 4, "odd": True})
 
 
-def retyped(target: Target) -> None:
+def retype_row(target: Target) -> None:
     row = target.rows[b"000003"]
     target.rows[b"000003"] = row._replace(columns={"n": 3.0, "even": False})
 
@@ -139,9 +139,9 @@ def retyped(target: Target) -> None:
     ("plant", "found"),
     [
         (lost, Difference("missing", b"000003")),
-        (kept, Difference("surplus", b"0000031")),
-        (changed, Difference("different", b"000003", ("even", "n", "odd"))),
-        (retyped, Difference("different", b"000003", ("n",))),
+        (keep_extra_row, Difference("surplus", b"0000031")),
+        (change_row, Difference("different", b"000003", ("even", "n", "odd"))),
+        (retype_row, Difference("different", b"000003", ("n",))),
     ],
 )
 async def test_a_planted_difference_is_found(
@@ -149,7 +149,7 @@ async def test_a_planted_difference_is_found(
 ) -> None:
     table, target = pair(2000)
     plant(target)
-    verdict = await compared(table, target)
+    verdict = await compare_at_once(table, target)
     assert verdict.differences == [found]
     assert len([c for c in verdict.ranges if c.checksum != c.checksum_held]) == 1
 
@@ -166,9 +166,9 @@ async def test_what_is_no_number_is_equal_whatever_its_bits() -> None:
     target.follow(table, table.stamp)
     for key in (b"000004", b"000005"):
         target.rows[key] = target.rows[key]._replace(columns={"n": math.nan})
-    assert (await compared(table, target)).equal
+    assert (await compare_at_once(table, target)).equal
     target.rows[b"000005"] = target.rows[b"000005"]._replace(columns={"n": math.inf})
-    verdict = await compared(table, target)
+    verdict = await compare_at_once(table, target)
     assert verdict.differences == [Difference("different", b"000005", ("n",))]
 
 
@@ -176,7 +176,7 @@ async def test_a_target_that_is_behind_is_waited_for() -> None:
     table, target = pair(10)
     table.change(b"000004", {"n": -4})
     table.change(b"000005", None)
-    assert (await compared(table, target)).equal
+    assert (await compare_at_once(table, target)).equal
 
 
 class Widening(Target):
@@ -203,7 +203,7 @@ async def test_a_column_that_gets_another_type_meanwhile_makes_no_difference() -
     table, of_numbers = pair(10)
     target = table.target = Widening(of_numbers.rows, of_numbers.applied)
     table.change(b"000004", {"n": "four", "even": True})
-    assert (await compared(table, target)).equal
+    assert (await compare_at_once(table, target)).equal
 
 
 async def test_a_row_that_changes_whenever_it_is_looked_at_is_told_as_unsettled() -> None:
@@ -221,7 +221,7 @@ async def test_a_row_that_changes_whenever_it_is_looked_at_is_told_as_unsettled(
             return page
 
     table = Ahead(**{f.name: getattr(table, f.name) for f in dataclasses.fields(table)})
-    verdict = await compared(table, target)
+    verdict = await compare_at_once(table, target)
     assert verdict.differences == [Difference("unsettled", b"000004")]
 
 

@@ -43,7 +43,7 @@ def systems(count: int = 500) -> tuple[System, System]:
     return System(dict(rows)), System(dict(reversed(rows)))
 
 
-async def compared(source: System, target: System) -> Verdict:
+async def compare_at_once(source: System, target: System) -> Verdict:
     async def at_once(_pause_s: float) -> None:
         pass
 
@@ -51,7 +51,7 @@ async def compared(source: System, target: System) -> Verdict:
 
 
 async def test_equal_systems_are_equal() -> None:
-    verdict = await compared(*systems())
+    verdict = await compare_at_once(*systems())
     assert verdict.equal
     assert (verdict.rows, verdict.rows_held) == (500, 500)
 
@@ -72,7 +72,7 @@ async def test_a_planted_difference_is_found(
         del system.held[b"7"]
         if columns is not None:
             system.held[b"7"] = columns
-    verdict = await compared(source, target)
+    verdict = await compare_at_once(source, target)
     assert verdict.differences == [found]
     assert verdict.rows == 499 + (left is not None)
     assert verdict.rows_held == 499 + (right is not None)
@@ -84,12 +84,12 @@ async def test_what_is_on_its_way_is_no_difference() -> None:
     del source.held[b"4"]
     source.held[b"new"] = {"n": 0}
     target.late = [(b"3", {"n": -3}), (b"4", None), (b"new", {"n": 0})]
-    assert (await compared(source, target)).equal
+    assert (await compare_at_once(source, target)).equal
 
 
 async def test_a_row_that_goes_on_changing_is_told_as_unsettled() -> None:
     source, target = systems()
     source.held[b"3"] = {"n": -1}
     source.late = [(b"3", {"n": -number}) for number in range(2, 20)]
-    verdict = await compared(source, target)
+    verdict = await compare_at_once(source, target)
     assert verdict.differences == [Difference("unsettled", b"3")]

@@ -85,9 +85,9 @@ def test_equal_ends_and_a_planted_difference(
     assert told.stdout == f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: equal\n"
     file = sqlite3.connect(copied, timeout=30)
     with file:
-        file.execute("update rows set columns = '{}' where key = ?", (encoded("07", 1),))
-        file.execute("delete from rows where key = ?", (encoded("08", 1),))
-        file.execute("insert into rows values (?, 1, '{}')", (encoded("99", 9),))
+        file.execute("update rows set columns = '{}' where key = ?", (encode_key("07", 1),))
+        file.execute("delete from rows where key = ?", (encode_key("08", 1),))
+        file.execute("insert into rows values (?, 1, '{}')", (encode_key("99", 9),))
     file.close()
     told = rowtide(server, "verify", table, name)
     assert told.returncode == 1
@@ -116,5 +116,5 @@ def test_what_can_not_be_compared_is_refused(server: Ready, table: str, copied: 
     assert "nobody is no connector that reads" in told.stderr
 
 
-def encoded(*values: str | int) -> bytes:
+def encode_key(*values: str | int) -> bytes:
     return key_order.encode(map(variant.encode, values))

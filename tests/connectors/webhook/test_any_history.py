@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 WHSEC = f"whsec_{base64.b64encode(SECRET).decode()}"
 
 
-def shown(columns: Columns) -> Columns:
+def show_as_json(columns: Columns) -> Columns:
     """Return a row as it is posted, each value as JSON."""
     return {name: json.dumps(_plain(value)) for name, value in columns.items()}
 
@@ -38,7 +38,7 @@ def test_any_history_ends_in_the_table(server: Ready, tmp_path: Path) -> None:
             tmp_path,
             settings,
             read=keeper.living,
-            columns=shown,
+            columns=show_as_json,
             mixed=True,
             processes_max=3,
             steps=15,

@@ -24,7 +24,7 @@ from rowtide.core.records.change import ROW
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from rowtide.core.values.variant import Scalar
-from tests.connectors.row_histories import Model, deleted, histories, put, row_key, shape
+from tests.connectors.row_histories import Model, delete, histories, put, row_key, shape
 from tests.connectors.webhook.receiver import SECRET, Answer, Receiver, receiving
 
 TABLE = shape(KeyColumn("id", INTEGER))
@@ -46,7 +46,7 @@ def webhook(url: str, **more: object) -> WebhookSink:
 
 
 @asynccontextmanager
-async def opened(receiver: Receiver, **more: object) -> AsyncIterator[WebhookSink]:
+async def open_sink(receiver: Receiver, **more: object) -> AsyncIterator[WebhookSink]:
     sink = webhook(receiver.url, **more)
     await sink.open(TABLE)
     try:
@@ -66,10 +66,10 @@ def test_a_signature_is_the_one_of_the_standards_own_example() -> None:
 
 async def test_rows_arrive_with_all_that_is_known_of_them() -> None:
     values: dict[str, Scalar] = {"i": 1, "n": math.nan, "t": "ä", "b": b"\xff", "f": False}
-    async with receiving() as receiver, opened(receiver, headers={"X-Key": "k"}) as sink:
+    async with receiving() as receiver, open_sink(receiver, headers={"X-Key": "k"}) as sink:
         rows = [
             put(STAMP, [1], values, before={"i": 0}, sequence=4),
-            deleted(STAMP + 1, [2], sequence=5),
+            delete(STAMP + 1, [2], sequence=5),
         ]
         assert await sink.apply(batch(*rows)) == []
         [message] = receiver.taken
@@ -98,7 +98,7 @@ async def test_rows_arrive_with_all_that_is_known_of_them() -> None:
 
 @pytest.mark.parametrize("answer", [Answer(500), Answer(503), Answer(429), Answer(408), None])
 async def test_what_may_pass_is_tried_again_as_the_same_message(answer: Answer | None) -> None:
-    async with receiving() as receiver, opened(receiver) as sink:
+    async with receiving() as receiver, open_sink(receiver) as sink:
         answers = [answer, answer, Answer()]
         receiver.decide = lambda message: answers.pop(0)
         assert await sink.apply(batch(put(STAMP, [1], {}))) == []
@@ -131,18 +131,18 @@ async def test_an_answer_that_breaks_off_behind_its_status_is_the_status() -> No
 
 
 async def test_what_does_not_pass_is_unavailable() -> None:
-    async with receiving() as receiver, opened(receiver, attempts=2) as sink:
+    async with receiving() as receiver, open_sink(receiver, attempts=2) as sink:
         receiver.decide = lambda message: Answer(502, text="no backend")
         with pytest.raises(Unavailable, match="502 no backend"):
             await sink.apply(batch(put(STAMP, [1], {})))
         assert len(receiver.requests) == 2
     with pytest.raises(Unavailable):  # No process listens there any more.
-        async with opened(receiver, attempts=1) as sink:
+        async with open_sink(receiver, attempts=1) as sink:
             await sink.apply(batch(put(STAMP, [1], {})))
 
 
 async def test_a_receiver_that_asks_for_a_pause_is_left_alone() -> None:
-    async with receiving() as receiver, opened(receiver) as sink:
+    async with receiving() as receiver, open_sink(receiver) as sink:
         receiver.decide = lambda message: Answer(429, (("Retry-After", "100"),))
         with pytest.raises(Unavailable, match="s without requests"):
             await sink.apply(batch(put(STAMP, [1], {})))
@@ -153,7 +153,7 @@ async def test_a_receiver_that_asks_for_a_pause_is_left_alone() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 301, 303])
 async def test_what_is_about_the_endpoint_parks_no_row(status: int) -> None:
-    async with receiving() as receiver, opened(receiver) as sink:
+    async with receiving() as receiver, open_sink(receiver) as sink:
         receiver.decide = lambda message: Answer(status)
         with pytest.raises(Rejected, match=str(status)):
             await sink.apply(batch(put(STAMP, [1], {})))
@@ -168,7 +168,7 @@ async def test_a_row_that_the_receiver_refuses_is_found_and_the_others_flow(stat
 
     rows = [put(STAMP + at, [at % 7], {"at": at}, sequence=at) for at in range(20)]
     rows[9] = put(STAMP + 9, [2], {"bad": True}, sequence=9)
-    async with receiving() as receiver, opened(receiver) as sink:
+    async with receiving() as receiver, open_sink(receiver) as sink:
         receiver.decide = decide
         refused = await sink.apply(batch(*rows))
         # What comes behind it in its key is refused with it, so that the key stays in order.
@@ -182,7 +182,7 @@ async def test_a_row_that_the_receiver_refuses_is_found_and_the_others_flow(stat
 async def test_messages_are_bounded_in_rows_and_bytes() -> None:
     rows = [put(STAMP + at, [at], {"t": "x" * 1000}, sequence=at) for at in range(40)]
     rows.append(put(STAMP + 99, [99], {"t": "x" * 20_000}, sequence=99))
-    async with receiving() as receiver, opened(receiver, rows=7, bytes=16_000) as sink:
+    async with receiving() as receiver, open_sink(receiver, rows=7, bytes=16_000) as sink:
         [refused] = await sink.apply(batch(*rows))
         assert refused.row is rows[-1]
         assert "the limit is 16000" in refused.reason
@@ -193,7 +193,7 @@ async def test_a_page_is_divided_with_what_it_covers() -> None:
     keys = [row_key(TABLE.key, [at]) for at in range(5)]
     rows = [SinkRow(key, key_bytes, STAMP, {}, ROW) for key, key_bytes in keys]
     page = SinkBatch("things", "s", rows, (keys[0][1], b""), STAMP)
-    async with receiving() as receiver, opened(receiver, rows=2) as sink:
+    async with receiving() as receiver, open_sink(receiver, rows=2) as sink:
         await sink.apply(page)
         bounds = [key_bytes.hex() for _, key_bytes in keys]
         covers = [message["covers"] for message in receiver.taken]
@@ -207,7 +207,7 @@ async def test_a_page_is_divided_with_what_it_covers() -> None:
 
 
 async def test_a_redirection_is_followed_to_the_receiver_itself_alone() -> None:
-    async with receiving() as receiver, receiving() as other, opened(receiver) as sink:
+    async with receiving() as receiver, receiving() as other, open_sink(receiver) as sink:
         answers = [Answer(307, (("Location", "/moved"),)), Answer()]
         receiver.decide = lambda message: answers.pop(0)
         await sink.apply(batch(put(STAMP, [1], {})))
@@ -270,7 +270,7 @@ async def _through_faults(batches: list[SinkBatch], chance: random.Random, rows:
         )
 
     model = Model()
-    async with receiving() as receiver, opened(receiver, rows=rows, attempts=1) as sink:
+    async with receiving() as receiver, open_sink(receiver, rows=rows, attempts=1) as sink:
         receiver.decide = decide
         for told in batches:
             for _ in range(500):
