@@ -78,8 +78,8 @@ def test_what_a_changed_connector_leaves_is_told(connector: Run, tmp_path: Path)
 
     assert "leaves" not in applied(1)
     told = applied(2)
-    assert "moved leaves the slot rowtide_moved in database shop at 127.0.0.1:1," in told
-    assert told.count("moved leaves") == 2
+    assert "moved leaves behind the slot rowtide_moved in database shop at 127.0.0.1:1," in told
+    assert told.count("moved leaves behind") == 2
     assert "leaves" not in applied(2, chunk_rows=7)
     connector("delete", "moved", "--yes")
 

@@ -102,7 +102,7 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     until(lambda: read_written_rows(rows, table) == {"good": 1}, message=processes.said)
     processes.stop_all()
     told = connector("delete", "parting", "--yes")
-    assert "parting leaves a parked row, to be retried or skipped" in told
+    assert "parting leaves behind a parked row, to be retried or skipped" in told
     declare(server, declared)
     [entry] = connector("parked", "list", "parting", "--output", "json")
     assert table in entry["reason"]
