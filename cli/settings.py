@@ -86,8 +86,9 @@ class Settings:
     must listen on an address that they can reach."""
 
     lease_ms: int = 1200
-    """Length of a lease, in ms. A worker that cannot renew for this long loses its slots. Longer:
-    a crash stops reads and writes for longer. Shorter: a busy machine loses leases."""
+    """Length of a lease, in ms. A worker that cannot renew for this long answers no reads, and
+    others may take its slots. Longer: a crash stops reads and writes for longer. Shorter: a busy
+    machine loses slots."""
 
     standbys: int = 0
     """Warm copies of each slot on other workers, which shorten a take-over. They cost disk and CPU.
