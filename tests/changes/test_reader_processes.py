@@ -64,7 +64,7 @@ class Processes:
     def await_all(self, written: dict[str, list[int]]) -> None:
         until = time.monotonic() + DELIVERED_S_MAX
         while (told := self.delivered().once()) != written:
-            assert time.monotonic() < until, f"seed {SEED}: {told} of {written}"
+            assert time.monotonic() < until, f"ROWTIDE_CHANGES_SEED={SEED}: {told} of {written}"
             time.sleep(0.05)  # There is nothing to wait on from outside.
 
 

@@ -134,15 +134,17 @@ async def test_no_change_is_skipped_or_out_of_order_whatever_happens(
             await step(chance, world, readers)
             told = readers.delivered.once()
             in_order = all(told[name] == list(range(len(told[name]))) for name in told)
-            assert in_order, f"seed {SEED}, step {number}: {told}"
+            assert in_order, f"ROWTIDE_CHANGES_SEED={SEED}, step {number}: {told}"
         if not readers.running:
             readers.start()
         try:
             await readers.until(lambda: readers.delivered.once() == world.written)
         except TimeoutError as error:
-            raise AssertionError(f"seed {SEED}: {missing(world, readers)}") from error
+            raise AssertionError(
+                f"ROWTIDE_CHANGES_SEED={SEED}: {missing(world, readers)}"
+            ) from error
         await readers.stop_all()
-    assert readers.interrupted or not readers.delivered.repeated(), f"seed {SEED}"
+    assert readers.interrupted or not readers.delivered.repeated(), f"ROWTIDE_CHANGES_SEED={SEED}"
 
 
 async def step(chance: random.Random, world: World, readers: Readers) -> None:

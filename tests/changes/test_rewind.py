@@ -68,8 +68,8 @@ async def test_from_the_oldest_everything_comes_again_in_order(
         for name, numbers in delivered.numbers.items():
             written = world.written[name]
             first, second = numbers[: -len(written)], numbers[-len(written) :]
-            assert second == written, f"seed {SEED}, {name}: {numbers}"
-            assert first == written[: len(first)], f"seed {SEED}, {name}: {numbers}"
+            assert second == written, f"ROWTIDE_CHANGES_SEED={SEED}, {name}: {numbers}"
+            assert first == written[: len(first)], f"ROWTIDE_CHANGES_SEED={SEED}, {name}: {numbers}"
 
 
 async def test_a_shard_goes_back_to_a_sequence_number_alone(

@@ -156,7 +156,7 @@ async def test_nothing_goes_back_in_time_while_rows_are_read(
         await until_same(readers, copy, world)
         await readers.stop_all()
     assert not readers.interrupted
-    assert not copy.went_back, f"seed {SEED}"
+    assert not copy.went_back, f"ROWTIDE_CHANGES_SEED={SEED}"
 
 
 async def test_rows_that_go_before_they_are_read_again_are_deleted(
@@ -203,5 +203,5 @@ async def until_same(readers: Readers, copy: Copy, world: Rewritten) -> None:
     """Return once the copy equals the table. A last change may still be on its way."""
     until = time.monotonic() + SAME_S_MAX
     while found := differences(copy, await world.rows()):
-        assert time.monotonic() < until, f"seed {SEED}: {found}"
+        assert time.monotonic() < until, f"ROWTIDE_CHANGES_SEED={SEED}: {found}"
         await readers.until(lambda: True)

@@ -7,7 +7,7 @@ The sink is run by processes of ``rowtide connector run``, which are stopped and
 are written, shards split, merge and move, and the connector is made to begin again. A sink that
 can be compared (``Comparable``) is read back through its own ``read_rows``, once no process has it
 open; for others ``read`` returns its living rows by their encoded keys. A failure names its seed:
-ROWTIDE_HISTORY_SEED plays it again.
+ROWTIDE_HISTORY_SEED repeats the steps, not the moments at which they meet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What every sink of rows must do, whatever its target is.
+"""What a sink of rows must do whose target runs in this process, such as a file.
+
+Sinks with a server are tested by ``histories.py:check_history``, through real processes.
 
 ``check_any_order`` gives a sink the batches of a history: pieces of the stream and pages of
 snapshots, some of them repeated, in any order. The target must end as the table. It must also keep

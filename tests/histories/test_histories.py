@@ -1,9 +1,9 @@
-"""Eight clients, three worker processes and a real broker, struck: every answer can be explained.
+"""Eight clients, three worker processes and a real broker under faults: every answer is explained.
 
-Three short runs with two faults each, and a slow one whose worker stands still for half a minute;
+Three short runs with two faults each, and a slow one whose worker is paused for half a minute;
 ``python -m tests.histories.run`` makes long ones, with every fault. The seed is printed;
-ROWTIDE_SEED repeats a run's operations and strikes. What a short run brought is then spoilt in
-copies, a third of the ways each, and each spoiling is to be found.
+ROWTIDE_SEED repeats a run's operations and strikes. Then a third of the known anomalies is
+planted in copies of the history. The judge must find each.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ LATE_READS = (0.01, 0.03, 0.1)
 """Part of the answers."""
 
 SHORT_READS_FROM = 1_000_000
-"""Runs of seeds from here on read logs in pieces: what recovers may be met half way. Those before
-were found where a read brought a whole log, and stay what they were."""
+"""From this seed on reads return a log in pieces, so a fault may meet a recovery half way. Below
+this number a read returns the whole log, so that old seeds still repeat the same run."""
 SHORT_READS = (1, 1, 300, 1000, 4000)
 """Bytes; one reads entry by entry."""
 

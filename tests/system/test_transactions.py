@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
 from collections.abc import Sequence
@@ -21,10 +20,12 @@ from tests.system.transfers import TABLE, TOTAL, Move, Mover, account, create_ac
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 
-def moved(server: Server, *, kills: int, between: int) -> tuple[dict[str, Move], list[str]]:
+def moved(
+    server: Server, seed: int, *, kills: int, between: int
+) -> tuple[dict[str, Move], list[str]]:
     """Let clients move amounts while the worker is killed; return their moves and their faults."""
     stop = threading.Event()
-    movers = [Mover(server, stop, number, random.randrange(10**6)) for number in range(4)]
+    movers = [Mover(server, stop, number, seed) for number in range(4)]
     for mover in movers:
         mover.start()
     try:
@@ -78,12 +79,12 @@ def columns_of(record: StreamRecord) -> tuple[str, int]:
     return str(values["by"]), int(values["v"])
 
 
-def prove(server: Server, *, kills: int, between: int) -> None:
+def prove(server: Server, seed: int, *, kills: int, between: int) -> None:
     """Move, kill, and check."""
     server.start()
     with server.client() as client:
         create_accounts(client)
-    moves, faults = moved(server, kills=kills, between=between)
+    moves, faults = moved(server, seed, kills=kills, between=between)
     assert faults == []
     with server.client() as client:
         wait_until(lambda: readable(client), what="reads served")
@@ -92,13 +93,15 @@ def prove(server: Server, *, kills: int, between: int) -> None:
     assert {mark for mark, move in moves.items() if move.stands} <= set(marks)
 
 
-def test_transactions_of_many_clients_are_serialisable(make_server: MakeServer) -> None:
-    prove(make_server("--flush-s", "1"), kills=1, between=150)
+def test_transactions_of_many_clients_are_serialisable(make_server: MakeServer, seed: int) -> None:
+    prove(make_server("--flush-s", "1"), seed, kills=1, between=150)
 
 
 @pytest.mark.slow
-def test_transactions_are_serialisable_across_many_kills(make_server: MakeServer) -> None:
-    prove(make_server("--flush-s", "1"), kills=8, between=600)
+def test_transactions_are_serialisable_across_many_kills(
+    make_server: MakeServer, seed: int
+) -> None:
+    prove(make_server("--flush-s", "1"), seed, kills=8, between=600)
 
 
 def stream_of(client: ProtocolClient) -> list[StreamRecord]:

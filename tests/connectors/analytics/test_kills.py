@@ -38,9 +38,7 @@ Columns = Mapping[str, Scalar] | None
 
 @pytest.mark.system
 @pytest.mark.parametrize("kind", [*MAKERS])
-def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  To play it again.
+def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     target, told = MAKERS[kind](tmp_path), 0
     for _ in range(KILLS):

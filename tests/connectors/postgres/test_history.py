@@ -175,10 +175,11 @@ def read_table(server: PostgreSQL, table: str, key: int) -> dict[Any, dict[str, 
 
 def assert_equal(server: PostgreSQL, target: MemoryTarget) -> None:
     """Compare row by row."""
+    seed = f"ROWTIDE_SEED={SEED}"
     wanted = {(part, number): rest for (number, part), rest in read_table(server, "a", 2).items()}
-    assert plain(target.rows["a"]) == wanted, f"seed {SEED}"
-    assert plain(target.rows["f"]) == read_table(server, "f", 1), f"seed {SEED}"
-    assert plain(target.rows["i"]) == read_table(server, "i", 1), f"seed {SEED}"
+    assert plain(target.rows["a"]) == wanted, seed
+    assert plain(target.rows["f"]) == read_table(server, "f", 1), seed
+    assert plain(target.rows["i"]) == read_table(server, "i", 1), seed
 
 
 async def test_a_copy_under_writes_ends_equal(postgres: PostgreSQL) -> None:

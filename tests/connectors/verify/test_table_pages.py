@@ -75,14 +75,16 @@ async def test_a_copy_is_equal_while_its_table_changes_and_a_spoilt_one_is_not(
         await pages.open()
         tasks.create_task(writing(world, steps=15), name="writing")
         verdict = await compare(pages, Target(copy))
-        assert verdict.differences == [], f"seed {SEED}"
+        assert verdict.differences == [], f"ROWTIDE_CHANGES_SEED={SEED}"
         spoilt = next(k for k, (_, row) in copy.held.items() if row is not None)
         copy.held[spoilt] = copy.held[spoilt][0], {"n": -1}
         encoded = key_order.encode(map(variant.encode, spoilt))
         verdict = await compare(pages, Target(copy))
         # It may have been written again since, and so be right again.
         if copy.held[spoilt][1] == {"n": -1}:
-            assert [d.key_bytes for d in verdict.differences] == [encoded], f"seed {SEED}"
+            assert [d.key_bytes for d in verdict.differences] == [encoded], (
+                f"ROWTIDE_CHANGES_SEED={SEED}"
+            )
         worker.stop()
 
 
