@@ -2,8 +2,8 @@
 
 Every record names the offset at which it must be; at any other offset it is void. So the
 writer that evaluated against the true end wins, and a late or doubled batch is void. This
-module turns the log's answer into one of three facts: the batch is valid; it is void for
-good; or it was proven not written. If the outcome is unknown, it appends a no-op until
+module turns the log's answer into one of three results: the batch is valid; it is void for
+good; or nothing of it was written. If the outcome is unknown, it appends a no-op until
 one is valid. The log before that no-op then shows what happened.
 
 One batch is in flight per appender. Times are seconds.

@@ -6,8 +6,8 @@ acknowledged the record at the offset that it names, and the rows have it. So a 
 sees it.
 
 One task runs ``run`` and owns the order of appends. ``submit`` may be called from any
-request on the same event loop. A shard that cannot know its own state closes
-(``failed``); its slot replays it.
+request on the same event loop. A shard that cannot know its own state stops
+(``failed``). Its slot replays it, or keeps it closed if its log lost entries.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ class ShardSettings:
 
     A larger batch costs memory and the latency of its first change; too small a queue
     rejects bursts (OTSServerBusy). ``write_s_max`` is the longest wait of a client. Then
-    the answer is OTSTimeout if the record may be in the log, OTSPartitionUnavailable if
-    it is not. Open transactions cost memory: their number, and the bytes of rows that
-    they wrote, are bounded per shard. Beyond either bound the answer is OTSServerBusy.
+    the answer is OTSTimeout, also for a change that was not sent yet: either may still be
+    applied. If the log has rejected every append for half of that time, all waiting changes
+    fail with OTSPartitionUnavailable. Open transactions cost memory: their number, and the
+    bytes of rows that they wrote, are bounded per shard. Beyond either bound the answer is
+    OTSServerBusy.
     """
 
     batch_records_max: int = 2000
@@ -186,9 +188,10 @@ class ShardOwner:
     def submit(self, change: ChangeRequest, tell: Tell) -> None:
         """Evaluate ``change`` now; call ``tell`` once its record is valid and applied.
 
-        Raises ``Unavailable`` if the shard is not open, its queue is full or an open
-        transaction holds the partition key; then nothing has happened and ``tell`` is not
-        called.
+        After ``write_s_max`` ``tell`` gets ``OutcomeUnknown`` instead, and the change may
+        still be applied. Raises ``Unavailable`` if the shard is not open, its queue is full
+        or an open transaction holds the partition key; then nothing has happened and
+        ``tell`` is not called.
         """
         # Checks are inlined here, because this is the most frequent call.
         queue = self._queue
@@ -332,7 +335,7 @@ class ShardOwner:
                     return
         except (LogShortened, record.CorruptRecord, StoreError, StoreFailed) as error:
             fault = not isinstance(error, StoreError)  # Expected errors are logged in one line.
-            logger.error("shard %s closed: %s", self.shard.shard_id, error, exc_info=fault)
+            logger.error("shard %s stopped: %s", self.shard.shard_id, error, exc_info=fault)
             self._life.failure = error
         finally:
             self._close()

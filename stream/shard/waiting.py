@@ -1,4 +1,7 @@
-"""Callers that wait for a change's outcome at a shard. Each gets one report."""
+"""Callers that wait for a change's outcome at a shard.
+
+Each gets one report. Only a group's caller may get ``OutcomeUnknown`` several times before it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = [
 ]
 
 Tell = Callable[[Outcome | StoreError], None]
-"""Called once, with the outcome of a change."""
+"""Called with the outcome of a change: once, except for a ``GroupWaiter``."""
 
 NOTHING = Outcome(b"", 0, 0)
 """The outcome of an operation that returns no row and costs no units."""

@@ -8,8 +8,8 @@ The steps of an opening:
 4. Open each shard: its log must begin at or below the end of the rows. A no-op is appended
    by the append rule, and the log up to it replayed.
 
-A shard that cannot be served for good (its log lost acknowledged entries) stays closed
-alone, with its reason. Everything else is retried with back-off. Times are seconds.
+A shard whose log lost acknowledged entries, or cannot be read, is closed, alone, with its reason
+(``ClosedShards``). Everything else is retried with back-off. Times are seconds.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ class Slot:
         return SlotUpkeep(around, links, flush, sweep, opener.starts)
 
     def use_standby_notes(self, unflushed: Mapping[str, Unflushed]) -> None:
-        """Open on rows for which a standby has noted this, by shard."""
+        """Note, per shard, which chunks the standby wrote since the last flush.
+
+        The next opening need not read them again.
+        """
         self._runner.opener.unflushed = unflushed
 
     # Serving.
@@ -158,7 +161,7 @@ class Slot:
 
     @property
     def closed(self) -> ClosedShards:
-        """The shards that stay closed, with the reason."""
+        """The closed shards, with the reason."""
         return self._of_life.closed
 
     @property
@@ -283,7 +286,7 @@ class Slot:
     async def _leave_to_others(self) -> None:
         """Release a lease that is renewed although the slot is not served; keep trying to open.
 
-        Once we are ready to serve, we request the slot from its present owner.
+        When our rows are ready, we ask the slot's present owner to hand it over.
         """
         if self._links.leases.is_readable(self.number):
             logger.warning(
@@ -376,7 +379,10 @@ class Slot:
                     self._index_work.retable(owner, table, state.tasks)
 
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
-        """Return what a closed shard's log has lost; see ``ClosedCare.repair``."""
+        """Return what a closed shard's log has lost; see ``ClosedCare.repair``.
+
+        Raises ``Rejected`` if the shard is not closed, or is closed although its log lacks nothing.
+        """
         return await self._closed_care.repair(shard_id, accept=accept)
 
     async def flush(self) -> int:

@@ -29,6 +29,7 @@ class HeldLease:
     view: LeaseView
     sent_s: float
     is_lost: bool = False
+    """True if a later claim of another worker was read. A lease that only lapsed is not lost."""
     is_under_way: bool = False
     """True if a renewal was sent and its outcome is not known: no other one is sent."""
     renewals: int = 0

@@ -1,8 +1,7 @@
-"""The care for the shards of a slot that stay closed.
+"""What a slot does about its closed shards.
 
-Their logs are checked again at an interval, because a deposed broker may have reported the
-loss. An operator may accept the loss of a log; then the shard is served without the lost
-entries.
+It checks their logs again at an interval, because a deposed broker may have reported an old end. An
+operator may accept what a log has lost; then the shard is served with what is left.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class ClosedCare:
     async def repair(self, shard_id: str, *, accept: bool) -> Loss:
         """Return what a closed shard's log has lost; with ``accept`` serve the rest.
 
-        Raises ``Rejected`` if the shard is not closed, or its log lacks nothing. Raises
-        ``Unavailable`` if the shard has no log.
+        Raises ``Rejected`` if the shard is not closed, or is closed although its log lacks nothing.
+        Raises ``Unavailable`` if the log does not exist.
         """
         shards, number = self._runner.shards, self._flush.number
         if (why := shards.begun.find_gone(shard_id)) is not None:

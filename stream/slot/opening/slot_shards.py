@@ -20,7 +20,7 @@ class SlotShards:
     begun: OpeningShards = field(default_factory=OpeningShards)
     """Shards that are open or about to be: each has a task that opens and serves it."""
     closed: ClosedShards = field(default_factory=ClosedShards)
-    """Shards that stay closed until an operator decides, with the reason."""
+    """Shards whose logs lost entries or cannot be read, with the reason; see ``ClosedShards``."""
 
     def owner(self, shard_id: str) -> ShardOwner:
         """Return an open shard. Raises ``Unavailable``, with the reason if it stays closed."""

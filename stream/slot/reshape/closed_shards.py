@@ -1,9 +1,10 @@
-"""The shards of a slot that stay closed, each with its reason.
+"""The closed shards of a slot, each with its reason.
 
 Most often a shard's log lacks acknowledged entries. A deposed broker that does not know
 it reports any log without the entries that came since. So such a log is checked again at
 an interval: its ends, and the entry at the end of the rows, because it may have been
-filled.
+filled. Once no closed shard of the slot lacks entries, the slot opens again. Otherwise an
+operator decides.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ClosedShards(dict[str, str]):
         self._short: set[str] = set()
 
     def close(self, shard_id: str, error: LogShortened | CorruptRecord) -> None:
-        """Keep the shard closed until an operator decides."""
+        """Keep the shard closed: until its log is complete, or an operator decides."""
         logger.critical("shard %s stays closed: %s", shard_id, error)
         self[shard_id] = str(error)
         if isinstance(error, LogShortened):
