@@ -50,7 +50,9 @@ class Sink(Protocol):
         durable.
 
         The same batch or an older one may arrive at any time: after a crash, a rewind, or
-        from a process that was paused. It must change nothing.
+        from a process that was paused. A row whose stamp is below the target's stamp of
+        the key must change nothing. A row with an equal stamp takes its place: it is the
+        same row, perhaps under new settings.
         """
         ...
 
