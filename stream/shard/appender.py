@@ -139,6 +139,7 @@ class Appender:
         return [entry for entry in entries if entry.offset < end]
 
     async def _settle(self, batch: Sequence[tuple[bytes, bytes]], at: int) -> Appended:
+        """Resolve an unknown outcome: fence the log, then read if it has the batch."""
         await self.log.disconnect()
         end = await self.fence()
         if end <= at:
