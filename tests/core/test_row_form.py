@@ -82,7 +82,7 @@ def test_what_a_form_knows_is_what_a_look_at_the_cells_finds(cells: list[Cell]) 
     in_order = sorted(cells)
     size = capacity.cells_bytes(cells)
     wire = WireCells(plainbuffer.cells_piece(in_order), len(cells), size)
-    form = packed(cells)
+    form = pack_cells(cells)
     assert (ask_form(form).packed, ask_form(wire).packed) == (form, None)
     assert {*(ask_form(form).names or ())} == {cell.name for cell in cells}
     for found in (form, wire):
