@@ -14,6 +14,7 @@ import { textOf, typeOf } from "./values.js";
 /** @typedef {import("./values.js").Value} Value */
 
 const COLUMNS_SHOWN = 4;
+const CHARACTERS_SHOWN = 40;
 
 const root = /** @type {HTMLElement} */ (document.getElementById("live"));
 const { path, token, worker, texts, language, login } = settingsOf(root);
@@ -115,7 +116,7 @@ function Controls() {
 function nameValues(columns) {
   const names = Object.keys(columns);
   const shown = names.slice(0, COLUMNS_SHOWN).map(
-    (name) => html`<span class="pair"><b>${name}</b> ${textOf(columns[name]).slice(0, 60)}</span> `,
+    (name) => html`<span class="pair"><b>${name}</b> ${textOf(columns[name], CHARACTERS_SHOWN)}</span> `,
   );
   const more = names.length - COLUMNS_SHOWN;
   return html`${shown}${more > 0 && html`<span class="quiet">${t("more_columns", { count: more })}</span>`}`;
@@ -150,7 +151,7 @@ function gapLine({ number, leftOut }) {
  */
 function recordLine(item, record) {
   const { kind, key, columns, removed = [], stamp } = record;
-  const keyText = Object.values(key).map(textOf).join(", ");
+  const keyText = Object.values(key).map((value) => textOf(value)).join(", ");
   return html`<tr key=${item.number} data-stamp=${stamp}>
     <td class="number">${stamp ? timeOfDay(stamp / 1000, language) : ""}</td>
     <td><span class=${`badge ${kind}`}>${t(`kind_${kind}`)}</span></td>

@@ -23,20 +23,23 @@ export function typeOf(value) {
 }
 
 /**
- * Return a value in at most 300 characters, without characters that cannot be seen.
+ * Return a value in so many characters at most, without characters that cannot be seen.
  * @param {Value} value
  */
-export function textOf(value) {
+export function textOf(value, most = TEXT_MAX) {
   if (value === null) return "•••";
-  if (typeof value === "string") return shorten(visible(value.slice(0, TEXT_MAX + 1)));
+  if (typeof value === "string") return shorten(visible(value.slice(0, most + 1)), most);
   if (typeof value !== "object") return String(value);
-  if ("base64" in value) return shorten(value.base64);
+  if ("base64" in value) return shorten(value.base64, most);
   return "int" in value ? value.int : value.double;
 }
 
-/** @param {string} text */
-function shorten(text) {
-  return text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)}…` : text;
+/**
+ * @param {string} text
+ * @param {number} most
+ */
+function shorten(text, most) {
+  return text.length > most ? `${text.slice(0, most)}…` : text;
 }
 
 /**
