@@ -23,6 +23,7 @@ from rowtide.cli.open_files import allow_open_files
 from rowtide.cli.settings import CONSOLE_PORT_OFFSET, Settings, listening_url, variable
 from rowtide.console.web.console_settings import ConsoleSettings, parse_hidden_columns
 from rowtide.console.workers.calls import KeyPair
+from rowtide.stream.http.listening import bind
 
 __all__ = ["console"]
 
@@ -112,7 +113,7 @@ def run(
 
 
 async def _serve(settings: ConsoleSettings, ready_file: Path | None) -> None:
-    from rowtide.console.process.serve import bind, serve_console
+    from rowtide.console.process.serve import serve_console
 
     try:
         listener = bind(settings.host, settings.port)

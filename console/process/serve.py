@@ -14,7 +14,7 @@ from rowtide.console.web.console_settings import ConsoleSettings
 from rowtide.console.web.routes import STOPPING
 from rowtide.console.workers.calls import WorkerCalls
 
-__all__ = ["bind", "serve_console"]
+__all__ = ["serve_console"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,19 +60,3 @@ async def serve_console(
             raise _Stopped
     except* _Stopped:
         logger.info("the console has stopped")
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address, port 0 being a free one. Raises ``OSError``."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from rowtide.console.web.audit import log_change
 from rowtide.console.web.failures import answer_failure
+from rowtide.console.web.headers import has_begun
 from rowtide.console.web.origins import OriginRules
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.routes import CALLS, Handler, WebRoute, route_of, wants_json
@@ -39,7 +40,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     route = route_of(request)
     try:
         response = await _answer(request, route, handler)
-    except Exception as error:  # noqa: BLE001  # The outermost place of a request: it is logged.
+    except Exception as error:  # The outermost place of a request: it is logged.
+        if has_begun(request):
+            raise  # A feed whose viewer has gone, most often; aiohttp closes the connection.
         if isinstance(error, StoreError) and error.code == "OTSAuthFailed":
             await _end_session_without_key(request)
         response = answer_failure(request, error)

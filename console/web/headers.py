@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-__all__ = ["CONTENT_POLICY", "add_headers"]
+__all__ = ["CONTENT_POLICY", "add_headers", "has_begun"]
+
+_BEGUN = "rowtide.begun"
 
 CONTENT_POLICY = "; ".join(
     (
@@ -40,8 +42,14 @@ HEADERS = {
 }
 
 
-async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Set the headers of an answer. Unless its handler decided, no cache keeps it."""
+    request[_BEGUN] = True
     for name, value in HEADERS.items():
         response.headers[name] = value
     response.headers.setdefault("Cache-Control", "no-store")
+
+
+def has_begun(request: web.Request) -> bool:
+    """True if a part of the answer is sent: no other answer can take its place."""
+    return _BEGUN in request
