@@ -103,7 +103,7 @@ class ConsoleProcess:
         return self._child
 
     async def _start(self, child: Process) -> None:
-        """Give the child its command line once the worker has told where it serves."""
+        """Give the child its command line once the worker has a port."""
         while (endpoint := read_endpoint(self._settings.data_dir)) is None:
             if self._is_stopping:
                 return
