@@ -142,7 +142,7 @@ def _refusal_to_listen(error: OSError, settings: ConsoleSettings) -> CommandRefu
     if error.errno == errno.EADDRINUSE:
         return CommandRefused(
             f"The console cannot listen: {where} is in use by another program",
-            "Stop that one, or choose another port with --port (0 takes a free one).",
+            "Stop that program, or choose another port with --port (0 chooses a free one).",
         )
     return CommandRefused(f"The console cannot listen on {where}: {error.strerror}")
 

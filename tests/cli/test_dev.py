@@ -150,7 +150,7 @@ def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
     [
         ("dev", ["--workers", "2"], "No such option: --workers"),
         ("dev", ["--kafka", "h:1"], "No such option: --kafka"),
-        ("dev", ["--ephemeral", "--data", "x"], "leave --data-dir out"),
+        ("dev", ["--ephemeral", "--data", "x"], "omit --data-dir"),
         ("up", ["--log", "local", "--workers", "2"], "workers 2 needs log 'kafka'"),
         ("up", ["--log", "local", "--kafka", "h:1"], "kafka 'h:1' needs log 'kafka'"),
         ("up", ["--log", "local", "--standbys", "1"], "standbys 1 needs log 'kafka'"),

@@ -161,7 +161,7 @@ def test_a_port_in_use_is_said_before_anything_is_written(tmp_path: Path) -> Non
         1,
         [
             f"Error: Port {port} of 127.0.0.1 is in use by another program",
-            "  Stop that one, or choose another port with --port (0 takes a free one).",
+            "  Stop that program, or choose another port with --port (0 chooses a free one).",
         ],
     )
     assert not (tmp_path / "data").exists()
@@ -255,7 +255,7 @@ def test_a_tail_ends_with_ctrl_c_and_sits_out_a_restart(cache_dir: Path, tmp_pat
                 tail.kill()
                 tail.communicate()
     assert tail.returncode == 0
-    assert errors.count("trying again") == 1
+    assert errors.count("retrying") == 1
 
 
 def rowtide(command: str, folder: Path) -> None:

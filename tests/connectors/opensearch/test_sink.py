@@ -331,7 +331,7 @@ async def test_a_rebuild_fills_a_new_index_and_moves_the_alias_once_all_is_cover
         await sink.apply(batch(row("e", 8, {"n": 8})))
         assert search_ids(server, alias, "*") == ["a", "d", "e"]
     sink = sink_of(server, alias)
-    with pytest.raises(Rejected, match="alias things shows rebuild 2"):
+    with pytest.raises(Rejected, match=f"alias {alias} shows rebuild 2"):
         await sink.open(TABLE)
     await sink.close()
 
