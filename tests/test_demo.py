@@ -62,7 +62,7 @@ def test_a_stream_that_is_refused_or_away_for_long_ends_the_copy(
 ) -> None:
     with pytest.raises(ServerError):
         copy_of(Server("OTSTrimmedDataAccess", failures=1)).read()
-    monkeypatch.setattr(follow, "AWAY_S_MAX", 0.0)
+    monkeypatch.setattr(follow, "UNAVAILABLE_S_MAX", 0.0)
     with pytest.raises(ServerError):
         copy_of(Server("OTSPartitionUnavailable", failures=10**9)).read()
 
