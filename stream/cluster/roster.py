@@ -108,9 +108,10 @@ class Roster:
         return place is not None and place.is_wanted
 
     async def wait_until_open(self) -> None:
-        """Return once every slot that is ours by now is open, given away, or served elsewhere.
+        """Return once every slot that is ours by now is open, given away, or given up for now.
 
-        The rows of a slot that another worker serves may never open here, so it is not waited for.
+        A slot is given up if its opening failed and another worker serves it, or if its openings
+        have failed for long: it may never open here. Operators must reach the worker to see why.
         """
         for number, place in list(self._places.items()):
             while self._must_open(number, place):  # noqa: ASYNC110
@@ -123,8 +124,9 @@ class Roster:
         slot = self.slots.get(number)
         if slot is None:  # Its keeper still looks after what was left on disk.
             return True
-        is_left = slot.openings.failure is not None and slot.is_served_elsewhere()
-        return not slot.opened.is_set() and not is_left
+        if slot.opened.is_set() or slot.openings.have_failed_long():
+            return False
+        return slot.openings.failure is None or not slot.is_served_elsewhere()
 
     # Giving them away.
 

@@ -15,7 +15,8 @@ import pytest
 
 from rowtide.core.values.errors import Unavailable
 from rowtide.stream.cluster import roster as roster_module
-from rowtide.stream.cluster.roster import Roster
+from rowtide.stream.cluster.roster import OPENED_LOOK_S, Roster
+from rowtide.stream.slot.opening import openings as openings_module
 from rowtide.stream.slot.opening.openings import Openings
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
@@ -381,3 +382,22 @@ async def test_a_slot_counts_as_not_open_while_files_of_its_former_life_are_remo
         await opened
         assert roster.slots[3].opened.is_set()
         await ended(roster)
+
+
+async def test_a_slot_that_is_given_up_keeps_no_worker_from_serving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker whose log had lost its end never answered, not even what the fault was."""
+    monkeypatch.setattr(Counted, "opens", False)
+    async with running() as roster, asyncio.TaskGroup() as tasks:
+        roster.assign(frozenset({3}))
+        opened = tasks.create_task(roster.wait_until_open())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        openings = roster.slots[3].openings
+        openings.note_end(Unavailable("the log does not answer"), opened=False)
+        await asyncio.sleep(2 * OPENED_LOOK_S)
+        assert not opened.done()
+        monkeypatch.setattr(openings_module, "PATIENCE_S", 0.0)
+        async with asyncio.timeout(5):
+            await opened

@@ -42,10 +42,13 @@ class Openings:
 
     def are_for_others(self) -> bool:
         """True if another worker should try, although our lease is renewed."""
+        is_failing = self._failed_s is not None
+        return is_failing and (isinstance(self.failure, StoreFailed) or self.have_failed_long())
+
+    def have_failed_long(self) -> bool:
+        """True if none has succeeded for longer than a failure of Kafka takes to pass."""
         if self._failed_s is None:
             return False
-        if isinstance(self.failure, StoreFailed):
-            return True
         return asyncio.get_running_loop().time() - self._failed_s > PATIENCE_S
 
     @property
