@@ -39,7 +39,7 @@ PYTEST := $(CURDIR)/$(WHEEL)/venv/bin/python -m pytest -q -rs -c $(CURDIR)/pypro
 SERVER := kafka or system
 # Files without a server's mark are not even imported where servers are tested (tests/conftest.py).
 SERVED = $(shell grep -rlE "mark\.(kafka|system)" $(CURDIR)/tests --include="test_*.py")
-SHARED := $(addsuffix /%,$(addprefix $(CURDIR)/tests/,api changes cli conformance connectors model))
+SHARED := $(addsuffix /%,$(addprefix $(CURDIR)/tests/,api changes cli conformance connectors console model))
 # Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka. That run signs
 # requests with version 4, the other with version 2.
 EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +122,7 @@ class FeedWorld:
         self.processes = processes
         self.chance = chance
         self.written: dict[str, list[int]] = {}
-        self.client = Client(
-            ready.endpoint,
-            instance=ready.instance,
-            access_key_id=ready.access_key_id,
-            access_key_secret=ready.access_key_secret,
-            patience_s=60.0,
-        )
+        self.client = Client(**ready._asdict(), patience_s=60.0)
         self.client.create_table("t", {"k": str}, stream_hours=24)
         with ProtocolClient(**ready._asdict(), timeout_s=30.0) as admin:
             made = admin.call_json("RowtideCreateToken", {"table": "t"})
@@ -219,14 +214,21 @@ class RandomReader:
         return found
 
 
-async def follow_through(world: FeedWorld, *, readers: int, steps: int) -> list[RandomReader]:
-    """Let readers follow while shards change and processes die, until each has everything."""
+async def follow_through(
+    world: FeedWorld, *, readers: int, steps: int, connections: int
+) -> list[RandomReader]:
+    """Let readers follow while shards change and processes die, until each has everything.
+
+    There are at least so many ``steps``, and each reader had more than so many ``connections``.
+    """
     found = [RandomReader(world, number) for number in range(readers)]
     processes = world.processes
     kinds = ["split", "merge", "move", "split", "kill console", "merge", "kill server", "split"]
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(reader.run()) for reader in found]
-        for step in range(steps):
+        for step in count():
+            if step >= steps and all(reader.connections > connections for reader in found):
+                break
             kind = kinds[step % len(kinds)]
             writing = tasks.create_task(world.write(20))
             if kind == "kill console":
@@ -258,13 +260,13 @@ async def change_shards(world: FeedWorld, kind: str) -> None:
 
 
 async def test_readers_that_reconnect_get_each_record_once(world: FeedWorld) -> None:
-    found = await follow_through(world, readers=5, steps=8)
+    found = await follow_through(world, readers=5, steps=8, connections=2)
     assert min(reader.connections for reader in found) > 2
 
 
 @pytest.mark.slow
 async def test_twenty_readers_get_each_record_once(world: FeedWorld) -> None:
-    found = await follow_through(world, readers=20, steps=80)
+    found = await follow_through(world, readers=20, steps=80, connections=20)
     assert min(reader.connections for reader in found) > 20
 
 
