@@ -99,13 +99,7 @@ def first_page_bytes(visitor: Visitor) -> int:
 
 def fill(console: RunningConsole, rows: int) -> None:
     """Create the table that is browsed: an integer key, and 60 bytes in three columns."""
-    ready = console.ready
-    with Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    with Client(**console.ready._asdict()) as client:
         client.create_table("rows", {"id": int})
         for begin in range(0, rows, BATCH_ROWS):
             numbers = range(begin, min(begin + BATCH_ROWS, rows))

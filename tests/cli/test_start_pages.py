@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import takewhile
@@ -19,6 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.test_transcript import mask_output
+from tests.support.page_commands import path_with_programs
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -70,12 +70,10 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        programs = str(Path(sys.executable).parent)
         own = {k: v for k, v in os.environ.items() if not k.startswith("ROWTIDE_")}
         # A free port, and an end of the server should this process be killed.
         served = {"ROWTIDE_PORT": "0", "ROWTIDE_PARENT": str(os.getpid())}
-        path = os.pathsep.join([programs, os.environ["PATH"]])
-        self._environment = {**own, **served, "PATH": path}
+        self._environment = {**own, **served, "PATH": path_with_programs()}
 
     def save(self, name: str, text: str) -> None:
         (self._folder / name).write_text(text, encoding="utf-8")

@@ -55,19 +55,12 @@ class RunningConsole(NamedTuple):
 
     def create_key(self, *, admin: bool = True, read_only: bool = False) -> dict[str, str]:
         """Return a new key, as the fields of the log-in. Each key may try only so often."""
-        ready = self.ready
-        with ProtocolClient(
-            ready.endpoint,
-            instance=ready.instance,
-            access_key_id=ready.access_key_id,
-            access_key_secret=ready.access_key_secret,
-            timeout_s=30.0,
-        ) as client:
+        with ProtocolClient(**self.ready._asdict(), timeout_s=30.0) as client:
             made = client.call_json("RowtideCreateKey", {"admin": admin, "read_only": read_only})
         return {
             "access_key_id": made["access_key_id"],
             "access_key_secret": made["access_key_secret"],
-            "instance": ready.instance,
+            "instance": self.ready.instance,
         }
 
     def log_in(self, *, admin: bool = True, read_only: bool = False) -> Visitor:

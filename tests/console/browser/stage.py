@@ -120,14 +120,7 @@ class Stage:
             stream_hours=24,
         )
         request.stream_spec.columns_to_get.extend(columns)
-        ready = self.ready
-        with ProtocolClient(
-            ready.endpoint,
-            instance=ready.instance,
-            access_key_id=ready.access_key_id,
-            access_key_secret=ready.access_key_secret,
-            timeout_s=30.0,
-        ) as client:
+        with ProtocolClient(**self.ready._asdict(), timeout_s=30.0) as client:
             client.call("CreateTable", request, pb.CreateTableResponse)
 
     def run(self, *words: str) -> str:

@@ -63,11 +63,5 @@ class Followed:
 @pytest.fixture
 def followed(console: RunningConsole, visitor: Visitor) -> Iterator[Followed]:
     """A table that a test creates, and the person who follows it."""
-    ready = console.ready
-    with Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    with Client(**console.ready._asdict()) as client:
         yield Followed(console, visitor, client)

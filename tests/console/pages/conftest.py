@@ -21,13 +21,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole
 @pytest.fixture(scope="module")
 def store(console: RunningConsole) -> Iterator[Client]:
     """A client of the same server."""
-    ready = console.ready
-    with Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    with Client(**console.ready._asdict()) as client:
         yield client
 
 

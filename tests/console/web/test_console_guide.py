@@ -6,16 +6,14 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rowtide.cli.settings import load_settings
 from rowtide.deploy.ports import free_ports
-from rowtide.deploy.up import RUN
+from tests.support.page_commands import list_commands, path_with_programs, pattern_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -30,33 +28,10 @@ def blocks(kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[tuple[str, str]]:
-    """Return (command, what it prints) of every console block."""
-    found: list[tuple[str, str]] = []
-    for block in blocks("console"):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            lines = part.splitlines()
-            count = 1
-            while lines[count - 1].endswith("\\"):
-                count += 1
-            found.append(("\n".join(lines[:count]), "\n".join(lines[count:])))
-    return found
-
-
-def as_pattern(printed: str) -> re.Pattern[str]:
-    """Return what matches a text in which ``...`` stands for anything."""
-    return re.compile(".*?".join(map(re.escape, printed.split("..."))), re.DOTALL)
-
-
 @pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment in which the page's commands run in an empty folder."""
-    program = tmp_path / "bin" / "rowtide"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -P -c '{RUN}' \"$@\"\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "ROWTIDE_CONSOLE": "true"}
+def shell() -> dict[str, str]:
+    """An environment for the page's commands."""
+    return {**os.environ, "PATH": path_with_programs(), "ROWTIDE_CONSOLE": "true"}
 
 
 def free_pair() -> tuple[int, int, int]:
@@ -83,7 +58,7 @@ def test_the_commands_of_the_page(tmp_path: Path, shell: dict[str, str]) -> None
             command.replace(WORKER, worker).replace(BESIDE, beside).replace(ALONE, alone),
             printed.replace(WORKER, worker).replace(BESIDE, beside).replace(ALONE, alone),
         )
-        for command, printed in commands()
+        for command, printed in list_commands(PAGE)
     ]
     running: list[subprocess.Popen[bytes]] = []
 
@@ -93,7 +68,7 @@ def test_the_commands_of_the_page(tmp_path: Path, shell: dict[str, str]) -> None
         with output.open("wb") as out:
             words = ["bash", "-c", f"exec {command}"]
             running.append(subprocess.Popen(words, cwd=tmp_path, env=shell, stdout=out, stderr=out))
-        until(lambda: as_pattern(printed).search(output.read_text()), output.read_text)
+        until(lambda: pattern_of(printed).search(output.read_text()), output.read_text)
 
     try:
         start(f"{dev[0]} --port {worker}", dev[1], "dev")
@@ -109,7 +84,7 @@ def test_the_commands_of_the_page(tmp_path: Path, shell: dict[str, str]) -> None
                 words, cwd=tmp_path, env=shell, capture_output=True, text=True, timeout=60
             )
             assert done.returncode == 0, (command, done.stderr)
-            assert as_pattern(printed).fullmatch(done.stdout.strip()), (command, done.stdout)
+            assert pattern_of(printed).fullmatch(done.stdout.strip()), (command, done.stdout)
             count += 1
         assert (count, len(running)) == (3, 2)
     finally:

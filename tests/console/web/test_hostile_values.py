@@ -27,13 +27,7 @@ QUERY_NAMES = ("instance", "filter", "key1", "from1", "to1", "columns", "after",
 @pytest.fixture(scope="module")
 def store(console: RunningConsole) -> Iterator[Client]:
     """A client of the server, whose table has hostile keys, columns and values."""
-    ready = console.ready
-    with Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    with Client(**console.ready._asdict()) as client:
         client.create_table(TABLE, {"id": str}, stream_hours=24)
         for number, text in enumerate(HOSTILE):
             client.put(TABLE, {"id": text, "value": text, "number": number})

@@ -27,13 +27,7 @@ def faults(visitor: Visitor) -> list[dict[str, Any]]:
 
 
 def make_table(console: RunningConsole) -> None:
-    ready = console.ready
-    with Client(
-        ready.endpoint,
-        instance=ready.instance,
-        access_key_id=ready.access_key_id,
-        access_key_secret=ready.access_key_secret,
-    ) as client:
+    with Client(**console.ready._asdict()) as client:
         client.create_table("orders", {"id": str}, stream_hours=24)
         client.put("orders", {"id": "a", "total": 1})
 
