@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from pathlib import Path
 
+from rowtide.cli.beside_process import start_beside, stop_beside
 from rowtide.cli.credentials import read_endpoint
-from rowtide.cli.more_workers import PARENT, RUN, but_settings
+from rowtide.cli.more_workers import RUN
 from rowtide.cli.settings import Settings
 
-__all__ = ["CONNECTION_VARIABLES", "ConnectorProcess"]
+__all__ = ["ConnectorProcess"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +31,6 @@ AGAIN_S = 5.0
 
 STOP_S_MAX = 25.0
 """More than a source may take to reach a position from which nothing is repeated."""
-
-CONNECTION_VARIABLES = {
-    "ROWTIDE_" + name for name in ("ENDPOINT", "INSTANCE", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET")
-}
-"""Environment variables that would make it call another server than our worker."""
 
 
 class ConnectorProcess:
@@ -68,7 +62,7 @@ class ConnectorProcess:
             if read_endpoint(self._settings.data_dir) is None:
                 continue  # The worker may serve before its address is written.
             try:
-                child = await self._start()
+                child = self._child = await start_beside(self._command(), stdin=DEVNULL)
             except OSError as error:
                 logger.warning("connectors: start failed, retry in %g s: %s", AGAIN_S, error)
                 await asyncio.sleep(AGAIN_S)
@@ -80,30 +74,7 @@ class ConnectorProcess:
     async def stop(self) -> None:
         """Let it finish its work in progress, and end."""
         self._stopping = True
-        child = self._child
-        if child is None or child.returncode is not None:
-            return
-        child.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await child.wait()
-        except TimeoutError:
-            child.kill()
-
-    async def _start(self) -> Process:
-        environment = {
-            name: value
-            for name, value in but_settings(os.environ).items()
-            if name not in CONNECTION_VARIABLES
-        }
-        self._child = await asyncio.create_subprocess_exec(
-            *self._command(),
-            stdin=DEVNULL,
-            env={**environment, PARENT: str(os.getpid())},
-            # Ctrl-C of a terminal must reach it only through us, once.
-            start_new_session=True,
-        )
-        return self._child
+        await stop_beside(self._child, within_s=STOP_S_MAX)
 
     def _command(self) -> list[str]:
         # Imported here, because only a process with a worker needs it.

@@ -10,17 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from rowtide.cli.connector_process import CONNECTION_VARIABLES
+from rowtide.cli.beside_process import start_beside, stop_beside
 from rowtide.cli.console_link import CONSOLE_FILE
 from rowtide.cli.credentials import read_endpoint
-from rowtide.cli.more_workers import PARENT, but_settings
 from rowtide.cli.settings import Settings, flag
 
 __all__ = ["ConsoleProcess"]
@@ -88,19 +85,9 @@ class ConsoleProcess:
     async def _load(self) -> Process:
         """Return the child, which loads its modules and waits for its command line."""
         self._ready_file.unlink(missing_ok=True)
-        environment = {
-            name: value
-            for name, value in but_settings(os.environ).items()
-            if name not in CONNECTION_VARIABLES
-        }
-        self._child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", LOAD, "console"),
-            stdin=PIPE,
-            env={**environment, PARENT: str(os.getpid())},
-            # Ctrl-C of a terminal reaches it through us alone, once.
-            start_new_session=True,
-        )
-        return self._child
+        command = [sys.executable, "-c", LOAD, "console"]
+        self._child = child = await start_beside(command, stdin=PIPE)
+        return child
 
     async def _start(self, child: Process) -> None:
         """Give the child its command line once the worker has a port."""
@@ -150,16 +137,7 @@ class ConsoleProcess:
         """End it: its feeds say so to their viewers."""
         self._is_stopping = True
         self._ready_file.unlink(missing_ok=True)
-        child = self._child
-        if child is None or child.returncode is not None:
-            return
-        child.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await child.wait()
-        except TimeoutError:
-            child.kill()
-            await child.wait()
+        await stop_beside(self._child, within_s=STOP_S_MAX)
 
 
 def _words(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:
