@@ -36,7 +36,7 @@ class FeedAccess:
 
     ``owner`` names the session or the token; it may have ``feeds_max`` feeds. ``key`` is the one
     partition key, as text, that a token is for. ``confirm`` raises ``Rejected`` once the right has
-    ended, and another ``StoreError`` if nobody knows now.
+    ended, and another ``StoreError`` if no worker answers.
     """
 
     instance: str

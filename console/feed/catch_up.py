@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from rowtide.console.feed.page_ring import FeedPage
-from rowtide.console.feed.stream_reading import StreamReading
-from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
+from rowtide.console.feed.stream_reading import RETRIED, StreamReading
+from rowtide.core.values.errors import StoreError
 
 __all__ = ["CatchUpReader"]
 
@@ -77,7 +77,7 @@ class CatchUpReader:
         try:
             self.reads += 1
             page = await self._reading.read(shard, offset)
-        except (Unavailable, OutcomeUnknown) as error:
+        except RETRIED as error:
             logger.debug("catch-up of shard %s at %d: %s", shard, offset, error)
             await asyncio.sleep(RETRY_S)
             return

@@ -15,7 +15,7 @@ from rowtide.console.feed.feed_start import FeedBegin
 from rowtide.console.feed.stream_reading import TableStream
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, invalid
-from rowtide.core.values.schema import BINARY, INTEGER, STRING
+from rowtide.core.values.schema import INTEGER, STRING
 
 __all__ = ["FILTER_CHARS_MAX", "FeedParameters", "FeedRequest", "parse_begin", "parse_request"]
 
@@ -30,7 +30,6 @@ NAMES = (
 INT64 = range(-(2**63), 2**63)
 BEGINS: tuple[Literal["latest", "oldest", "rows"], ...] = ("latest", "oldest", "rows")
 FORMATS = ("sse", "ndjson")
-KEY_TYPES = {INTEGER: "INTEGER", STRING: "STRING", BINARY: "BINARY"}
 
 
 class FeedParameters(Protocol):

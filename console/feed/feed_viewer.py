@@ -26,7 +26,7 @@ class FeedViewer:
     """Writes events to one viewer. ``token`` is the position behind all of them.
 
     The limits hold once the viewer is up to date (``catch_up``). Before that it takes its time.
-    ``over`` is set when the feed ends here: the viewer left, was too slow, or was told the end.
+    ``over`` is set when the feed ends here: the viewer left, was too slow, or got the last event.
     """
 
     def __init__(self, wire: FeedWire, encoding: FeedEncoding, now_s: Callable[[], float]) -> None:
@@ -116,7 +116,7 @@ class FeedViewer:
     async def drain(self) -> None:
         """Return once little waits, or the feed is over because nothing was taken for too long.
 
-        A viewer that catches up may be as slow as it likes: nobody waits for it.
+        A viewer that catches up may be as slow as it likes: nothing waits for it.
         """
         least, since_s = self._wire.pending_bytes, self._now_s()
         while (pending := self._wire.pending_bytes) > DRAINED_BYTES and not self.is_over:
@@ -127,5 +127,5 @@ class FeedViewer:
             elif self._now_s() - since_s > QUEUE_S_MAX:
                 reason = f"the viewer took nothing for {QUEUE_S_MAX:g} s"
                 self.end("slow", {"reason": reason}, self.token)
-            # A transport tells one protocol alone that it has room, and that one is aiohttp's.
+            # A transport reports free room to one protocol alone, and that one is aiohttp's.
             await asyncio.sleep(DRAIN_POLL_S)

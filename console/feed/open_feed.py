@@ -23,6 +23,7 @@ from rowtide.console.feed.feed_start import find_start
 from rowtide.console.feed.feed_viewer import FeedViewer
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.rows_first import RowsFirst
+from rowtide.console.feed.stream_reading import RETRIED
 from rowtide.console.feed.table_hub import TableHub
 from rowtide.console.feed.table_hubs import TableHubs
 from rowtide.console.feed.viewer_walk import ViewerWalk
@@ -30,10 +31,8 @@ from rowtide.console.web.refusals import RequestRefused
 from rowtide.core.values import key as key_order
 from rowtide.core.values.errors import (
     LogTrimmed,
-    OutcomeUnknown,
     Rejected,
     StoreError,
-    Unavailable,
     invalid,
 )
 
@@ -130,7 +129,7 @@ class OpenFeeds:
             try:
                 hub = await self.hubs.open(access.instance, access.table)
                 feed = await resolve_request(access, request, hub)
-            except (Unavailable, OutcomeUnknown) as error:
+            except RETRIED as error:
                 raise RequestRefused(
                     503, "feed.unavailable", retry_after_s=RETRY_AFTER_S, reason=error.message
                 ) from error
@@ -202,16 +201,15 @@ async def resolve_request(access: FeedAccess, request: FeedRequest, hub: TableHu
 
 
 async def find_refusal(access: FeedAccess) -> str:
-    """Return why a right has ended; empty if it has not, or if nobody knows now."""
+    """Return why a right has ended; empty if it has not, or if no worker answers."""
     try:
         await access.confirm()
-    except LogTrimmed:
-        return ""
     except Rejected as error:
         # Without the table the hub says why the feed ends.
-        return "" if error.code == "OTSObjectNotExist" else error.message
+        is_about_table = isinstance(error, LogTrimmed) or error.code == "OTSObjectNotExist"
+        return "" if is_about_table else error.message
     except StoreError:
-        return ""
+        pass
     return ""
 
 

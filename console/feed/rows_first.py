@@ -14,13 +14,11 @@ import asyncio
 from rowtide.client.changes.source import RowPage, SourceShard
 from rowtide.console.feed.feed_position import TokenTooLong
 from rowtide.console.feed.feed_wire import RECORDS
-from rowtide.console.feed.page_ring import FeedRecord
-from rowtide.console.feed.record_text import change_text
-from rowtide.console.feed.stream_reading import READ_RECORDS_MAX
+from rowtide.console.feed.stream_reading import RETRIED
 from rowtide.console.feed.viewer_walk import ViewerWalk
 from rowtide.core.records.change import Change
-from rowtide.core.records.position import Position, decode_position, encode_position
-from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.records.position import decode_position
+from rowtide.core.values.errors import LogTrimmed, Rejected
 from rowtide.core.values.key_ranges import holds
 
 __all__ = ["ROWS_EVENT", "RowsFirst"]
@@ -46,7 +44,7 @@ class RowsFirst:
             while walk.rows_from is not None and not walk.viewer.is_over:
                 try:
                     await self._write_page(walk.rows_from)
-                except (Unavailable, OutcomeUnknown):
+                except RETRIED:
                     await asyncio.sleep(RETRY_S)
         except LogTrimmed as error:
             await self._hub.tell_end(walk.viewer, await self._hub.find_end(error))
@@ -90,10 +88,8 @@ class RowsFirst:
                 return shard
         for name in frontier.offsets.keys() & split - frontier.ended:
             await self._read_changes(name, None)
-        children = [
-            (child, await self._hub.find_first_offset(child, frontier))
-            for child in frontier.find_children(shards)
-        ]
+        begun = frontier.find_children(shards)
+        children = await self._hub.find_first_offsets(begun, frontier)
         frontier.begin_children(children)
         if not children:
             await self._hub.wait_change()
@@ -107,10 +103,7 @@ class RowsFirst:
         frontier = self._walk.frontier
         while shard not in frontier.ended:
             offset = frontier.offsets[shard]
-            position = Position(shard, self._hub.stream.enabled_at_us, offset)
-            page = await self._reading.source.read(
-                encode_position(position), limit=READ_RECORDS_MAX, wait_s=0
-            )
+            page = await self._reading.read_changes(shard, offset)
             due = [change for change in page.changes if stamp is None or change.stamp <= stamp]
             is_whole = len(due) == len(page.changes)
             if not is_whole:
@@ -135,12 +128,7 @@ class RowsFirst:
             self._write(RECORDS, b'{"records":[%b]}' % b",".join(texts))
 
     def _select(self, changes: list[Change]) -> list[bytes]:
-        hidden = self._hub.stream.hidden
-        records = [
-            FeedRecord(change.sequence, change.parts.key[0], change_text(change, hidden))
-            for change in changes
-        ]
-        return self._walk.lens.select_all(records)
+        return self._walk.lens.select_all(map(self._reading.record_of, changes))
 
     def _write_rows(self, page: RowPage, shard: SourceShard) -> None:
         following = page.following or shard.end

@@ -15,16 +15,19 @@ from rowtide.console.feed.feed_position import (
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.page_ring import FeedPage, FeedRecord
 from rowtide.console.feed.record_text import change_text
+from rowtide.core.records.change import Change
 from rowtide.core.records.position import Position, decode_position, encode_position
-from rowtide.core.values.errors import LogTrimmed
+from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.core.values.schema import KeyColumn
 
-__all__ = ["READ_RECORDS_MAX", "WAIT_S", "StreamReading", "TableStream"]
+__all__ = ["READ_RECORDS_MAX", "RETRIED", "WAIT_S", "StreamReading", "TableStream"]
 
 READ_RECORDS_MAX = 500
 """Records of one page: decoding it holds the event loop for about 10 ms."""
 WAIT_S = 2.0
 """So long the worker holds a read back while there is nothing new."""
+RETRIED = (Unavailable, OutcomeUnknown)
+"""Reading changes nothing, so an unknown outcome is no reason to stop."""
 SECOND_US = 1_000_000
 RETENTION_MARGIN_US = 60_000_000
 """Clocks of workers differ by less."""
@@ -103,20 +106,24 @@ class StreamReading:
 
     async def read(self, shard: str, offset: int, *, wait_s: float = 0.0) -> FeedPage:
         """Return the page at an offset; where there is nothing yet, wait up to ``wait_s``."""
+        return self._page_of(shard, offset, await self.read_changes(shard, offset, wait_s=wait_s))
+
+    async def read_changes(self, shard: str, offset: int, *, wait_s: float = 0.0) -> ChangePage:
+        """Return the same as changes."""
         position = encode_position(Position(shard, self.stream.enabled_at_us, offset))
-        page = await self.source.read(position, limit=READ_RECORDS_MAX, wait_s=wait_s)
-        return self._page_of(shard, offset, page)
+        return await self.source.read(position, limit=READ_RECORDS_MAX, wait_s=wait_s)
+
+    def record_of(self, change: Change) -> FeedRecord:
+        """Return a change as viewers get it, without what is hidden."""
+        text = change_text(change, self.stream.hidden)
+        return FeedRecord(change.sequence, change.parts.key[0], text)
 
     async def read_rows(self, shard: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         """Return rows of an open shard, see ``ChangeSource.rows``."""
         return await self.source.rows(shard, begin, end, limit=limit)
 
     def _page_of(self, shard: str, offset: int, page: ChangePage) -> FeedPage:
-        hidden = self.stream.hidden
-        records = [
-            FeedRecord(change.sequence, change.parts.key[0], change_text(change, hidden))
-            for change in page.changes
-        ]
+        records = [*map(self.record_of, page.changes)]
         last_us = page.changes[-1].stamp if page.changes else 0
         if page.following is None:
             # What comes next is in other shards, and may be older than now.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from rowtide.client.changes.source import ChangeSource, SourceShard
@@ -22,9 +22,8 @@ from rowtide.console.feed.feed_viewer import FeedViewer
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.lens_groups import WINDOW_S, LensGroups
 from rowtide.console.feed.page_ring import FeedPage, PageRing
-from rowtide.console.feed.stream_reading import WAIT_S, StreamReading, TableStream
+from rowtide.console.feed.stream_reading import RETRIED, WAIT_S, StreamReading, TableStream
 from rowtide.core.values.errors import (
-    OutcomeUnknown,
     Rejected,
     StoreError,
     Unavailable,
@@ -46,8 +45,6 @@ BUSY_RECORDS, BUSY_PAUSE_S = 20, 0.02
 """After a page of so many records the next read waits: the worker then answers fewer reads."""
 NOW_EVERY_S = 5.0
 CHANGE_S_MAX = 1.0
-RETRIED = (Unavailable, OutcomeUnknown)
-"""Reading changes nothing, so an unknown outcome is no reason to stop."""
 
 
 class FeedEnd(NamedTuple):
@@ -208,10 +205,8 @@ class TableHub:
                 shards = await self.reading.list_shards()
                 self._note_shards(shards)
                 self._require_children(shards)
-                children = [
-                    (child, await self.find_first_offset(child, self.frontier))
-                    for child in self.frontier.find_children(shards)
-                ]
+                begun = self.frontier.find_children(shards)
+                children = await self.find_first_offsets(begun, self.frontier)
             except RETRIED as error:
                 retry_s = await self._pause("children", error, retry_s)
                 continue
@@ -224,8 +219,13 @@ class TableHub:
             if not any(shard in child.parents for child in shards):
                 raise Unavailable(f"The shards that follow shard {shard} are not listed yet.")
 
-    async def find_first_offset(self, child: SourceShard, frontier: Frontier) -> int:
-        """Return where a shard begins whose parents are read. Raises ``LogTrimmed``."""
+    async def find_first_offsets(
+        self, children: Iterable[SourceShard], frontier: Frontier
+    ) -> list[tuple[SourceShard, int]]:
+        """Return where shards begin whose parents are read. Raises ``LogTrimmed``."""
+        return [(child, await self._find_first_offset(child, frontier)) for child in children]
+
+    async def _find_first_offset(self, child: SourceShard, frontier: Frontier) -> int:
         known = self.begins.get(child.shard_id)
         if known is not None:
             return known
@@ -332,8 +332,8 @@ class TableHub:
 
     def _beat(self) -> None:
         """Write the position to all viewers that got nothing for long; end those that are slow."""
-        changed = (self.find_delay() is not None) != self._was_behind
-        self._was_behind = self.find_delay() is not None
+        is_behind = self.find_delay() is not None
+        changed, self._was_behind = is_behind != self._was_behind, is_behind
         tokens: dict[frozenset[str] | None, str] = {}
         for groups in self.groups.values():
             for group in groups:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.source import ChangeSource
 from rowtide.client.endpoint import Endpoint
-from rowtide.console.feed.stream_reading import TableStream
+from rowtide.console.feed.stream_reading import RETRIED, TableStream
 from rowtide.console.feed.table_hub import RING_BYTES_MAX, FeedEnd, TableHub
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import KeyColumn
 
 __all__ = ["LINGER_S", "TableHubs", "find_stream"]
@@ -162,7 +162,7 @@ class TableHubs:
                 present = await find_stream(
                     self._endpoint_of(stream.instance), stream.instance, stream.table, stream.hidden
                 )
-            except (Unavailable, OutcomeUnknown):
+            except RETRIED:
                 await asyncio.sleep(RETRY_S)
                 continue
             except TableMissing as failure:

@@ -15,8 +15,9 @@ from rowtide.console.feed.feed_wire import RECORDS
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.lens_groups import WINDOW_S
 from rowtide.console.feed.page_ring import FeedPage
+from rowtide.console.feed.stream_reading import RETRIED
 from rowtide.console.feed.table_hub import TableHub
-from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable
+from rowtide.core.values.errors import Rejected
 
 __all__ = ["ViewerWalk"]
 
@@ -69,7 +70,7 @@ class ViewerWalk:
             for shard in list(self.frontier.offsets):
                 moved = await self._move(shard, goal) or moved
             moved = await self._begin_children(goal) or moved
-        except (Unavailable, OutcomeUnknown):
+        except RETRIED:
             await asyncio.sleep(RETRY_S)
             return
         if self._key.mode == EVERY or self._is_due():
@@ -111,11 +112,12 @@ class ViewerWalk:
         if not self.frontier.ended - goal.offsets.keys():
             return False
         shards = await self.hub.reading.list_shards()
-        children = [
-            (child, await self.hub.find_first_offset(child, self.frontier))
+        begun = [
+            child
             for child in self.frontier.find_children(shards)
             if not goal.offsets.keys() & set(child.parents)
         ]
+        children = await self.hub.find_first_offsets(begun, self.frontier)
         self.frontier.begin_children(children)
         return bool(children)
 

@@ -80,7 +80,7 @@ def _document(standing: ConnectorStatus) -> dict[str, Any]:
 
 
 def _copy_seconds(table: dict[str, Any], rate: float) -> float | None:
-    """Return how long a table's copy may take at the present rate; None if nobody knows."""
+    """Return how long a table's copy may take at the present rate; None if it is unknown."""
     estimate: int | None = table["rows_estimate"]
     if table["state"] != "copying" or estimate is None or rate <= 0:
         return None

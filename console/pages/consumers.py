@@ -64,7 +64,7 @@ async def _consumers_of(endpoint: Endpoint, table: str) -> list[str]:
             page = await endpoint.call("GetRange", request, pb.GetRangeResponse)
         except Rejected as error:
             if error.code == "OTSObjectNotExist":
-                return names  # Nobody has ever read a stream as a consumer.
+                return names  # No consumer has ever read a stream.
             raise
         rows = plainbuffer.decode_rows(page.rows) if page.rows else ()
         if not rows:

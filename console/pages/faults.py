@@ -31,7 +31,7 @@ class ClusterFault(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what tells the same fault at two moments apart from others."""
+        """Return what is the same for one fault at two moments, and differs for others."""
         return f"{self.kind} {self.subject}"
 
 

@@ -105,7 +105,7 @@ def rate_of(joined: JoinedSecond) -> dict[str, Any]:
 
 
 async def shard_loads(request: web.Request) -> dict[str, dict[str, Any]] | None:
-    """Return what is known of each open shard, by its id; None while no worker tells."""
+    """Return what is known of each open shard, by its id; None while no worker answers."""
     try:
         found: dict[str, dict[str, Any]] = (await request.app[ANSWERS].ask("RowtideListLoads"))[
             "shards"

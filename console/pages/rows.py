@@ -29,7 +29,7 @@ from rowtide.console.pages.row_reading import (
     read_shape,
 )
 from rowtide.console.web.refusals import RequestRefused
-from rowtide.console.web.render import render, render_status
+from rowtide.console.web.render import render_status
 from rowtide.console.web.routes import CALLS, SETTINGS, WebRoute, wants_json
 from rowtide.console.web.sessions import credentials_of
 from rowtide.core.values.variant import Scalar
@@ -193,8 +193,6 @@ def _render(
         "fields": dict(request.query),
         "problem": problem,
     }
-    if status == 200:
-        return render(request, "rows.html", **data)
     return render_status(request, status, "rows.html", **data)
 
 

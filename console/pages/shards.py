@@ -109,7 +109,7 @@ def find_mergeable(shards: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
 
 
 def _positions(request: web.Request) -> dict[str, dict[str, Any]]:
-    """Return what workers told last of their open shards, by id."""
+    """Return the last status of open shards, by id."""
     return {
         shard["shard"]: shard
         for worker in request.app[HEALTH].workers

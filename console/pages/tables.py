@@ -89,6 +89,18 @@ def _charts_of_tables(request: web.Request, hours: dict[str, HourOfTable]) -> di
     return {"requests": requests_chart(hours, after)} if wants_json(request) else {}
 
 
+def _charts_of_table(request: web.Request, name: str, hour: HourOfTable) -> dict[str, Any]:
+    """Return the data of a table's charts, which only programs and charts ask for."""
+    after = after_of(request)
+    if not wants_json(request):
+        return {}
+    return {
+        "requests": requests_chart({name: hour}, after),
+        "errors": errors_chart(hour, after, name),
+        "latency": latency_chart(hour, after),
+    }
+
+
 def _minutes_by_table(hours: dict[str, HourOfTable]) -> list[dict[str, Any]]:
     """Return the requests of each line by the minute, newest first."""
     minutes: dict[int, dict[str, int]] = {}
@@ -141,13 +153,8 @@ async def show_table(request: web.Request) -> web.Response:
     asked = pb.DescribeTableRequest(table_name=request.match_info["table"])
     answer = await request.app[CALLS].call(credentials_of(request), named, "DescribeTable", asked)
     described = describe(answer)
-    after, sampler = after_of(request), request.app[SAMPLER]
+    sampler = request.app[SAMPLER]
     hour = sampler.hour(instance, described.name)
-    charts = {
-        "requests": requests_chart({described.name: hour}, after),
-        "errors": errors_chart(hour, after, described.name),
-        "latency": latency_chart(hour, after),
-    }
     [figures] = await _list_figures(request, named, [described.name])
     return render(
         request,
@@ -157,7 +164,7 @@ async def show_table(request: web.Request) -> web.Response:
         description=_describe(described),
         figures=figures,
         minutes=minutes_of(hour),
-        charts=charts if wants_json(request) else {},
+        charts=_charts_of_table(request, described.name, hour),
         until_s=sampler.until_s,
         figures_problem=sampler.failure,
         refresh_s=REFRESH_S,

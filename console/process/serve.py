@@ -1,4 +1,4 @@
-"""Runs a console until it is told to stop."""
+"""Runs a console until it has to stop."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ def address_of(request: web.Request) -> str:
     to X-Forwarded-For. Only that last entry is the proxy's word; the others may be invented.
     Without ``console_url`` the header is ignored.
     """
-    told = request.headers.getall("X-Forwarded-For", [])
-    if request.app[SETTINGS].public_url and told:
-        last = told[-1].rpartition(",")[2].strip()
+    forwarded = request.headers.getall("X-Forwarded-For", [])
+    if request.app[SETTINGS].public_url and forwarded:
+        last = forwarded[-1].rpartition(",")[2].strip()
         try:
             return str(ip_address(last))
         except ValueError:

@@ -35,7 +35,7 @@ def log_change(request: web.Request, status: int) -> None:
 
 
 def log_event(request: web.Request, event: str, /, **facts: object) -> None:
-    """Write one line about what somebody did, with the address that they came from."""
+    """Write one line about what a person did, with the address that they came from."""
     shown = {name: _text(value) for name, value in facts.items()}
     shown["address"] = address_of(request)
     line = " ".join(f"{name}={value}" for name, value in shown.items())

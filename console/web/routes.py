@@ -32,7 +32,7 @@ CALLS = web.AppKey("CALLS", WorkerCalls)
 TASKS = web.AppKey("TASKS", asyncio.TaskGroup)
 """Where parts start their tasks; the group ends them when the console has stopped."""
 STOPPING = web.AppKey("STOPPING", asyncio.Event)
-"""Set when the console is told to stop: feeds end then, and say so."""
+"""Set when the console has to stop: feeds end then, with an event that says so."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

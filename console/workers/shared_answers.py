@@ -67,7 +67,9 @@ class SharedAnswers:
                 return kept.answer
             asked_s = self._now_s()
             try:
-                answer = await self._calls.call(self._key, self._instance, operation, fields)
+                answer: dict[str, Any] = await self._calls.call(
+                    self._key, self._instance, operation, fields
+                )
             except Rejected as error:
                 logger.warning("the console's own key may not call %s: %s", operation, error)
                 raise Unavailable(
@@ -78,4 +80,4 @@ class SharedAnswers:
             while len(self._kept) >= ANSWERS_MAX:
                 del self._kept[next(iter(self._kept))]
             self._kept[name] = _Kept(asked_s, answer)
-            return dict(answer)
+            return answer

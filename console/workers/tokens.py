@@ -68,7 +68,7 @@ class ShareTokens:
         called_s = self._now_s()
         if called_s - self._listed_s > FRESH_S:
             async with self._listing:
-                if called_s - self._listed_s > FRESH_S:  # Nobody else asked meanwhile.
+                if called_s - self._listed_s > FRESH_S:  # No other feed asked meanwhile.
                     await self._list()
         if shared.token_id not in self._valid:
             raise Rejected("OTSAuthFailed", "The share token was revoked, or its table deleted.")
