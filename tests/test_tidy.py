@@ -73,9 +73,9 @@ LOOSE_TASK = {"create_task", "gather", "ensure_future"}
 BANNED = ("say whether", "by itself alone", "goes away", "lets in")
 # Phrases that are gone from some folders.
 BANNED_IN = {
-    "somebody": ("cli", "client", "connectors", "core", "deploy", "testing"),
-    "told": ("cli", "client", "core", "deploy", "testing"),
-    "whoever": ("cli", "client", "connectors", "core", "deploy", "testing"),
+    "somebody": ("cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"),
+    "told": ("cli", "client", "console", "core", "deploy", "stream", "testing"),
+    "whoever": ("cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"),
 }
 # A function does something, so its name begins with a verb. This finds first words that are
 # participles.

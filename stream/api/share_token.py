@@ -1,6 +1,6 @@
 """Operations on share tokens. Bodies and answers are JSON; only keys with the admin right may call.
 
-Whoever serves a feed checks a token here: it sends the digest, so the token itself stays with it.
+A process that serves a feed checks a token here. It sends the digest, never the token itself.
 """
 
 from __future__ import annotations
