@@ -316,7 +316,7 @@ async def test_a_worker_keeps_copies_of_the_others_slots_and_gets_them_when_they
 
 async def test_another_number_of_slots_is_refused(group: Group) -> None:
     membership = Worker(group.config("a", slots=SLOTS + 1)).membership
-    with pytest.raises(SlotCountMismatch, match=r"has 8 partitions.* says 9"):
+    with pytest.raises(SlotCountMismatch, match=r"has 8 partitions.* set slots to 8, not 9"):
         await membership.start()
     await membership.stop()
 

@@ -30,10 +30,10 @@ def status(ready: Ready) -> dict[str, int]:
     """Return a worker's process id and how many slots it has open; no process: 0."""
     try:
         with ProtocolClient(**ready._asdict()) as client:
-            told = client.call_json("RowtideStatus", {})
+            answer = client.call_json("RowtideStatus", {})
     except (NoAnswer, ServerError):
         return {"pid": 0, "slots": 0}
-    return {"pid": told["pid"], "slots": sum(slot["open"] for slot in told["slots"])}
+    return {"pid": answer["pid"], "slots": sum(slot["open"] for slot in answer["slots"])}
 
 
 @pytest.mark.parametrize("parent_ends", ["stopped", "killed"])
@@ -63,5 +63,5 @@ def test_workers_live_and_end_together(
         else:
             up.kill()
             until(lambda: not alive(child))
-    told = (tmp_path / "output").read_text()
-    assert f"the same           http://127.0.0.1:{free_port + 1}" in told
+    printed = (tmp_path / "output").read_text()
+    assert f"another worker     http://127.0.0.1:{free_port + 1}" in printed
