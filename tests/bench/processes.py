@@ -1,7 +1,8 @@
 """What a server's processes cost, as Linux counts: CPU seconds and resident memory.
 
-A server is the child that was started and everything below it. Java is the broker, the rest is
-the worker. CPU time is that of each process's own clock, to the nanosecond.
+A server is the child that was started and everything below it. Java is the broker, the console is
+known by its command line, and the rest is the worker. CPU time is that of each process's own
+clock, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 __all__ = ["Cpu", "Memory", "brokers", "cpu_alone_s", "cpu_of", "cpu_s", "memory"]
 
 PROC = Path("/proc")
-BROKER = "java"
+BROKER, CONSOLE, WORKER = "java", "console", "worker"
 
 
 class Memory(NamedTuple):
@@ -23,6 +24,7 @@ class Memory(NamedTuple):
 
     worker_mib: float
     broker_mib: float
+    console_mib: float
 
 
 class Cpu(NamedTuple):
@@ -30,6 +32,7 @@ class Cpu(NamedTuple):
 
     worker_s: float
     broker_s: float
+    console_s: float = 0.0
 
 
 class _Process(NamedTuple):
@@ -44,6 +47,16 @@ class _Process(NamedTuple):
             # The number of a process's CPU clock, as clock_getcpuclockid makes it on Linux.
             return time.clock_gettime(~self.pid << 3 | 2)
         return 0.0
+
+    @property
+    def role(self) -> str:
+        """The part of a server that the process is."""
+        if self.name == BROKER:
+            return BROKER
+        with suppress(OSError):
+            if CONSOLE.encode() in (PROC / str(self.pid) / "cmdline").read_bytes().split(b"\0"):
+                return CONSOLE
+        return WORKER
 
 
 def _processes() -> list[_Process]:
@@ -79,11 +92,11 @@ def cpu_alone_s(pid: int) -> float:
 
 
 def cpu_of(root: int) -> Cpu:
-    """Return what a server's worker and its broker have used so far."""
-    seconds = {True: 0.0, False: 0.0}
+    """Return what the parts of a server have used so far."""
+    seconds = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
     for process in _tree(root):
-        seconds[process.name == BROKER] += process.cpu_s
-    return Cpu(worker_s=seconds[False], broker_s=seconds[True])
+        seconds[process.role] += process.cpu_s
+    return Cpu(seconds[WORKER], seconds[BROKER], seconds[CONSOLE])
 
 
 def brokers(root: int) -> int:
@@ -92,10 +105,10 @@ def brokers(root: int) -> int:
 
 
 def memory(root: int) -> Memory:
-    """Return the resident memory of a server's worker and of its broker."""
+    """Return the resident memory of the parts of a server."""
     page_mib = os.sysconf("SC_PAGE_SIZE") / 2**20
-    sizes = {True: 0.0, False: 0.0}
+    sizes = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
     for process in _tree(root):
         resident = int((PROC / str(process.pid) / "statm").read_text().split()[1])
-        sizes[process.name == BROKER] += resident * page_mib
-    return Memory(worker_mib=sizes[False], broker_mib=sizes[True])
+        sizes[process.role] += resident * page_mib
+    return Memory(sizes[WORKER], sizes[BROKER], sizes[CONSOLE])

@@ -96,6 +96,7 @@ def _idle_memory(server: Up) -> list[Result]:
     return [
         Result("worker, idle", found.worker_mib, "MiB"),
         Result("broker, idle", found.broker_mib, "MiB"),
+        Result("console, idle", found.console_mib, "MiB"),
     ]
 
 
