@@ -33,7 +33,7 @@ from rowtide.stream.api.index_requests import check_count, check_shapes, index_o
 from rowtide.stream.api.row_requests import parse
 from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.index_builder import is_built

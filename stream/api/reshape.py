@@ -39,7 +39,7 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.partition_key import encode_partition_key, show_partition_key
 from rowtide.stream.api.split_point import PIECE_BYTES_MIN, Forward, SplitPointOperations
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.logs import ShardLogs

@@ -28,7 +28,8 @@ from rowtide.core.protocol.worker_messages import (
 )
 from rowtide.core.values.errors import StoreError, Unavailable, invalid
 from rowtide.stream.cluster.backing import SlotMembership
-from rowtide.stream.cluster.hop import NOBODY, HopClient
+from rowtide.stream.cluster.hop_client import HopClient
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.peers import Answers, Peers, silent
 from rowtide.stream.cluster.roster import Roster
 from rowtide.stream.http.handlers import answers

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.values.errors import StoreError, Unavailable
-from rowtide.stream.cluster.hop import NOBODY, HopClient, Unreached
+from rowtide.stream.cluster.hop_client import HopClient, Unreached
+from rowtide.stream.cluster.hop_frames import NOBODY
 
 __all__ = ["Answers", "Peers", "silent"]
 

@@ -18,7 +18,8 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.worker_messages import NoFields, SettleRequest
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.cluster.catalog_owner import CatalogOwner, Decide
-from rowtide.stream.cluster.hop import NOBODY, HopClient
+from rowtide.stream.cluster.hop_client import HopClient
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.peers import Peers
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.slot.slot import Slot

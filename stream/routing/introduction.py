@@ -29,7 +29,7 @@ from rowtide.core.protocol.worker_messages import FarewellRequest, NoFields, Wel
 from rowtide.core.values.errors import Elsewhere, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.api.admin import instance_document, key_document
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.http.handlers import answers
 
 __all__ = ["Credentials", "Introduction"]

@@ -28,7 +28,7 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.operations import OPERATIONS, Route
 from rowtide.core.values.errors import Elsewhere, NotBuilt, Rejected, Unavailable, invalid
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.http.edge import Handler
 from rowtide.stream.routing.destinations import Destination
 from rowtide.stream.routing.fan_out import HERE, FanOut

@@ -29,7 +29,7 @@ from rowtide.stream.api.table_throttle import TableThrottle
 from rowtide.stream.api.transaction import TransactionOperations
 from rowtide.stream.api.unbuilt import UnbuiltOperations
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT
-from rowtide.stream.cluster.hop import HopServer
+from rowtide.stream.cluster.hop_server import HopServer
 from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.pages import introduction
 from rowtide.stream.measures.consumption import Consumption

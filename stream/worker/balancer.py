@@ -33,7 +33,7 @@ from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.reshape import ReshapeOperations, open_shard
 from rowtide.stream.api.split_point import Forward
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.shard.copy import row_ranges

@@ -24,7 +24,7 @@ from rowtide.core.values.limits import INT64_MAX
 from rowtide.stream.api.admin_request import json_answer, json_fields
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.cluster.handover import Handover
-from rowtide.stream.cluster.hop import HopClient, Unreached
+from rowtide.stream.cluster.hop_client import HopClient, Unreached
 from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers

@@ -16,7 +16,7 @@ from rowtide.stream.api.reshape import ReshapeOperations
 from rowtide.stream.cluster.backing import Member, SlotMembership
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.handover import Handover
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.cluster.peers import Peers
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.cluster.roster import Roster

@@ -14,7 +14,7 @@ from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.worker_messages import LoadsRequest, ObjectAnswer, TableFiguresRequest
 from rowtide.core.values.errors import invalid
 from rowtide.stream.api.admin_request import json_answer, json_fields
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.peers import Peers, silent
 from rowtide.stream.http.handlers import answers
 from rowtide.stream.measures.table_tally import TableTally

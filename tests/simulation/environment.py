@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rowtide.core.values.limits import Limits
 from rowtide.stream.cluster.backing import Member
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.log.tails import Tails
 from rowtide.stream.measures.clock import MachineClock

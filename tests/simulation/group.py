@@ -204,7 +204,7 @@ class Hop:
                 told = await peer.answer(identity, operation, body)
             except StoreError as error:
                 told = error
-            except StoreFailed:  # As ``stream/cluster/hop.py`` reports an unexpected error.
+            except StoreFailed:  # As ``stream/cluster/hop_server.py`` reports an unexpected error.
                 told = OutcomeUnknown("Internal server error.")
             if cut:
                 told = OutcomeUnknown(f"{operation}: no answer")

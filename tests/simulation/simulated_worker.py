@@ -24,7 +24,7 @@ from rowtide.stream.api.table import TableOperations
 from rowtide.stream.cluster.backing import Member
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.handover import Handover
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.cluster.roster import Roster
 from rowtide.stream.log.cluster import TopicCluster

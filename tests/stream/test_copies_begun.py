@@ -17,7 +17,7 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.core.values.schema import ShardRange
 from rowtide.stream.api.reshape import ReshapeOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.slot.reshape import reshapes as slot_reshapes
 from tests.contract.memory_log import MemoryLog

@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable, invalid
-from rowtide.stream.cluster import hop
-from rowtide.stream.cluster.hop import (
+from rowtide.stream.cluster import hop_client, hop_server
+from rowtide.stream.cluster.hop_client import HopClient
+from rowtide.stream.cluster.hop_frames import (
+    NONCE_BYTES,
     Call,
-    HopClient,
-    HopServer,
     decode_answer,
     decode_call,
     encode_answer,
     encode_call,
 )
+from rowtide.stream.cluster.hop_server import HopServer
 from rowtide.stream.http.tally import UnknownWithin
 
 SECRET = bytes(range(32))
@@ -256,7 +257,7 @@ async def test_a_stranger_is_cut_off(said: bytes) -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(said)
         told = await reader.read()
-        assert len(told) == LENGTH + hop.NONCE_BYTES
+        assert len(told) == LENGTH + NONCE_BYTES
         writer.close()
 
 
@@ -264,7 +265,7 @@ async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else any client that reaches the port could take all connections of this process."""
-    monkeypatch.setattr(hop, "TRUST_S", 0.05)
+    monkeypatch.setattr(hop_server, "TRUST_S", 0.05)
     async with worker(lambda *_: b"told") as other, asyncio.timeout(5):
         assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
         host, _, port = other.address.rpartition(":")
@@ -305,15 +306,15 @@ async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
 async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_others_along(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = hop._Caller.take_frame
+    taken = hop_client._Caller._take_proof
     asked: list[asyncio.Task[bytes]] = []
 
-    def given_up(self: hop._Caller, frame: bytes) -> None:
-        taken(self, frame)
+    def given_up(self: hop_client._Caller, theirs: bytes, frame: bytes) -> None:
+        taken(self, theirs, frame)
         if asked and self.trusted.done():
             asked.pop().cancel()
 
-    monkeypatch.setattr(hop._Caller, "take_frame", given_up)
+    monkeypatch.setattr(hop_client._Caller, "_take_proof", given_up)
     async with worker(lambda _identity, _name, body: body) as other, asyncio.TaskGroup() as tasks:
         call = partial(client.call, other.address, ANN, "GetRow")
         asked.append(tasks.create_task(call(b"first"), name="first"))
@@ -326,7 +327,7 @@ async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_ot
 async def test_more_than_may_wait_is_refused_at_once(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hop, "CALLS_MAX", 2)
+    monkeypatch.setattr(hop_client, "CALLS_MAX", 2)
     arrived: list[bytes] = []
     full, go = asyncio.Event(), asyncio.Event()
 
@@ -364,7 +365,7 @@ async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_o
         first = tasks.create_task(told(client, other.address, b"1"), name="first")
         assert await arrived.get() == b"1"
         caller = caller_of(client, other)
-        for _ in range(hop.ANSWER_S):  # One more is needed; a timer's own may come between.
+        for _ in range(hop_client.ANSWER_S):  # One more is needed; a timer's own may come between.
             caller.expire()
             assert await told(client, other.address, b"0") == b"0"
         second = tasks.create_task(told(client, other.address, b"2"), name="second")
@@ -393,7 +394,7 @@ async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
         caller = caller_of(client, other)
         for transport in other.server.connections:
             transport.pause_reading()
-        for _ in range(hop.SILENT_S + 1):
+        for _ in range(hop_client.SILENT_S + 1):
             caller.expire()
             await asyncio.sleep(0.01)
         assert isinstance(await first, OutcomeUnknown)
@@ -414,11 +415,11 @@ async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
         first = tasks.create_task(told(client, other.address, b"1"), name="first")
         await arrived.wait()
         caller = caller_of(client, other)
-        for _ in range(hop.SILENT_S):
+        for _ in range(hop_client.SILENT_S):
             for _ in range(2):  # The second sweep sends a ping.
                 caller.expire()
             async with asyncio.timeout(10):
-                while caller._silent_s:  # noqa: ASYNC110 - Without an event.
+                while caller.silent_s:  # noqa: ASYNC110 - Without an event.
                     await asyncio.sleep(0)
         go.set()
         assert await first == b"1"
@@ -429,7 +430,7 @@ async def test_silence_is_of_no_account_while_nobody_waits(client: HopClient) ->
     async with worker(lambda _identity, _operation, body: body) as other:
         assert await told(client, other.address, b"1") == b"1"
         caller = caller_of(client, other)
-        for _ in range(10 * hop.SILENT_S):
+        for _ in range(10 * hop_client.SILENT_S):
             caller.expire()
         assert await told(client, other.address, b"2") == b"2"
         assert caller_of(client, other) is caller
@@ -438,7 +439,7 @@ async def test_silence_is_of_no_account_while_nobody_waits(client: HopClient) ->
 async def test_a_worker_that_reads_no_answers_is_cut_off(
     client: HopClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hop, "UNREAD_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(hop_server, "UNREAD_BYTES_MAX", 1 << 20)
     async with worker(lambda *_: bytes(1 << 20)) as other, asyncio.TaskGroup() as tasks:
         assert await told(client, other.address, b"0")
         transport = caller_of(client, other).transport
@@ -452,7 +453,7 @@ async def test_a_worker_that_reads_no_answers_is_cut_off(
         assert [True for call in calls if isinstance(await call, OutcomeUnknown)]
 
 
-def caller_of(client: HopClient, other: Other) -> hop._Caller:
+def caller_of(client: HopClient, other: Other) -> hop_client._Caller:
     """Return the asking end of the connection to a worker."""
     caller = client._links[other.address].caller
     assert caller is not None

@@ -16,7 +16,7 @@ from rowtide.core.protocol.worker_messages import SettleRequest
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
 from rowtide.stream.cluster import placement as placing
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.cluster.peers import Peers
 from rowtide.stream.cluster.placement import Placement
 from tests.contract.memory_log import MemoryLog

@@ -15,7 +15,7 @@ from rowtide.core.values.errors import StoreError, no_table
 from rowtide.core.values.schema import ShardRange
 from rowtide.stream.api.reshape import ReshapeOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import NOBODY
+from rowtide.stream.cluster.hop_frames import NOBODY
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 

@@ -34,7 +34,7 @@ from rowtide.core.values.schema import (
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.stream import StreamOperations
 from rowtide.stream.cluster.catalog_owner import CatalogOwner
-from rowtide.stream.cluster.hop import HopClient
+from rowtide.stream.cluster.hop_client import HopClient
 from rowtide.stream.http.edge import Handler
 from rowtide.stream.routing.fan_out import HERE, FanOut
 from rowtide.stream.routing.routing import Awaited, Divided, Router
