@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 
 from rowtide.core.cluster.lease import LeaseView
@@ -33,8 +34,8 @@ class HeldLease:
     is_under_way: bool = False
     """True if a renewal was sent and its outcome is not known: no other one is sent."""
     renewals: int = 0
-    trim_at: int | None = None
-    """The number of renewals at which older records are trimmed; None: earlier owners may serve.
+    trim_at: float = math.inf
+    """Number of renewals at which older records are trimmed: never while earlier owners may serve.
     """
     proofs: SharedWork = field(default_factory=SharedWork)
     lapse_met_s: float | None = None

@@ -467,7 +467,7 @@ class LeaseKeeper:
         answers = await self._cluster.append_many(items, deadline_s=self._settings.answer_s)
         for (slot, held), at, answer in zip(holding, places, answers, strict=True):
             if self._record_renewal(held, at, answer, sent_s):
-                if held.trim_at is not None and held.renewals >= held.trim_at:
+                if held.renewals >= held.trim_at:
                     held.trim_at = held.renewals + TRIM_EVERY
                     tasks.create_task(self._trim(held, at), name=f"trim of leases[{slot}]")
             elif not isinstance(answer, Unavailable):
