@@ -229,7 +229,7 @@ def worker_config(serving: Serving) -> WorkerConfig:
     from rowtide.core.cluster.balance import BalanceSettings
     from rowtide.core.values.limits import Limits
     from rowtide.stream.routing.introduction import Credentials as WorkerCredentials
-    from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+    from rowtide.stream.slot.lease.lease_settings import LeaseSettings
     from rowtide.stream.slot.settings import SlotSettings
     from rowtide.stream.slot.upkeep.reclaimer import ReclaimSettings
     from rowtide.stream.worker.worker_config import WorkerConfig

@@ -14,7 +14,7 @@ from typing import Protocol
 from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.log.tails import Tails
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 
 __all__ = ["Backing", "Member", "SlotMembership"]
 

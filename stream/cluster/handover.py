@@ -85,10 +85,10 @@ class Handover:
         A slot that this worker only adopted is not requested: another worker has claimed
         it first.
         """
-        await self._leases.wait_until_read(slot)
+        await self._leases.others.wait_until_read(slot)
         try:
             async with asyncio.timeout(ASK_S_MAX):
-                while (address := self._leases.holder(slot)) is not None:
+                while (address := self._leases.others.holder(slot)) is not None:
                     if self.give_way(slot):
                         await asyncio.Event().wait()  # Until the slot is stopped.
                     if await self._request_slot(slot, address):

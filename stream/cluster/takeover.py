@@ -54,13 +54,13 @@ class Takeover:
         """Check leases until cancelled."""
         while True:
             # Leases are renewed long before they end, so there is rarely anything to do.
-            await asyncio.sleep(min(max(LOOK_S, self._leases.next_end_s()), LOOK_S_MAX))
+            await asyncio.sleep(min(max(LOOK_S, self._leases.others.next_end_s()), LOOK_S_MAX))
             if self._ready():
                 for slot in range(self._slots):
                     self._look(slot)
 
     def _look(self, slot: int) -> None:
-        abandoned_s = self._leases.find_abandoned_s(slot)
+        abandoned_s = self._leases.others.find_abandoned_s(slot)
         if abandoned_s is None or self._roster.is_ours(slot):
             return
         if abandoned_s >= STEP_S * self._rank(slot):
@@ -71,11 +71,11 @@ class Takeover:
         """Return this worker's place in the order of live workers for a slot."""
         dead = {
             at
-            for number, at in self._leases.addresses.items()
-            if self._leases.find_abandoned_s(number) is not None
+            for number, at in self._leases.others.addresses.items()
+            if self._leases.others.find_abandoned_s(number) is not None
         }
         named = set(self._standbys(slot))
-        live = {*self._leases.addresses.values(), *named} - dead - {"", self._address}
+        live = {*self._leases.others.addresses.values(), *named} - dead - {"", self._address}
         # A dead worker without slots is not known as dead, and delays the others by a
         # step.
         standby = self._roster.standbys.get(slot)

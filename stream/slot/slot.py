@@ -244,7 +244,7 @@ class Slot:
 
     def is_served_elsewhere(self) -> bool:
         """True if the lease names another live worker while this one prepares."""
-        return self.is_foreign and self._links.leases.holder(self.number) is not None
+        return self.is_foreign and self._links.leases.others.holder(self.number) is not None
 
     async def run(self) -> None:
         """Open and serve until cancelled; open again after any failure."""

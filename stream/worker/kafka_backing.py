@@ -9,7 +9,7 @@ from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.tails import LogTails
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from rowtide.stream.worker.faust_membership import Membership, MembershipConfig
 
 __all__ = ["KafkaBacking"]

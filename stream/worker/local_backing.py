@@ -15,7 +15,7 @@ from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.local.store import LogStore
 from rowtide.stream.log.tails import Tail, TailFollower
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 
 __all__ = ["LocalBacking"]
 

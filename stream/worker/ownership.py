@@ -26,7 +26,8 @@ from rowtide.stream.log.tails import Tails
 from rowtide.stream.log.topics import TopicNames
 from rowtide.stream.measures.consumption_file import ConsumptionFile
 from rowtide.stream.measures.counts import Counts
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
 from rowtide.stream.slot.standby.standby_links import StandbyLinks
@@ -153,7 +154,7 @@ class OwnershipParts:
 
     def owners(self) -> Mapping[int, str]:
         """Return the address of each slot's worker: by its lease, else by the group's division."""
-        leased, grouped = self.leases.addresses, self.handover.membership.owners()
+        leased, grouped = self.leases.others.addresses, self.handover.membership.owners()
         seen = self._owners
         if leased is not seen.leased or grouped is not seen.grouped:
             known = {slot: address for slot, address in leased.items() if address}

@@ -178,7 +178,7 @@ class Worker:
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(parts.watched.health.run(), name="health")
         tasks.create_task(owned.leases.run(), name="leases")
-        tasks.create_task(owned.leases.watch(site.slots), name="others' leases")
+        tasks.create_task(owned.leases.others.run(site.slots), name="others' leases")
         tasks.create_task(owned.takeover.run(), name="takeover")
         tasks.create_task(tails.run(), name="tails")
         tasks.create_task(owned.catalog.follow(), name="catalog")

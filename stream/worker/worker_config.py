@@ -10,7 +10,7 @@ from rowtide.core.values.limits import Limits
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.measures.clock import MachineClock
 from rowtide.stream.routing.introduction import Credentials
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from rowtide.stream.slot.settings import SlotSettings
 from rowtide.stream.worker.worker_metrics import Watching
 

@@ -16,7 +16,8 @@ from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.topics import TopicSpec
 from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +36,7 @@ async def keeper(
     settings = LeaseSettings(lease_s)
     made = LeaseKeeper(cluster, topic, owner=owner, address=address, dead=(), settings=settings)
     async with asyncio.TaskGroup() as tasks:
-        watch = tasks.create_task(made.watch(1), name=f"watch of {address}")
+        watch = tasks.create_task(made.others.run(1), name=f"watch of {address}")
         yield made
         watch.cancel()
 
@@ -51,7 +52,7 @@ async def first(cluster: KafkaCluster, topic: str) -> AsyncIterator[LeaseKeeper]
     """The worker that holds the slot."""
     await cluster.create_topics([TopicSpec(topic)])
     async with keeper(cluster, topic, FIRST, ADDRESS) as made:
-        await made.wait_until_read(SLOT)
+        await made.others.wait_until_read(SLOT)
         await made.claim(SLOT)
         yield made
 
@@ -60,12 +61,12 @@ async def test_another_worker_sees_who_holds_a_slot_until_it_is_released(
     cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
-        await second.wait_until_read(SLOT)
-        assert second.holder(SLOT) == ADDRESS
-        assert first.holder(SLOT) is None
+        await second.others.wait_until_read(SLOT)
+        assert second.others.holder(SLOT) == ADDRESS
+        assert first.others.holder(SLOT) is None
         await first.release(SLOT)
         await second.claim(SLOT)  # It would take a minute, were the release not there.
-        assert second.holder(SLOT) is None
+        assert second.others.holder(SLOT) is None
         assert second.is_readable(SLOT)
 
 
@@ -85,11 +86,11 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
     cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     async with keeper(cluster, topic, SECOND, "second:1") as second:
-        await second.wait_until_read(SLOT)
+        await second.others.wait_until_read(SLOT)
         for _ in range(3):
             await renewed(first)
         await first.release(SLOT)
-        second._watched[SLOT].view.end = 1  # It has not read of the renewals yet.
+        second.others._watched[SLOT].view.end = 1  # It has not read of the renewals yet.
         claim = await second.claim(SLOT)
         _, end = await cluster.log(topic).bounds()
         assert claim == end - 1
@@ -120,11 +121,11 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=2.0) as cut_off:
         await cut_off.claim(SLOT)  # It is not read any more, but reads for as long as it may.
         async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
-            await second.wait_until_read(SLOT)
+            await second.others.wait_until_read(SLOT)
             await asyncio.sleep(0.6)  # Longer than a lease of its own.
             assert cut_off.is_readable(SLOT)
-            assert second.find_abandoned_s(SLOT) is None
-            assert second.holder(SLOT) == ADDRESS
+            assert second.others.find_abandoned_s(SLOT) is None
+            assert second.others.holder(SLOT) == ADDRESS
             await second.claim(SLOT)
             assert lease_clock() - began_s > 2.0
             assert not cut_off.is_readable(SLOT)
@@ -177,7 +178,7 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:
         await dead.claim(SLOT)  # And it dies without a release.
     async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
-        await second.wait_until_read(SLOT)
+        await second.others.wait_until_read(SLOT)
         async with asyncio.TaskGroup() as tasks:
             claim = tasks.create_task(refused(second), name="claim")
             while second.age_s(SLOT) is None:  # noqa: ASYNC110 - Without an event.

@@ -32,7 +32,8 @@ from rowtide.stream.log.local.cluster import LocalCluster
 from rowtide.stream.log.tails import Tails
 from rowtide.stream.log.topics import TopicNames
 from rowtide.stream.shard.owner import ShardOwner
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from rowtide.stream.slot.standby.standby_shard import StandbyShard
 from rowtide.stream.worker.assembly import assemble
 from rowtide.stream.worker.ownership import WorkerSite
@@ -101,7 +102,8 @@ class SimulatedWorker:
                 self.assembled = True
                 owned = self.parts.ownership
                 self.tasks.create_task(self.leases.run(), name="leases")
-                self.tasks.create_task(self.leases.watch(shared.group.slots), name="others' leases")
+                others = self.leases.others
+                self.tasks.create_task(others.run(shared.group.slots), name="others' leases")
                 self.tasks.create_task(owned.takeover.run(), name="takeover")
                 self.tasks.create_task(self.catalog_owner.follow(), name="catalog")
                 self.tasks.create_task(self.placement.run(), name="placement")

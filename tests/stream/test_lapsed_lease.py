@@ -27,7 +27,8 @@ from rowtide.stream.shard.read_lease import ReadLease
 from rowtide.stream.shard.row_store import RowStore
 from rowtide.stream.shard.waiting import Reply
 from rowtide.stream.slot.lease.held_leases import LAPSE_S
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, table
 from tests.simulation.virtual_time import in_virtual_time

@@ -11,7 +11,8 @@ from rowtide.core.cluster.lease import RENEW, decode_lease
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.stream.log.cluster import Appends, LogCluster, Reads
 from rowtide.stream.log.log import Entry
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from tests.contract.memory_log import MemoryLog, Pairs
 from tests.simulation.virtual_time import in_virtual_time
 
@@ -132,7 +133,7 @@ async def following(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
     """Another worker, which follows the leases of all slots."""
     keeper = keeper_of(cluster, b"ownerid2")
     async with asyncio.TaskGroup() as tasks:
-        watch = tasks.create_task(keeper.watch(4), name="watch")
+        watch = tasks.create_task(keeper.others.run(4), name="watch")
         yield keeper
         watch.cancel()
 
@@ -150,7 +151,7 @@ async def abandoned_in(keeper: LeaseKeeper, slots: Sequence[int], seconds: float
     """Check repeatedly for so long; return the slots that seemed to have no owner."""
     found: set[int] = set()
     for _ in range(round(seconds / STEP_S)):
-        found |= {slot for slot in slots if keeper.find_abandoned_s(slot) is not None}
+        found |= {slot for slot in slots if keeper.others.find_abandoned_s(slot) is not None}
         await asyncio.sleep(STEP_S)
     return found
 
@@ -254,7 +255,7 @@ def test_who_begins_while_a_broker_is_silent_follows_the_leases_at_another() -> 
             async with following(cluster) as follower:
                 for slot in AT_SECOND:
                     async with asyncio.timeout(1.0):
-                        await follower.wait_until_read(slot)
+                        await follower.others.wait_until_read(slot)
 
     in_virtual_time(program())
 

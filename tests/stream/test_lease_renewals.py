@@ -13,7 +13,8 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.stream.log.cluster import Appends, LogCluster
 from rowtide.stream.log.log import Log
 from rowtide.stream.slot.lease.held_leases import UNREAD, Watched
-from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper, LeaseSettings
+from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.simulation.virtual_time import in_virtual_time
 
@@ -156,11 +157,11 @@ def test_a_claim_yields_to_one_that_was_not_heard_of_but_the_next_one_does_not(
     async def program() -> None:
         cluster, now_s = Cluster(), [10.0]
         first, second, third = (keeper_of(cluster, b"ownerid%d" % n, now_s) for n in range(3))
-        watched = second._watched[SLOT] = Watched(cluster.partition.twin())
+        watched = second.others._watched[SLOT] = Watched(cluster.partition.twin())
         await third.claim(SLOT)
         entries = await watched.log.read(0, bytes_max=1000)
         watched.view.end = 0
-        second._learn(SLOT, watched, entries, now_s[0])
+        second.others._learn(SLOT, watched, entries, now_s[0])
         await first.claim(SLOT)
         if trimmed:
             await cluster.partition.trim(1)

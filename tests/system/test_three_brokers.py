@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from tests.system.broker_hosts import BrokerHosts, NoHosts
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all

@@ -27,7 +27,7 @@ from rowtide.stream.cluster.worker_directory import WorkerDirectory
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.measures.clock import MachineClock, StillClock
 from rowtide.stream.routing.introduction import Credentials
-from rowtide.stream.slot.lease.lease_keeper import LeaseSettings
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from rowtide.stream.slot.settings import SlotSettings
 from rowtide.stream.worker.kafka_backing import KafkaBacking
 from rowtide.stream.worker.local_backing import LocalBacking

@@ -5,29 +5,22 @@ time since its last successful renewal was *sent* is below the lease. The clock 
 during suspend, so a laptop that wakes up does not serve under an old lease. Renewals of
 all slots whose leases one broker leads go out together, on separate connections, so they
 never queue behind data. A request to one broker never waits for another: a silent broker
-delays only the leases that it leads.
-
-A *read* of the leases may be outdated: a deposed broker that does not know it continues
-to answer. So a later claim that we read is real. Only a successful append proves that
-there is none.
+delays only the leases that it leads. ``lease_watch.py`` reads the leases of others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from rowtide.core.cluster.lease import (
     CLAIM,
     RELEASE,
     RENEW,
-    CorruptLease,
     Lease,
     LeaseView,
     Ownership,
@@ -35,59 +28,27 @@ from rowtide.core.cluster.lease import (
 )
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.log.cluster import Appends, LogCluster
-from rowtide.stream.log.log import Entry, Log
+from rowtide.stream.log.log import Log
 from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.measures.counts import Counts
 from rowtide.stream.shard.appender import BACKOFF_S, READ_BYTES
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.slot.lease.held_leases import UNREAD, HeldLease, Watched
+from rowtide.stream.slot.lease.lease_settings import LeaseSettings
+from rowtide.stream.slot.lease.lease_watch import GATHER_S, LeaseWatch
 
-__all__ = ["LeaseKeeper", "LeaseSettings"]
+__all__ = ["LeaseKeeper"]
 
 logger = logging.getLogger(__name__)
 
-HELD_LOOK_S = 0.1
-"""Delay until a slot that was given away is followed again, if its broker leads no other one."""
-
-GATHER_S = 0.05
-"""Pause between two reads of others' leases, so that one brings several. Delays crash detection.
-"""
-
 PROOF_S = 5.0
 """Time limit for proving that a claim is the last."""
-
-START_S = 2.0
-"""Time limit for reading the start of a log; then its leader is looked up again."""
 
 TRIM_EVERY, TRIM_APART = 600, 16
 """Renewals after which the records before the last one are trimmed. Slots that were
 claimed together are trimmed in turns, because brokers wait for each other before they
 answer.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseSettings:
-    """How long a lease lasts. If short, a crash costs less; a starved process loses reads
-    sooner.
-    """
-
-    lease_s: float = 1.2
-
-    @property
-    def renew_s(self) -> float:
-        """Seconds between renewals."""
-        return self.lease_s / 5
-
-    @property
-    def answer_s(self) -> float:
-        """Time for which a broker is waited for, in seconds."""
-        return self.lease_s / 2
-
-    @property
-    def lease_ms(self) -> int:
-        """The lease in whole milliseconds, rounded up."""
-        return math.ceil(self.lease_s * 1000)
 
 
 class LeaseKeeper:
@@ -114,11 +75,16 @@ class LeaseKeeper:
         self._ended = {*dead, owner}
         self._settings = settings
         self._held: dict[int, HeldLease] = {}
-        self._watched: dict[int, Watched] = {}
-        self._followed: set[Hashable] = set()
-        """The brokers that are being followed for others' leases."""
-        self.addresses: dict[int, str] = {}
-        """The address of each slot's worker, as its lease says; replaced when it changes."""
+        self.others = LeaseWatch(
+            cluster,
+            topic,
+            address=address,
+            ended=self._ended,
+            settings=settings,
+            is_ours=self._has_lease,
+            clock_s=clock_s,
+        )
+        """What is known of other workers' leases."""
 
     def is_readable(self, slot: int) -> bool:
         """True if a strong read may be served from ``slot`` now."""
@@ -162,175 +128,10 @@ class LeaseKeeper:
         held = self._held.get(slot)
         return held is not None and held.is_lost
 
-    def find_abandoned_s(self, slot: int) -> float | None:
-        """Return for how long no worker can have served ``slot``; None if a worker may serve it.
-
-        None also if we have not read its leases lately: then we are cut off.
-        """
-        watched = self._watched.get(slot)
-        now_s = self._clock_s()
-        if self._has_lease(slot) or watched is None:
-            return None
-        if now_s - watched.read_s > self._settings.lease_s / 2:
-            return None
-        free_s = watched.view.free_since(self._settings.lease_s)
-        if free_s is None:
-            return None
-        free_s = max(free_s, watched.since_s + self._settings.lease_s)
-        return None if free_s > now_s else now_s - free_s
-
-    def next_end_s(self) -> float:
-        """Return the seconds until a slot may be abandoned, as far as known; below 0: one
-        may be now.
-        """
-        ends = [
-            watched.view.free_since(self._settings.lease_s)
-            for slot, watched in self._watched.items()
-            if not self._has_lease(slot)
-        ]
-        return min((end for end in ends if end is not None), default=math.inf) - self._clock_s()
-
-    async def wait_until_read(self, slot: int) -> None:
-        """Wait until the leases of ``slot`` have been read, or it is ours."""
-        while not self._has_lease(slot):
-            watched = self._watched.get(slot)
-            if watched is not None:
-                await watched.looked.wait()
-                return
-            await asyncio.sleep(HELD_LOOK_S)  # The watch is about to begin.
-
-    def holder(self, slot: int) -> str | None:
-        """Return the address of another, live worker whose claim on ``slot`` is the last."""
-        watched = self._watched.get(slot)
-        last = None if watched is None or self._has_lease(slot) else watched.view.last
-        if last is None or last.released or last.owner in self._ended:
-            return None
-        ended = self._clock_s() > last.end_s(self._settings.lease_s)
-        return None if ended else last.address
-
     def _has_lease(self, slot: int) -> bool:
         """True if this worker claimed a slot and has not lost it."""
         held = self._held.get(slot)
         return held is not None and not held.is_lost
-
-    async def watch(self, slots: int) -> None:
-        """Follow the leases of every slot that is not ours, until cancelled."""
-        for slot in range(slots):
-            self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                for slot in self._held:
-                    if self._has_lease(slot):
-                        self._place(slot, self._address)
-                for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
-                    self._followed.add(leader)
-                    tasks.create_task(self._follow_leader(leader), name=f"leases of {leader}")
-                await asyncio.sleep(HELD_LOOK_S)
-
-    def _leader(self, slot: int) -> Hashable:
-        return self._cluster.leader(self._watched[slot].log)
-
-    def _to_follow(self) -> list[int]:
-        """Return others' slots, except those that cannot be read now."""
-        now_s = self._clock_s()
-        return [
-            slot
-            for slot, watched in self._watched.items()
-            if not watched.is_under_way and watched.due_s <= now_s and not self._has_lease(slot)
-        ]
-
-    async def _follow_leader(self, leader: Hashable) -> None:
-        """Follow the logs that one broker leads, with one request at a time, while there
-        are any.
-        """
-        try:
-            while slots := [slot for slot in self._to_follow() if self._leader(slot) == leader]:
-                with self._following(slots):
-                    await self._find_starts(slots)
-                    await self._follow(slots)
-                    await asyncio.sleep(GATHER_S)
-        finally:
-            self._followed.discard(leader)
-
-    @contextmanager
-    def _following(self, slots: Sequence[int]) -> Iterator[None]:
-        """Mark slots as followed, so that no other task follows them."""
-        for slot in slots:
-            self._watched[slot].is_under_way = True
-        try:
-            yield
-        finally:
-            for slot in slots:
-                self._watched[slot].is_under_way = False
-
-    async def _find_starts(self, slots: Sequence[int]) -> None:
-        """Find the starts of logs that were not read yet, or were trimmed."""
-        unread = [slot for slot in slots if self._watched[slot].view.end == UNREAD]
-        if not unread:
-            return
-        async with asyncio.TaskGroup() as tasks:
-            for slot in unread:
-                tasks.create_task(self._find_start(slot), name=f"leases[{slot}]")
-
-    async def _find_start(self, slot: int) -> None:
-        watched = self._watched[slot]
-        try:
-            async with asyncio.timeout(START_S):
-                watched.view.end, _ = await watched.log.bounds()
-        except (StoreError, TimeoutError) as error:
-            self._later(watched, error)
-
-    async def _follow(self, slots: Sequence[int]) -> None:
-        """Read the next records of all of them with one request, and record when."""
-        found = [(s, w) for s in slots if (w := self._watched[s]).view.end != UNREAD]
-        if not found:
-            return
-        answers = await self._answers([watched for _, watched in found])
-        read_s = self._clock_s()
-        for (slot, watched), answer in zip(found, answers, strict=True):
-            try:
-                if isinstance(answer, Exception):
-                    raise answer
-                self._learn(slot, watched, answer, read_s)
-            except LogTrimmed:
-                watched.view.end = UNREAD
-            except (StoreError, TimeoutError, CorruptLease) as error:
-                self._later(watched, error)
-
-    async def _answers(self, following: Sequence[Watched]) -> Sequence[list[Entry] | Exception]:
-        """Return the next records of each, or the error or time-out."""
-        items = [(watched.log, watched.view.end) for watched in following]
-        # A slot opens after the first read of its leases, which must not wait for new
-        # records.
-        looked = all(watched.looked.is_set() for watched in following)
-        wait_s = self._settings.renew_s if looked else 0.0
-        try:
-            async with asyncio.timeout(wait_s + self._settings.answer_s):
-                return await self._cluster.read_many(items, bytes_max=READ_BYTES, wait_s=wait_s)
-        except TimeoutError as error:
-            return [error] * len(items)
-
-    def _later(self, watched: Watched, error: Exception) -> None:
-        logger.debug("%s: cannot read leases, retrying: %s", watched.log.name, error)
-        watched.due_s = self._clock_s() + self._settings.renew_s
-
-    def _learn(self, slot: int, watched: Watched, entries: Sequence[Entry], read_s: float) -> None:
-        """Fold the records that were read of a slot's leases."""
-        view = watched.view
-        if read_s - watched.read_s > self._settings.lease_s / 2:
-            watched.since_s = read_s
-        watched.read_s = read_s
-        for offset, _, value in entries:
-            view.read(offset, value, read_s)
-        watched.looked.set()
-        last = view.last
-        if last is not None:
-            view.forget_ended(read_s, self._settings.lease_s)
-            self._place(slot, "" if last.released else last.address)
-
-    def _place(self, slot: int, address: str) -> None:
-        if self.addresses.get(slot, "") != address:
-            self.addresses = {**self.addresses, slot: address}
 
     async def claim(self, slot: int) -> int:
         """Claim ``slot``, wait until every earlier owner has stopped reading; return the claim.
@@ -342,7 +143,7 @@ class LeaseKeeper:
         """
         log = self._cluster.log(self._topic, slot)
         # The watched records were read earlier, so the wait began then.
-        watched = self._watched.get(slot)
+        watched = self.others.find_watched(slot)
         view = LeaseView() if watched is None else watched.view.copy()
         claim, sent_s = await self._append_claim(log, view, watched)
         # Reads of the lease partition reach as far as our claim by the append rule, so
@@ -412,7 +213,8 @@ class LeaseKeeper:
     async def release(self, slot: int) -> None:
         """Stop serving reads of ``slot``, then append a release: a successor need not wait."""
         held = self._held.pop(slot, None)
-        self._place(slot, "")  # Until its next worker's claim is read, the group knows better.
+        # Until its next worker's claim is read, the group knows better.
+        self.others.place(slot, "")
         if held is None or held.is_lost:
             return
         log = self._cluster.log(self._topic, slot)  # A renewal may be running on the other handle.
