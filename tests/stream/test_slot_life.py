@@ -39,7 +39,7 @@ TABLES = {
 
 
 def rows_of(kind: str) -> list[tuple[str, str, str, str]]:
-    """Return the table of a slot or a standby as the page names its states."""
+    """Return the table of a slot, a standby or a place as the page names its states."""
     table, _ = TABLES[kind]
     return [
         (
@@ -59,7 +59,7 @@ def section(heading: str) -> str:
     return re.split(rf"\n#{{1,{depth}}} ", found)[0]
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", ["Slot", "Standby"])
 def test_the_page_draws_the_transitions_of_the_code(kind: str) -> None:
     drawn = re.findall(r"^    (\w+) --> (\w+): (.+)$", section(f"## {kind}"), re.MULTILINE)
     assert drawn
@@ -72,7 +72,9 @@ def test_the_page_draws_the_transitions_of_the_code(kind: str) -> None:
 def test_the_page_has_the_table_of_the_code(kind: str) -> None:
     text = section(f"### Transitions of a {kind.lower()}")
     written = re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \|$", text, re.MULTILINE)
-    assert written[1:] == rows_of(kind)
+    # A row of the page may name several states.
+    rows = [(state, *step) for states, *step in written[1:] for state in states.split(", ")]
+    assert sorted(rows) == sorted(rows_of(kind))
 
 
 @pytest.mark.parametrize("kind", TABLES)
