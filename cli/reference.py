@@ -21,7 +21,7 @@ import click
 from rowtide.cli.exits import EXIT_CODES
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import main
-from rowtide.cli.settings import Settings
+from rowtide.cli.settings import Settings, flag
 from rowtide.stream.log.kafka.config import Security
 
 __all__ = ["cli_page", "configuration_page"]
@@ -29,6 +29,8 @@ __all__ = ["cli_page", "configuration_page"]
 WIDTH = 100
 SERVERS = {"up", "dev", "worker"}
 """Commands whose flags are the settings, which have a separate page."""
+REPEATED = "output"
+"""The option of every command that prints a result. The page has it once."""
 
 CLI_HEAD = """\
 # The command line
@@ -38,9 +40,10 @@ Made by `python -m rowtide.cli.reference cli`; a test compares.
 `rowtide up`, `rowtide dev` and `rowtide worker` start servers. Other commands send requests to a
 server with the protocol of the SDKs. Without flags, that is the server on `--data-dir`.
 
-`-h` or `--help` shows the help of a command. `--output json` prints one JSON document per command;
-`row scan` and `stream tail` print one object per line. An error is one sentence on stderr. A hint
-may follow on the next line.
+`-h` or `--help` shows the help of a command with all its options. `-o json` or `--output json`
+prints one JSON document per command; `row scan` and `stream tail` print one object per line.
+Commands without a result lack this option. An error is one sentence on stderr. A hint may follow on
+the next line.
 
 ## Exit codes
 
@@ -83,10 +86,20 @@ def cli_page() -> str:
         own, settings = _without_settings(command)
         text, _, shared = _help(path, own).partition("\nConnection:\n")
         connection = connection or shared
-        parts.append(f"## {' '.join(path)}\n\n```text\n{text.strip()}\n```\n{settings}")
+        parts.append(f"{_section(path, text)}{settings}")
     about = "These options are part of every command that sends requests:"
     parts.insert(1, f"## Connection\n\n{about}\n\n```text\n{connection.rstrip()}\n```\n")
     return "\n".join(parts)
+
+
+def _section(path: list[str], text: str) -> str:
+    """Return the heading and the help of a command. The commands of a group follow as sections."""
+    usage, _, about = text.partition("\n\n")
+    called = " ".join(usage.removeprefix("Usage: ").replace(" [OPTIONS]", "").split())
+    if len(path) > 1:
+        about = about.partition("\nCommands:\n")[0]
+    heading = f"{'#' * max(2, len(path))} `{called.removesuffix(' COMMAND [ARGS]...')}`"
+    return f"{heading}\n\n```text\n{about.rstrip()}\n```\n"
 
 
 def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[str], click.Command]]:
@@ -101,15 +114,22 @@ def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[st
 
 
 def _without_settings(command: click.Command) -> tuple[click.Command, str]:
-    """Return a server's command without its settings, and a paragraph with their flags."""
-    settings = {f.name for f in fields(Settings)}
-    flags = [param.opts[0] for param in command.params if param.name in settings]
-    if command.name not in SERVERS:
-        return command, ""
+    """Return a command without what the page has elsewhere, and a line about its settings."""
+    settings = [f.name for f in fields(Settings) if f.name != "kafka_security"]
+    is_server = command.name in SERVERS
     own = copy(command)
-    own.params = [param for param in command.params if param.name not in settings]
-    listed = textwrap.fill(" ".join(flags), WIDTH, break_on_hyphens=False)
-    return own, f"\n[Settings](configuration.md) as flags:\n\n```text\n{listed}\n```\n"
+    own.params = [
+        param
+        for param in command.params
+        if param.name != REPEATED and not (is_server and param.name in settings)
+    ]
+    if not is_server:
+        return own, ""
+    had = {param.name for param in command.params}
+    lacking = " ".join(flag(name) for name in settings if name not in had)
+    text = f"Its other flags are the [settings](configuration.md), except `{lacking}`."
+    text = text if lacking else text.replace(", except ``", "")
+    return own, f"\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
 
 
 def _help(path: list[str], command: click.Command) -> str:
