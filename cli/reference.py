@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import MISSING, Field, fields
 from typing import Any
@@ -31,6 +31,7 @@ SERVERS = {"up", "dev", "worker"}
 """Commands whose flags are the settings, which have a separate page."""
 REPEATED = "output"
 """The option of every command that prints a result. The page has it once."""
+CONNECTION = "\nConnection:\n"
 
 CLI_HEAD = """\
 # The command line
@@ -80,37 +81,55 @@ cafile = "/etc/rowtide/ca.pem"
 def cli_page() -> str:
     """Return docs/reference/cli.md."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
-    parts = [CLI_HEAD + codes]
-    connection = ""
-    for path, command in _commands(["rowtide"], main):
-        own, settings = _without_settings(command)
-        text, _, shared = _help(path, own).partition("\nConnection:\n")
-        connection = connection or shared
-        parts.append(f"{_section(path, text)}{settings}")
-    about = "These options are part of every command that sends requests:"
-    parts.insert(1, f"## Connection\n\n{about}\n\n```text\n{connection.rstrip()}\n```\n")
+    _, root = _usage_and_help(["rowtide"], main)
+    parts = [CLI_HEAD + codes, _connection(), f"## `rowtide`\n\n{_block([root])}"]
+    parts += [_section(["rowtide", name], command) for name, command in _commands(main)]
     return "\n".join(parts)
 
 
-def _section(path: list[str], text: str) -> str:
-    """Return the heading and the help of a command. The commands of a group follow as sections."""
-    usage, _, about = text.partition("\n\n")
+def _connection() -> str:
+    about = "These options are part of every command that sends requests:"
+    text = _help(["rowtide", "status"], dict(_commands(main))["status"])
+    return f"## Connection\n\n{about}\n\n{_block([text.partition(CONNECTION)[2]])}"
+
+
+def _section(path: list[str], command: click.Command) -> str:
+    """Return the help of a command, and of every command below it, under one heading."""
+    own, settings = _without_settings(command)
+    usage, text = _usage_and_help(path, own)
+    below = [f"{called}\n{about}" for called, about in _helps_below(path, command)]
+    about = text.partition("\nCommands:\n")[0]
+    return f"## `{usage}`\n\n{_block([about, *below])}{settings}"
+
+
+def _helps_below(path: list[str], command: click.Command) -> Iterator[tuple[str, str]]:
+    """Yield the usage and the help of every command below ``command``."""
+    for name, child in _commands(command):
+        own, _ = _without_settings(child)
+        usage, text = _usage_and_help([*path, name], own)
+        yield usage, text.partition("\nCommands:\n")[0]
+        yield from _helps_below([*path, name], child)
+
+
+def _commands(group: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """Yield the name and the command of each command of a group."""
+    if isinstance(group, click.Group):
+        ctx = click.Context(group)
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None, name
+            yield name, command
+
+
+def _block(texts: Iterable[str]) -> str:
+    return "```text\n" + "\n\n".join(text.strip("\n") for text in texts) + "\n```\n"
+
+
+def _usage_and_help(path: list[str], command: click.Command) -> tuple[str, str]:
+    """Return how a command is called, and its help without the options of the connection."""
+    usage, _, text = _help(path, command).partition(CONNECTION)[0].partition("\n\n")
     called = " ".join(usage.removeprefix("Usage: ").replace(" [OPTIONS]", "").split())
-    if len(path) > 1:
-        about = about.partition("\nCommands:\n")[0]
-    heading = f"{'#' * max(2, len(path))} `{called.removesuffix(' COMMAND [ARGS]...')}`"
-    return f"{heading}\n\n```text\n{about.rstrip()}\n```\n"
-
-
-def _commands(path: list[str], command: click.Command) -> Iterator[tuple[list[str], click.Command]]:
-    """Yield ``command`` and every command below it, each with the words that call it."""
-    yield path, command
-    if isinstance(command, click.Group):
-        ctx = click.Context(command)
-        for name in command.list_commands(ctx):
-            below = command.get_command(ctx, name)
-            assert below is not None, name
-            yield from _commands([*path, name], below)
+    return called.removesuffix(" COMMAND [ARGS]..."), text.replace("Options:\n", "")
 
 
 def _without_settings(command: click.Command) -> tuple[click.Command, str]:
@@ -156,8 +175,10 @@ def configuration_page() -> str:
 
 def _entry(level: str, field: Field[Any], text: str) -> str:
     """Return a setting's heading, text, type and default."""
-    default = _default(field)
-    kind = f"Type: {_type(field)}. Default: {default}." if default else f"Type: {_type(field)}."
+    default, kind = _default(field), f"Type: {_type(field)}."
+    if default:
+        choices = f"{_type(field)}. " if "`" in _type(field) else ""
+        kind = f"{choices}Default: {default}."
     return f"{level} {field.name}\n\n{textwrap.fill(text, WIDTH)}\n\n{kind}\n"
 
 
