@@ -1,6 +1,6 @@
 """A worker's decision about one slot: the states of its place in the roster.
 
-The page ``docs/internals/slot-life.md`` draws the table, and a test compares them. The
+The page ``docs/internals/slot-life.md`` has the table, and a test compares them. The
 state does not say if a slot runs right now: a slot that is due still drains.
 """
 
