@@ -67,8 +67,8 @@ def undrain(client: ProtocolClient, worker: str, output: Output) -> None:
 def forget(client: ProtocolClient, worker: str, output: Output) -> None:
     """Remove WORKER, which is dead, from the list.
 
-    A worker that stops removes itself. A killed one is shown as silent until it restarts or is
-    forgotten. If it restarts later, it is listed again. A worker that answers is not forgotten.
+    A worker that stops removes itself; a killed one is shown as silent. A worker that answers is
+    not forgotten.
     """
     found = client.call_json("RowtideForgetWorker", {"worker": worker})
     _print_result(found, f"{found['worker']} is forgotten.", output)

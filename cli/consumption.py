@@ -40,8 +40,7 @@ def consumption(
     are those above the reservation in a second. Units of requests for missing tables are on a
     line without a table.
 
-    Every worker counts the units of its own shards, and the command adds them up. A worker that
-    does not answer is named on stderr.
+    The units of a worker that does not answer are missing; stderr names the worker.
     """
     wanted = {"table": table, "from": _seconds(begin), "to": _seconds(end)}
     fields = {name: value for name, value in wanted.items() if value is not None}
