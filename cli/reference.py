@@ -27,8 +27,8 @@ from rowtide.stream.log.kafka.config import Security
 __all__ = ["cli_page", "configuration_page"]
 
 WIDTH = 100
-SERVERS = {"up", "dev", "worker"}
-"""Commands whose flags are the settings, which have a separate page."""
+LIKE_UP = {"dev", "worker"}
+"""Commands with flags of `rowtide up`. Its flags are the settings, which have a separate page."""
 REPEATED = "output"
 """The option of every command that prints a result. The page has it once."""
 CONNECTION = "\nConnection:\n"
@@ -95,7 +95,7 @@ def _connection() -> str:
 
 def _section(path: list[str], command: click.Command) -> str:
     """Return the help of a command, and of every command below it, under one heading."""
-    own, settings = _without_settings(command)
+    own, settings = _without_repeated(command)
     usage, text = _usage_and_help(path, own)
     below = [f"{called}\n{about}" for called, about in _helps_below(path, command)]
     about = text.partition("\nCommands:\n")[0]
@@ -105,7 +105,7 @@ def _section(path: list[str], command: click.Command) -> str:
 def _helps_below(path: list[str], command: click.Command) -> Iterator[tuple[str, str]]:
     """Yield the usage and the help of every command below ``command``."""
     for name, child in _commands(command):
-        own, _ = _without_settings(child)
+        own, _ = _without_repeated(child)
         usage, text = _usage_and_help([*path, name], own)
         yield usage, text.partition("\nCommands:\n")[0]
         yield from _helps_below([*path, name], child)
@@ -132,23 +132,21 @@ def _usage_and_help(path: list[str], command: click.Command) -> tuple[str, str]:
     return called.removesuffix(" COMMAND [ARGS]..."), text.replace("Options:\n", "")
 
 
-def _without_settings(command: click.Command) -> tuple[click.Command, str]:
-    """Return a command without what the page has elsewhere, and a line about its settings."""
-    settings = [f.name for f in fields(Settings) if f.name != "kafka_security"]
-    is_server = command.name in SERVERS
+def _without_repeated(command: click.Command) -> tuple[click.Command, str]:
+    """Return a command without the options that are elsewhere, and a line that says where."""
+    repeated, text = {REPEATED}, ""
+    if command.name == "up":
+        repeated |= {f.name for f in fields(Settings)}
+        text = "Its other flags are the [settings](configuration.md)."
+    elif command.name in LIKE_UP:
+        shared = [param.name or "" for param in dict(_commands(main))["up"].params]
+        repeated |= set(shared)
+        had = {param.name for param in command.params}
+        lacking = " ".join(flag(name) for name in shared if name not in had)
+        text = f"Its other flags are those of `rowtide up`, except `{lacking}`."
     own = copy(command)
-    own.params = [
-        param
-        for param in command.params
-        if param.name != REPEATED and not (is_server and param.name in settings)
-    ]
-    if not is_server:
-        return own, ""
-    had = {param.name for param in command.params}
-    lacking = " ".join(flag(name) for name in settings if name not in had)
-    text = f"Its other flags are the [settings](configuration.md), except `{lacking}`."
-    text = text if lacking else text.replace(", except ``", "")
-    return own, f"\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
+    own.params = [param for param in command.params if param.name not in repeated]
+    return own, text and f"\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
 
 
 def _help(path: list[str], command: click.Command) -> str:
