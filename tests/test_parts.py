@@ -85,7 +85,7 @@ def test_a_run_is_noted_reported_and_recorded(
     assert part.wall_s > 0
     assert part.cpu_s > 0
     assert main(["record", "a test's"]) == 0
-    kept = parts.recorded()
+    kept = parts.read_baseline()
     assert kept is not None
     assert (kept.machine, [part.name for part in kept.parts]) == ("a test's", ["units"])
     capsys.readouterr()
@@ -96,6 +96,6 @@ def test_a_run_is_noted_reported_and_recorded(
 
 
 def test_the_recorded_baseline_has_the_parts_of_the_makefile() -> None:
-    kept = parts.recorded()
+    kept = parts.read_baseline()
     makefile = (parts.ROOT / "Makefile").read_text(encoding="utf-8")
     assert [p.name for p in (kept.parts if kept else ()) if f'"{p.name}"' not in makefile] == []

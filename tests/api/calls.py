@@ -25,10 +25,10 @@ __all__ = [
     "outcomes",
     "put",
     "puts",
+    "read_row",
     "refusal",
     "rows",
     "shown",
-    "stored",
     "units",
     "update",
 ]
@@ -165,7 +165,7 @@ def rows(buffer: bytes) -> list[Row]:
     return [row_of(row) for row in plainbuffer.decode_rows(buffer)] if buffer else []
 
 
-def stored(client: ProtocolClient, table: str, row_key: Key, **fields: Any) -> Row | None:
+def read_row(client: ProtocolClient, table: str, row_key: Key, **fields: Any) -> Row | None:
     """Return a row as GetRow answers it, or None where it is absent."""
     found = rows(ask(client, get(table, row_key, **fields)).row)
     assert len(found) < 2

@@ -16,12 +16,12 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
-from tests.api.test_stream import Follower, enabled
+from tests.api.test_stream import Follower, enable_stream
 
 pytestmark = pytest.mark.system
 
@@ -32,7 +32,7 @@ FAILED = "OTSConditionCheckFail Condition check failed."
 @pytest.fixture
 def table(make_table: MakeTable) -> str:
     """Return a table keyed PK1 STRING, PK2 INTEGER."""
-    return make_table(stream=enabled())
+    return make_table(stream=enable_stream())
 
 
 def test_all_rows_are_written_in_one_piece(client: ProtocolClient, table: str) -> None:
@@ -54,7 +54,7 @@ def test_all_rows_are_written_in_one_piece(client: ProtocolClient, table: str) -
     assert outcomes(answer) == [[OK] * 3]
     used = [row.consumed.capacity_unit for row in answer.tables[0].rows]
     assert [(unit.read, unit.write) for unit in used] == [(0, 1), (0, 1), (0, 1)]
-    assert shown(stored(client, table, key("a", 1))) == {"v": 2}
+    assert shown(read_row(client, table, key("a", 1))) == {"v": 2}
     assert [record.action for record in follower.read()] == [1, 2, 3]
 
 
@@ -74,7 +74,7 @@ def test_one_failed_condition_fails_all_with_its_code(client: ProtocolClient, ta
     )
     other = f"{FAILED[:22]}The atomic batch is not applied, its row 1 fails: {FAILED[22:]}"
     assert outcomes(ask(client, batch)) == [[other, FAILED, other]]
-    assert [stored(client, table, key("a", number)) for number in (1, 2, 3)] == [None] * 3
+    assert [read_row(client, table, key("a", number)) for number in (1, 2, 3)] == [None] * 3
     assert Follower(client, table).read() == []
 
 
@@ -89,14 +89,14 @@ def test_a_condition_on_a_row_that_comes_twice_fails_all(
             f"OTSParameterInvalid {text}",
         ]
     ]
-    assert stored(client, table, key("a", 1)) is None
+    assert read_row(client, table, key("a", 1)) is None
 
 
 def test_rows_of_two_partition_keys_are_out_of_scope(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key(str(number), 1)) for number in range(3)]
     told = "OTSDataOutOfRange Data out of scope of atomic. Atomic PartKey:0. Data PartKey:1"
     assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [[told] * 3]
-    assert stored(client, table, key("0", 1)) is None
+    assert read_row(client, table, key("0", 1)) is None
 
 
 def test_a_row_with_a_wrong_key_fails_all(client: ProtocolClient, table: str) -> None:
@@ -108,7 +108,7 @@ def test_a_row_with_a_wrong_key_fails_all(client: ProtocolClient, table: str) ->
             f"OTSInvalidPK {told}",
         ]
     ]
-    assert stored(client, table, key("a", 1)) is None
+    assert read_row(client, table, key("a", 1)) is None
 
 
 def test_each_table_stands_alone(client: ProtocolClient, table: str, make_table: MakeTable) -> None:
@@ -125,7 +125,7 @@ def test_each_table_stands_alone(client: ProtocolClient, table: str, make_table:
     told = outcomes(ask(client, batch))
     assert told[1:] == [[OK], ["OTSObjectNotExist Requested table does not exist."]]
     assert OK not in told[0]
-    assert stored(client, other, key("b", 1)) is not None
+    assert read_row(client, other, key("b", 1)) is not None
 
 
 def test_not_atomic_is_row_by_row(client: ProtocolClient, table: str) -> None:

@@ -24,10 +24,10 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -97,10 +97,10 @@ def test_rows_are_put_updated_and_deleted_and_metered_by_bytes(
     assert [(u.capacity_unit.read, u.capacity_unit.write) for u in used] == [(0, 0)] * 3
     sizes = [(u.capacity_data_size.read_size, u.capacity_data_size.write_size) for u in used]
     assert sizes == [(0, 50), (0, 50), (0, 25)]
-    assert shown(stored(client, table, at(2000))) == {"DC1": "2000", "DC2": 2000, "DC3": b"2000"}
+    assert shown(read_row(client, table, at(2000))) == {"DC1": "2000", "DC2": 2000, "DC3": b"2000"}
     updated = {"old": 1, "DC4": "2010", "DC5": 2010, "DC6": b"2010"}
-    assert shown(stored(client, table, at(2010))) == updated
-    assert stored(client, table, at(2020)) is None
+    assert shown(read_row(client, table, at(2010))) == updated
+    assert read_row(client, table, at(2020)) is None
 
 
 def test_rows_of_one_key_are_applied_in_request_order(client: ProtocolClient, table: str) -> None:
@@ -112,8 +112,8 @@ def test_rows_of_one_key_are_applied_in_request_order(client: ProtocolClient, ta
         (pb.UPDATE, at(2), [Delete("a")]),
     ]
     assert results(ask(client, imports(table, changes))) == [OK] * 5
-    assert shown(stored(client, table, at(1))) == {"n": 5}
-    assert shown(stored(client, table, at(2))) == {"b": 2}
+    assert shown(read_row(client, table, at(1))) == {"n": 5}
+    assert shown(read_row(client, table, at(2))) == {"b": 2}
 
 
 def test_a_bad_row_does_not_spoil_the_others(client: ProtocolClient, table: str) -> None:
@@ -136,8 +136,8 @@ def test_a_bad_row_does_not_spoil_the_others(client: ProtocolClient, table: str)
         "OTSParameterInvalid Invalid column type for column DC1 expect VT_STRING actual VT_INTEGER",
         OK,
     ]
-    assert shown(stored(client, table, at(10))) == {"DC2": 10, "DC3": b"10"}
-    assert stored(client, table, at(11)) is None
+    assert shown(read_row(client, table, at(10))) == {"DC2": 10, "DC3": b"10"}
+    assert read_row(client, table, at(11)) is None
 
 
 def test_a_missing_table_is_each_rows_error(client: ProtocolClient) -> None:
@@ -173,7 +173,7 @@ def test_a_row_of_a_wrong_shape_refuses_the_whole_request(
 ) -> None:
     request = imports(table, [(pb.PUT, at(20), values(20)), (pb.PUT, at(21), cells)])
     assert refusal(client, request) == INVALID + text
-    assert stored(client, table, at(20)) is None
+    assert read_row(client, table, at(20)) is None
 
 
 def test_wrong_keys_of_any_table_refuse_the_whole_request(
@@ -199,7 +199,7 @@ def test_a_key_has_one_to_four_columns_whatever_the_table(
     span = (key(*values), EVERYTHING[1])
     exported = exports(name, span, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
     assert refusal(client, exported) == told
-    assert stored(client, table, at(30)) is None
+    assert read_row(client, table, at(30)) is None
 
 
 def test_a_value_to_be_generated_neither_deletes_nor_exports(

@@ -41,27 +41,27 @@ def table(make_table: MakeTable) -> str:
     return make_table()
 
 
-def filled(size: int) -> list[Put]:
+def make_columns(size: int) -> list[Put]:
     """Return the columns that make a row of PK ``size`` bytes large."""
     return [Put("c", b"x" * (size - KEY_BYTES - 1))]
 
 
 ABSENT = key("absent", 1)
 WRITES: dict[str, tuple[Callable[[str], Any], tuple[int, int]]] = {
-    "put of a little": (lambda t: put(t, PK, filled(100)), (0, 1)),
-    "put of 4096 bytes": (lambda t: put(t, PK, filled(4096)), (0, 1)),
-    "put of 4097 bytes": (lambda t: put(t, PK, filled(4097)), (0, 2)),
-    "put of 7.6 KB": (lambda t: put(t, PK, filled(7782)), (0, 2)),
-    "put expecting": (lambda t: put(t, PK, filled(4097), condition=EXPECTED), (1, 2)),
+    "put of a little": (lambda t: put(t, PK, make_columns(100)), (0, 1)),
+    "put of 4096 bytes": (lambda t: put(t, PK, make_columns(4096)), (0, 1)),
+    "put of 4097 bytes": (lambda t: put(t, PK, make_columns(4097)), (0, 2)),
+    "put of 7.6 KB": (lambda t: put(t, PK, make_columns(7782)), (0, 2)),
+    "put expecting": (lambda t: put(t, PK, make_columns(4097), condition=EXPECTED), (1, 2)),
     "put of two versions, one of which is kept": (
         lambda t: put(t, PK, [Put("c", b"x" * 3000, NOW_MS), Put("c", b"x" * 3000, NOW_MS - 1)]),
         (0, 2),
     ),
     "put of a key": (lambda t: put(t, PK), (0, 1)),
-    "update of 4097 bytes": (lambda t: update(t, PK, filled(4097)), (0, 2)),
+    "update of 4097 bytes": (lambda t: update(t, PK, make_columns(4097)), (0, 2)),
     "update of another column of a large row": (lambda t: update(t, PK, [Put("d", 1)]), (0, 1)),
     "update that deletes": (lambda t: update(t, PK, [Delete("c")]), (0, 1)),
-    "update expecting": (lambda t: update(t, PK, filled(4097), condition=EXPECTED), (1, 2)),
+    "update expecting": (lambda t: update(t, PK, make_columns(4097), condition=EXPECTED), (1, 2)),
     "delete of a large row": (lambda t: delete(t, PK), (0, 1)),
     "delete expecting": (lambda t: delete(t, PK, condition=EXPECTED), (1, 1)),
     "delete of nothing": (lambda t: delete(t, ABSENT), (0, 1)),
@@ -71,14 +71,14 @@ WRITES: dict[str, tuple[Callable[[str], Any], tuple[int, int]]] = {
 @pytest.mark.parametrize("case", WRITES)
 def test_a_write_costs_what_it_writes(client: ProtocolClient, table: str, case: str) -> None:
     request, used = WRITES[case]
-    ask(client, put(table, PK, filled(9000)))
+    ask(client, put(table, PK, make_columns(9000)))
     assert units(ask(client, request(table))) == used
 
 
 @pytest.mark.parametrize("case", WRITES)
 def test_a_row_of_a_batch_costs_the_same(client: ProtocolClient, table: str, case: str) -> None:
     request, used = WRITES[case]
-    ask(client, put(table, PK, filled(9000)))
+    ask(client, put(table, PK, make_columns(9000)))
     answer = ask(client, batch_write([(table, [request(table)])]))
     assert units(answer.tables[0].rows[0]) == used
 
@@ -87,7 +87,7 @@ def test_a_row_of_a_batch_costs_the_same(client: ProtocolClient, table: str, cas
 def test_a_read_costs_what_it_returns(
     client: ProtocolClient, table: str, size: int, used: int
 ) -> None:
-    ask(client, put(table, PK, filled(size)))
+    ask(client, put(table, PK, make_columns(size)))
     assert units(ask(client, get(table, PK))) == (used, 0)
     answer = ask(client, batch_get([(table, [PK, ABSENT])]))
     assert [units(row) for row in answer.tables[0].rows] == [(used, 0), (1, 0)]
@@ -104,12 +104,12 @@ def test_a_range_is_rounded_once(client: ProtocolClient, make_table: MakeTable) 
     table = make_table()
     everything = get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     for number in range(10):
-        ask(client, put(table, key("row", number), filled(410)))
+        ask(client, put(table, key("row", number), make_columns(410)))
     assert units(ask(client, everything)) == (2, 0), "4100 bytes"
     for number in range(2, 10):
         ask(client, delete(table, key("row", number)))
     for number in range(2):
-        ask(client, put(table, key("row", number), filled(12300)))
+        ask(client, put(table, key("row", number), make_columns(12300)))
     assert units(ask(client, everything)) == (7, 0), "24600 bytes"
     small = get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX), columns_to_get=["PK1"])
     assert units(ask(client, small)) == (1, 0)

@@ -9,7 +9,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from tests.api.calls import OK, ask, key, put, refusal, shown, stored
+from tests.api.calls import OK, ask, key, put, read_row, refusal, shown
 from tests.api.conftest import MakeTable
 from tests.support.tables import create_request
 
@@ -44,14 +44,14 @@ def drop(table: str, *names: str) -> pb.DeleteDefinedColumnRequest:
     return pb.DeleteDefinedColumnRequest(table_name=table, columns=names)
 
 
-def defined(client: ProtocolClient, table: str) -> list[tuple[str, Any]]:
+def list_defined(client: ProtocolClient, table: str) -> list[tuple[str, Any]]:
     return [(c.name, c.type) for c in client.describe_table(table).table_meta.defined_column]
 
 
 def test_a_table_shows_the_columns_it_was_made_with(client: ProtocolClient) -> None:
     ask(client, create("defined_at_birth", ALL))
     try:
-        assert defined(client, "defined_at_birth") == ALL
+        assert list_defined(client, "defined_at_birth") == ALL
     finally:
         client.delete_table("defined_at_birth")
 
@@ -62,9 +62,9 @@ def test_columns_are_added_at_the_end_and_deleted_by_name(
     table = make_table()
     ask(client, add(table, ALL[:2]))
     ask(client, add(table, ALL[2:]))
-    assert defined(client, table) == ALL
+    assert list_defined(client, table) == ALL
     ask(client, drop(table, "d", "b"))
-    assert defined(client, table) == [ALL[0], ALL[2], ALL[3]]
+    assert list_defined(client, table) == [ALL[0], ALL[2], ALL[3]]
 
 
 def test_other_changes_of_a_table_leave_its_defined_columns(
@@ -73,7 +73,7 @@ def test_other_changes_of_a_table_leave_its_defined_columns(
     table = make_table()
     ask(client, add(table, ALL))
     client.update_table(table, options=pb.TableOptions(max_versions=5))
-    assert defined(client, table) == ALL
+    assert list_defined(client, table) == ALL
 
 
 def test_thirty_two_columns_are_taken_and_no_more(
@@ -84,7 +84,7 @@ def test_thirty_two_columns_are_taken_and_no_more(
     assert refusal(client, add(table, many(33))) == told
     ask(client, add(table, many(32)))
     assert refusal(client, add(table, [("more", pb.DCT_STRING)])) == told
-    assert len(defined(client, table)) == 32
+    assert len(list_defined(client, table)) == 32
 
 
 def test_a_table_with_more_columns_is_not_made(client: ProtocolClient) -> None:
@@ -110,7 +110,7 @@ def test_a_column_that_cannot_be_added_is_told(
     table = make_table()
     ask(client, add(table, ALL))
     assert refusal(client, add(table, columns)) == f"400 OTSParameterInvalid {text}"
-    assert defined(client, table) == ALL
+    assert list_defined(client, table) == ALL
 
 
 def test_a_column_without_a_type_is_refused(client: ProtocolClient, make_table: MakeTable) -> None:
@@ -127,7 +127,7 @@ def test_a_column_that_is_not_defined_cannot_be_deleted(
     ask(client, add(table, ALL))
     told = "400 OTSParameterInvalid Defined column does not exist: 'x'."
     assert refusal(client, drop(table, "i", "x")) == told
-    assert defined(client, table) == ALL
+    assert list_defined(client, table) == ALL
     assert refusal(client, drop(table)).endswith("No defined column is specified.")
 
 
@@ -145,4 +145,4 @@ def test_single_writes_are_not_held_to_the_types(
     ask(client, add(table, ALL))
     row = key("a", 1)
     assert refusal(client, put(table, row, [Put("i", "text")])) == OK
-    assert shown(stored(client, table, row)) == {"i": "text"}
+    assert shown(read_row(client, table, row)) == {"i": "text"}

@@ -30,7 +30,7 @@ from tests.api.calls import (
 from tests.api.conftest import MakeTable
 from tests.api.test_bulk import exports
 from tests.api.test_transactions import start
-from tests.api.test_writes import compared, on, returning
+from tests.api.test_writes import make_comparison, on, returning
 
 pytestmark = pytest.mark.system
 
@@ -56,46 +56,46 @@ def read_within(client: ProtocolClient, table: str) -> set[str]:
     return read(client, table, transaction_id=start(client, table))
 
 
-def batched(client: ProtocolClient, table: str) -> set[str]:
+def read_in_batch(client: ProtocolClient, table: str) -> set[str]:
     [part] = ask(client, batch_get([(table, [ROW])])).tables
     return names(rows(part.rows[0].row))
 
 
-def ranged(client: ProtocolClient, table: str) -> set[str]:
+def read_range(client: ProtocolClient, table: str) -> set[str]:
     return names(rows(ask(client, get_range(table, *EVERYTHING)).rows))
 
 
-def ranged_backward(client: ProtocolClient, table: str) -> set[str]:
+def read_range_backward(client: ProtocolClient, table: str) -> set[str]:
     request = get_range(table, *reversed(EVERYTHING), direction=pb.BACKWARD)
     return names(rows(ask(client, request).rows))
 
 
-def exported(client: ProtocolClient, table: str) -> set[str]:
+def export(client: ProtocolClient, table: str) -> set[str]:
     request = exports(table, EVERYTHING, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
     return names(rows(ask(client, request).rows))
 
 
-def exported_as_matrix(client: ProtocolClient, table: str) -> set[str]:
+def export_as_matrix(client: ProtocolClient, table: str) -> set[str]:
     answer = ask(client, exports(table, EVERYTHING, columns_to_get=COLUMNS))
     matrix = decode(answer.rows)
     [row] = matrix.rows
     return {n.decode() for n, field in zip(matrix.names, row, strict=True) if field != NULL}
 
 
-def filtered(client: ProtocolClient, table: str) -> set[str]:
-    passing = {name: compared(name, pb.CT_EQUAL, 1).SerializeToString() for name in COLUMNS}
+def filter_columns(client: ProtocolClient, table: str) -> set[str]:
+    passing = {name: make_comparison(name, pb.CT_EQUAL, 1).SerializeToString() for name in COLUMNS}
     return {name for name, test in passing.items() if ask(client, get(table, ROW, filter=test)).row}
 
 
 def on_condition(client: ProtocolClient, table: str) -> set[str]:
     writes = {
-        name: update(table, ROW, puts(z=1), condition=on(compared(name, pb.CT_EQUAL, 1)))
+        name: update(table, ROW, puts(z=1), condition=on(make_comparison(name, pb.CT_EQUAL, 1)))
         for name in COLUMNS
     }
     return {name for name, write in writes.items() if refusal(client, write) == OK}
 
 
-def incremented(client: ProtocolClient, table: str) -> set[str]:
+def increment(client: ProtocolClient, table: str) -> set[str]:
     changes = [Increment(name, 1) for name in COLUMNS]
     content = returning(pb.RT_AFTER_MODIFY, *COLUMNS)
     [row] = rows(ask(client, update(table, ROW, changes, return_content=content)).row)
@@ -105,14 +105,14 @@ def incremented(client: ProtocolClient, table: str) -> set[str]:
 PATHS: dict[str, Callable[[ProtocolClient, str], set[str]]] = {
     "GetRow": read,
     "GetRow within a transaction": read_within,
-    "BatchGetRow": batched,
-    "GetRange": ranged,
-    "GetRange backward": ranged_backward,
-    "BulkExport": exported,
-    "BulkExport as a matrix": exported_as_matrix,
-    "a filter": filtered,
+    "BatchGetRow": read_in_batch,
+    "GetRange": read_range,
+    "GetRange backward": read_range_backward,
+    "BulkExport": export,
+    "BulkExport as a matrix": export_as_matrix,
+    "a filter": filter_columns,
     "a condition": on_condition,
-    "an increment": incremented,
+    "an increment": increment,
 }
 
 

@@ -24,13 +24,13 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
-from tests.support.indexes import until_followed
+from tests.support.indexes import wait_until_followed
 from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
@@ -113,9 +113,9 @@ def read(client: ProtocolClient, index: pb.IndexMeta) -> list[dict[str, Any]]:
     return [{**dict(row.key), **(shown(row) or {})} for row in found]
 
 
-def settled(client: ProtocolClient, index: pb.IndexMeta, main: str) -> list[dict[str, Any]]:
+def read_settled(client: ProtocolClient, index: pb.IndexMeta, main: str) -> list[dict[str, Any]]:
     """Return an index's rows once it is behind nothing and has every row."""
-    until_followed(client, main, index.name)
+    wait_until_followed(client, main, index.name)
     return read(client, index)
 
 
@@ -132,7 +132,7 @@ class TestRowsOfAnIndex:
         table.put("a", 1, n=20, s="x", other=1)
         table.put("a", 2, n=10)
         table.put("b", 1, s="no n")
-        assert settled(client, index, table.name) == [
+        assert read_settled(client, index, table.name) == [
             {"n": 10, "PK1": "a", "PK2": 2},
             {"n": 20, "PK1": "a", "PK2": 1, "s": "x"},
         ]
@@ -158,7 +158,7 @@ class TestRowsOfAnIndex:
     ) -> None:
         table.put("a", 1, n=1, s="x")
         table.update("a", 1, *changes)
-        assert settled(client, index, table.name) == left
+        assert read_settled(client, index, table.name) == left
 
     def test_it_goes_with_its_row(
         self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
@@ -167,17 +167,17 @@ class TestRowsOfAnIndex:
         table.delete("a", 1)
         table.put("a", 2, n=1)
         table.put("a", 2, s="put anew, without n")
-        assert settled(client, index, table.name) == []
+        assert read_settled(client, index, table.name) == []
 
     def test_a_row_is_found_by_its_key_in_the_index(
         self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         table.put("a", 1, n=7, s="x")
-        settled(client, index, table.name)
+        read_settled(client, index, table.name)
         names = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
         wanted = {"n": 7, "PK1": "a", "PK2": 1}
         row_key = key(*(wanted[name] for name in names), names=names)
-        assert shown(stored(client, index.name, row_key)) == {"s": "x"}
+        assert shown(read_row(client, index.name, row_key)) == {"s": "x"}
         answer = ask(client, batch_get([(index.name, [row_key]), (table.name, [key("a", 1)])]))
         assert [bool(t.rows[0].row) for t in answer.tables] == [True, True]
 
@@ -189,7 +189,7 @@ class TestRowsOfAnIndex:
         ask(client, batch_write([(table.name, [delete(table.name, key("a", 3))])]))
         atomic = [put(table.name, key("b", i), puts(n=100)) for i in range(3)]
         ask(client, batch_write([(table.name, atomic)], is_atomic=True))
-        found = settled(client, index, table.name)
+        found = read_settled(client, index, table.name)
         assert sorted((r["PK1"], r["PK2"], r["n"]) for r in found) == sorted(
             [("a", i, i) for i in range(20) if i != 3] + [("b", i, 100) for i in range(3)]
         )
@@ -204,9 +204,9 @@ class TestRowsOfAnIndex:
         held = ask(client, begun).transaction_id
         ask(client, put(table.name, key("a", 2), puts(n=5), transaction_id=held))
         ask(client, delete(table.name, key("a", 1), transaction_id=held))
-        assert [row["n"] for row in settled(client, index, table.name)] == [1]
+        assert [row["n"] for row in read_settled(client, index, table.name)] == [1]
         ask(client, pb.CommitTransactionRequest(transaction_id=held))
-        assert [row["n"] for row in settled(client, index, table.name)] == [5]
+        assert [row["n"] for row in read_settled(client, index, table.name)] == [5]
 
 
 class TestALocalIndex:
@@ -252,14 +252,14 @@ class TestAGlobalIndex:
         table = Indexed(client, index, partitions=cut)
         for place in range(20):
             table.put("az"[place % 2], place, n=20 - place, s="s")
-        assert [row["n"] for row in settled(client, index, table.name)] == list(range(1, 21))
+        assert [row["n"] for row in read_settled(client, index, table.name)] == list(range(1, 21))
         client.delete_table(table.name)
 
     def test_tells_how_far_it_is_behind(self, client: ProtocolClient) -> None:
         index = by_n(GLOBAL)
         table = Indexed(client, index)
         table.put("a", 1, n=1)
-        settled(client, index, table.name)
+        read_settled(client, index, table.name)
         (told,) = client.call_json("RowtideListIndexes", {"table": table.name})["indexes"]
         assert (told["name"], told["type"], told["phase"]) == (index.name, "global", "following")
         assert (told["key"], told["behind"], told["behind_s"]) == (["n", "PK1", "PK2"], 0, 0.0)
@@ -278,7 +278,7 @@ class TestAnIndexOfAnOlderTable:
         assert table.create(index) == OK
         table.put("b", 1, n=99)
         table.delete("a", 0)
-        found = settled(client, index, table.name)
+        found = read_settled(client, index, table.name)
         assert len(found) == 4500
         assert found[-1] == {"PK1": "b", "PK2": 1, "n": 99}
         client.delete_table(table.name)
@@ -295,7 +295,7 @@ class TestAnIndexOfAnOlderTable:
         table.put("a", 1, n=1)
         table.update("a", 2, Put("other", "the row is written"))
         table.delete("a", 0)
-        assert [row["PK2"] for row in settled(client, index, table.name)] == [1, 2]
+        assert [row["PK2"] for row in read_settled(client, index, table.name)] == [1, 2]
         client.delete_table(table.name)
 
     @KINDS
@@ -305,7 +305,7 @@ class TestAnIndexOfAnOlderTable:
         index = by_n(kind)
         for n in (1, 2):
             assert table.create(index) == OK
-            assert [row["n"] for row in settled(client, index, table.name)] == [n]
+            assert [row["n"] for row in read_settled(client, index, table.name)] == [n]
             assert table.drop_index(index.name) == OK
             gone = "404 OTSObjectNotExist Requested table does not exist."
             assert refusal(client, get(index.name, key("a", 1))) == gone
@@ -313,7 +313,7 @@ class TestAnIndexOfAnOlderTable:
         client.delete_table(table.name)
 
 
-def limited(keys: int = 1, attributes: int = 0, *, name: str = "i", first: str = "d") -> Any:
+def make_index(keys: int = 1, attributes: int = 0, *, name: str = "i", first: str = "d") -> Any:
     return pb.IndexMeta(
         name=name,
         primary_key=[f"{first}{n}" for n in range(keys)],
@@ -329,11 +329,11 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         ("asked", "told"),
         [
-            (limited(keys=0), KEYS),
-            (limited(keys=5), KEYS),
-            (limited(attributes=33), ATTRIBUTES),
-            (limited(name="3i"), INVALID + "Invalid table name: '3i'."),
-            (limited(first="#"), INVALID + "Invalid column name: '#0'."),
+            (make_index(keys=0), KEYS),
+            (make_index(keys=5), KEYS),
+            (make_index(attributes=33), ATTRIBUTES),
+            (make_index(name="3i"), INVALID + "Invalid table name: '3i'."),
+            (make_index(first="#"), INVALID + "Invalid column name: '#0'."),
         ],
     )
     def test_an_index_beyond_the_limits_even_of_a_table_that_is_not_there(
@@ -342,7 +342,7 @@ class TestWhatIsRefused:
         request = pb.CreateIndexRequest(main_table_name="no_such_table", index_meta=asked)
         assert refusal(client, request) == told
         table = Indexed(client)
-        named = _named(table.request(by_n(LOCAL), asked), "other")
+        named = _name_table(table.request(by_n(LOCAL), asked), "other")
         assert refusal(client, named) == told
         client.delete_table(table.name)
 
@@ -372,7 +372,7 @@ class TestWhatIsRefused:
         table = Indexed(client)
         wanted = INVALID + told.format(name=asked.name)
         assert table.create(asked) == wanted
-        assert refusal(client, _named(table.request(asked), "other")) == wanted
+        assert refusal(client, _name_table(table.request(asked), "other")) == wanted
         client.delete_table(table.name)
 
     def test_a_name_that_is_taken(self, client: ProtocolClient) -> None:
@@ -381,7 +381,7 @@ class TestWhatIsRefused:
         exists = "409 OTSObjectAlreadyExist Requested table already exists."
         assert table.create(by_n(LOCAL, name=taken.name)) == exists
         assert table.create(by_n(LOCAL, name=table.name)) == exists
-        assert refusal(client, _named(table.request(), taken.name)) == exists
+        assert refusal(client, _name_table(table.request(), taken.name)) == exists
         client.delete_table(table.name)
 
     def test_more_indexes_than_five_are_refused(self, client: ProtocolClient) -> None:
@@ -444,7 +444,7 @@ class TestWhatIsRefused:
         told = INVALID + "Invalid column type for column n expect VT_INTEGER actual VT_STRING"
         assert refusal(client, put(table.name, key("a", 1), puts(n="1"))) == told
         table.put("a", 1, d="no index looks at it")
-        assert settled(client, index, table.name) == []
+        assert read_settled(client, index, table.name) == []
 
     def test_a_value_too_long_for_a_key(self, client: ProtocolClient) -> None:
         table = Indexed(client, meta(GLOBAL, "s", columns=["b"]))
@@ -469,7 +469,7 @@ class TestWhatIsRefused:
         )
 
 
-def _named(request: pb.CreateTableRequest, name: str) -> pb.CreateTableRequest:
+def _name_table(request: pb.CreateTableRequest, name: str) -> pb.CreateTableRequest:
     request.table_meta.table_name = name
     return request
 

@@ -27,7 +27,7 @@ Numbers = dict[tuple[str, ...], float]
 def scrape(server: Ready) -> Callable[[], Numbers]:
     """Return every number by its name and its labels' values, sorted by the labels' names."""
 
-    def scraped() -> Numbers:
+    def scrape() -> Numbers:
         with urllib.request.urlopen(f"{server.endpoint}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         return {
@@ -36,7 +36,7 @@ def scrape(server: Ready) -> Callable[[], Numbers]:
             for sample in family.samples
         }
 
-    return scraped
+    return scrape
 
 
 def test_every_metric_is_documented_with_its_kind_and_labels(

@@ -231,11 +231,11 @@ def test_columns_to_get_leave_out_rows_without_them(
     ask(client, put(table, key("b", 1), puts(d=1)))
     ask(client, put(table, key("c", 1)))
 
-    def seen(*names: str) -> list[Any]:
+    def read_keys(*names: str) -> list[Any]:
         request = get_range(table, LOWEST, HIGHEST, columns_to_get=names)
         return [found[0] for found in keys_of(ask(client, request))]
 
-    assert seen("c") == ["a"]
-    assert seen("c", "d") == ["a", "b"]
-    assert seen("x", "PK1") == ["a", "b", "c"]
-    assert seen() == ["a", "b", "c"]
+    assert read_keys("c") == ["a"]
+    assert read_keys("c", "d") == ["a", "b"]
+    assert read_keys("x", "PK1") == ["a", "b", "c"]
+    assert read_keys() == ["a", "b", "c"]

@@ -25,10 +25,10 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -121,7 +121,7 @@ def test_a_read_only_key_reads_all_and_changes_nothing(
         told = REFUSED.format(reader.access.key_id, operation)
         assert refusal(reader, request) == f"{told} Use a key that may write."
     ask(client, pb.AbortTransactionRequest(transaction_id=begun.transaction_id))
-    assert shown(stored(reader, table, key("a", 1))) == {"n": 1}
+    assert shown(read_row(reader, table, key("a", 1))) == {"n": 1}
     found = ask(reader, get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)))
     assert [row.key for row in rows(found.rows)] == [key("a", 1)]
     [read] = ask(reader, batch_get([(table, [key("a", 1)])])).tables

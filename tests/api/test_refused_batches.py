@@ -24,9 +24,9 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     refusal,
     rows,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -226,7 +226,7 @@ def test_a_batch_is_refused_whole(client: ProtocolClient, table: str, case: str)
     request, text = REFUSED[case]
     refused = refusal(client, request(table))
     assert refused == f"400 OTSParameterInvalid {text.format(table=table)}"
-    assert stored(client, table, key("before", 1)) is None, "a refused batch wrote a row"
+    assert read_row(client, table, key("before", 1)) is None, "a refused batch wrote a row"
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_condition_without_sense_refuses_the_batch(
 ) -> None:
     request = _after_a_good_row(table, put(table, PK, condition=bad))
     assert refusal(client, request).startswith("400 OTSParameterInvalid ")
-    assert stored(client, table, key("before", 1)) is None
+    assert read_row(client, table, key("before", 1)) is None
 
 
 def test_a_wrong_key_is_the_rows_own_error(client: ProtocolClient, table: str) -> None:
@@ -256,7 +256,7 @@ def test_a_wrong_key_is_the_rows_own_error(client: ProtocolClient, table: str) -
     written = batch_write([(table, [put(table, k, puts(c=1)) for k in keys])])
     assert outcomes(ask(client, written)) == [told]
     assert outcomes(ask(client, batch_get([(table, keys)]))) == [told]
-    assert stored(client, table, key("good", 1)) is not None
+    assert read_row(client, table, key("good", 1)) is not None
 
 
 def test_a_missing_table_is_its_rows_error(client: ProtocolClient, table: str) -> None:
@@ -297,7 +297,7 @@ def test_a_row_written_often_is_written_in_order(client: ProtocolClient, table: 
         update(table, row, [Increment("b", 40), Put("c", 3)]),
     ]
     assert outcomes(ask(client, batch_write([(table, writes)]))) == [["ok"] * 3]
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     assert [(name, value) for name, value, _ in found.columns] == [("b", 42), ("c", 3)]
 
@@ -317,8 +317,8 @@ def test_one_bad_row_does_not_spoil_the_rest(client: ProtocolClient, table: str)
     told = outcomes(ask(client, batch_write([(table, writes)])))[0]
     assert told[:4] == [failed, "ok", failed, failed]
     assert told[4].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
-    assert stored(client, table, key("two", 1)) is not None
-    assert stored(client, table, key("three", 1)) is None
+    assert read_row(client, table, key("two", 1)) is not None
+    assert read_row(client, table, key("three", 1)) is None
 
 
 # Rows that come twice.
@@ -430,7 +430,7 @@ def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
         text = "NaN" if number % 2 else "Infinity"
         told = f"400 OTSParameterInvalid {text} can't be set to double value."
         assert refusal(client, batch_write([(table, several)])) == told
-        assert stored(client, table, key("n", number)) is None
+        assert read_row(client, table, key("n", number)) is None
 
 
 @pytest.mark.parametrize(

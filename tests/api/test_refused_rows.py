@@ -24,9 +24,9 @@ from tests.api.calls import (
     get_range,
     key,
     put,
+    read_row,
     refusal,
     rows,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -153,7 +153,7 @@ def test_a_put_of_wrong_cells_is_refused(client: ProtocolClient, table: str, cas
     assert refusal(client, put(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
     absent = NO_TABLE if text == NAMED_AS_KEY else f"400 OTSParameterInvalid {text}"
     assert refusal(client, put("absent", row_key, cells)) == absent
-    assert stored(client, table, row_key) is None
+    assert read_row(client, table, row_key) is None
 
 
 @pytest.mark.parametrize("case", WRONG_CHANGES)
@@ -161,7 +161,7 @@ def test_an_update_of_wrong_cells_is_refused(client: ProtocolClient, table: str,
     cells, text = WRONG_CHANGES[case]
     row_key = key("wrong", 1)
     assert refusal(client, update(table, row_key, cells)) == f"400 OTSParameterInvalid {text}"
-    assert stored(client, table, row_key) is None
+    assert read_row(client, table, row_key) is None
 
 
 def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(

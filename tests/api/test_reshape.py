@@ -23,13 +23,13 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import KEY, MakeTable
-from tests.support.indexes import until_followed
+from tests.support.indexes import wait_until_followed
 from tests.support.waiting import until
 from tests.workers.conftest import Retrying
 
@@ -96,7 +96,7 @@ def all_rows(client: ProtocolClient, table: str) -> dict[str, int]:
         request.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def followed(client: ProtocolClient, table: str) -> list[ShardChange]:
+def read_stream(client: ProtocolClient, table: str) -> list[ShardChange]:
     """Return the whole stream as a consumer sees it that ends parents before children."""
     stream_id = stream_of(client, table)
     assert stream_id is not None
@@ -168,7 +168,7 @@ def test_rows_and_stream_are_whole_after_splits_and_merges(
     write_all(admin, table, 4)
     assert living(admin, table) == [whole]
     assert all_rows(admin, table) == dict.fromkeys(NAMES, 4)
-    assert numbers_of(followed(admin, table)) == {name: [0, 1, 2, 3, 4] for name in NAMES}
+    assert numbers_of(read_stream(admin, table)) == {name: [0, 1, 2, 3, 4] for name in NAMES}
     described = admin.describe_stream(str(stream_of(admin, table))).shards[-1]
     assert {described.parent_id, described.parent_sibling_id} == set(
         shards(admin, table)[-1]["parents"]
@@ -185,7 +185,7 @@ def test_stamps_rise_along_a_key_through_splits_and_merges(
             merge(admin, table, *shard)
         else:
             split(admin, table, shard[0], "c")
-    stamps = [change.record.row.sequence for change in followed(admin, table)]
+    stamps = [change.record.row.sequence for change in read_stream(admin, table)]
     assert len(stamps) == 6
     assert stamps == sorted(set(stamps))  # type: ignore[type-var]
 
@@ -200,19 +200,19 @@ def writer(server: Ready, table: str, name: str, written: list[int]) -> Iterator
             while not stop.is_set():
                 write(client, table, name, len(written))
                 written.append(len(written))
-                told = shown(stored(client, table, key(name, 1)))
+                told = shown(read_row(client, table, key(name, 1)))
                 assert told == {"n": written[-1]}
 
     failures: list[BaseException] = []
 
-    def watched() -> None:
+    def watch() -> None:
         try:
             run()
         except BaseException as error:
             failures.append(error)
             raise
 
-    thread = threading.Thread(target=watched)
+    thread = threading.Thread(target=watch)
     thread.start()
     try:
         yield
@@ -235,7 +235,7 @@ def test_no_error_reaches_who_writes_and_reads_meanwhile(
                 split(admin, table, shard[0])
             else:
                 merge(admin, table, *shard)
-    told = numbers_of(followed(admin, table))
+    told = numbers_of(read_stream(admin, table))
     assert told["a0"] == [0, *first]
     assert told["h4"] == [0, *last]
     assert all_rows(admin, table)["a0"] == first[-1]
@@ -299,24 +299,24 @@ def test_indexes_follow_a_table_through_its_splits_and_merges(
         )
         ask(admin, request)
     write_all(admin, table, 0)
-    _built(admin, table)
+    _wait_until_built(admin, table)
     left, right = split(admin, table, living(admin, table)[0])
     write_all(admin, table, 1)
     _, middle = split(admin, table, left, "b")
     write_all(admin, table, 2)
     merge(admin, table, middle, right)
     write_all(admin, table, 3)
-    assert _indexed(admin, f"{table}_near", ("PK1", "n", "PK2")) == [3] * len(NAMES)
-    far = functools.partial(_indexed, admin, f"{table}_far", ("n", "PK1", "PK2"))
+    assert _read_index(admin, f"{table}_near", ("PK1", "n", "PK2")) == [3] * len(NAMES)
+    far = functools.partial(_read_index, admin, f"{table}_far", ("n", "PK1", "PK2"))
     until(lambda: far() == [3] * len(NAMES), far)
 
 
-def _built(client: ProtocolClient, table: str) -> None:
+def _wait_until_built(client: ProtocolClient, table: str) -> None:
     """Return once both indexes have all rows: until then no shard may be split."""
-    until_followed(client, table)
+    wait_until_followed(client, table)
 
 
-def _indexed(client: ProtocolClient, index: str, names: tuple[str, ...]) -> list[int]:
+def _read_index(client: ProtocolClient, index: str, names: tuple[str, ...]) -> list[int]:
     """Return the numbers in an index's rows, in their order."""
     first = key(*[INF_MIN] * 3, names=names)
     last = key(*[INF_MAX] * 3, names=names)
@@ -336,7 +336,7 @@ def test_a_transaction_that_was_committed_stays_so_over_a_split(
     [parent] = living(admin, table)
     split(admin, table, parent)
     ask(admin, commit)
-    assert shown(stored(admin, table, key("d3", 1))) == {"n": 1}
+    assert shown(read_row(admin, table, key("d3", 1))) == {"n": 1}
 
 
 def test_a_transaction_that_was_committed_stays_so_over_a_move(
@@ -370,13 +370,13 @@ def test_options_and_stream_may_change_between_splits(admin: ProtocolClient, tab
     ask(admin, update(table, row, puts(n=1)))
     merge(admin, table, *living(admin, table))
     ask(admin, update(table, row, puts(n=2)))
-    found = stored(admin, table, row, max_versions=9)
+    found = read_row(admin, table, row, max_versions=9)
     assert found is not None
     assert [cell.value for cell in found.columns] == [2, 1, 0]
     admin.update_table(table, stream=pb.StreamSpecification(enable_stream=False))
     admin.update_table(table, stream=STREAM)
     write_all(admin, table, 3)
-    assert numbers_of(followed(admin, table)) == {name: [3] for name in NAMES}
+    assert numbers_of(read_stream(admin, table)) == {name: [3] for name in NAMES}
 
 
 def test_a_table_with_ended_shards_is_deleted_whole(
@@ -390,5 +390,5 @@ def test_a_table_with_ended_shards_is_deleted_whole(
     admin.delete_table(name)
     admin.create_table(name, KEY, stream=STREAM)
     assert all_rows(admin, name) == {}
-    assert followed(admin, name) == []
+    assert read_stream(admin, name) == []
     admin.delete_table(name)

@@ -25,7 +25,7 @@ def clean(client: ProtocolClient) -> Iterator[None]:
         client.call_json("RowtideRevokeToken", {"token_id": token["token_id"]})
 
 
-def checked(client: ProtocolClient, text: str, **fields: object) -> dict[str, Any]:
+def check_token(client: ProtocolClient, text: str, **fields: object) -> dict[str, Any]:
     """Return what the server says of a token's text; empty if it refuses it."""
     asked = {"token_id": token_id_of(text) or "", "digest": token_digest(text), "purpose": FEED}
     try:
@@ -44,10 +44,10 @@ def test_a_token_allows_its_table_until_it_is_revoked(
     made = client.call_json("RowtideCreateToken", {"table": table})
     text = made.pop("token")
     assert (made["table"], made["key"], made["purpose"]) == (table, None, FEED)
-    assert checked(client, text) == made
+    assert check_token(client, text) == made
     assert client.call_json("RowtideListTokens", {})["tokens"] == [made]
     client.call_json("RowtideRevokeToken", {"token_id": made["token_id"]})
-    assert checked(client, text) == {}
+    assert check_token(client, text) == {}
     with pytest.raises(ServerError, match=f"Share token '{made['token_id']}' does not exist"):
         client.call_json("RowtideRevokeToken", {"token_id": made["token_id"]})
 
@@ -62,7 +62,7 @@ def test_a_token_may_be_for_one_key(
 ) -> None:
     table = make_table((KeyColumn("k", kind),))
     made = client.call_json("RowtideCreateToken", {"table": table, "key": text})
-    assert checked(client, made["token"])["key"] == shown
+    assert check_token(client, made["token"])["key"] == shown
 
 
 def test_a_key_of_another_type_or_a_table_that_is_absent_is_refused(
@@ -83,12 +83,12 @@ def test_what_is_not_exactly_the_token_is_refused_with_one_text(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
     text = client.call_json("RowtideCreateToken", {"table": make_table()})["token"]
-    assert checked(client, text)
-    assert checked(client, text[:-1]) == {}
-    assert checked(client, text + "A") == {}
-    assert checked(client, text, token_id="00" * 9) == {}
-    assert checked(client, text, purpose="write") == {}
-    assert checked(client, text, digest="") == {}
+    assert check_token(client, text)
+    assert check_token(client, text[:-1]) == {}
+    assert check_token(client, text + "A") == {}
+    assert check_token(client, text, token_id="00" * 9) == {}
+    assert check_token(client, text, purpose="write") == {}
+    assert check_token(client, text, digest="") == {}
     with pytest.raises(ServerError, match="surrogates not allowed"):
         client.call_json("RowtideCheckToken", {"token_id": "\ud800", "digest": "\ud800"})
     with pytest.raises(ServerError, match="both texts"):
@@ -103,9 +103,9 @@ def test_a_token_ends_with_its_table_even_if_another_takes_the_name(
     client.create_table("shared", key)
     text = client.call_json("RowtideCreateToken", {"table": "shared"})["token"]
     client.delete_table("shared")
-    assert checked(client, text) == {}
+    assert check_token(client, text) == {}
     client.create_table("shared", key)
-    assert checked(client, text) == {}
+    assert check_token(client, text) == {}
     [listed] = client.call_json("RowtideListTokens", {})["tokens"]
     assert not listed["table_exists"]
     client.delete_table("shared")
@@ -120,4 +120,4 @@ def test_a_token_outlives_its_server_and_its_text_is_nowhere(tmp_path: Path) -> 
     assert files
     assert [path for path in files if secret in path.read_bytes()] == []
     with serving(tmp_path) as ready, ProtocolClient(**ready._asdict()) as client:
-        assert checked(client, text)["table"] == "orders"
+        assert check_token(client, text)["table"] == "orders"

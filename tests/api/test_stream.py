@@ -20,10 +20,10 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     before: dict[str, Any] | None
 
 
-def seen(record: Any) -> Seen:
+def decode_record(record: Any) -> Seen:
     """Return a record as a client decodes it; every one carries sequence information."""
     row = change_of(plainbuffer.decode_row(record.record))
     assert row.sequence is not None
@@ -63,7 +63,7 @@ class Follower:
 
     def __init__(self, client: ProtocolClient, table: str) -> None:
         self.client = client
-        self.stream_id = described(client, table).stream_id
+        self.stream_id = describe_stream(client, table).stream_id
         told = ask(client, pb.DescribeStreamRequest(stream_id=self.stream_id))
         (shard,) = told.shards
         self.shard_id = shard.shard_id
@@ -87,15 +87,15 @@ class Follower:
         if not answer.stream_records:
             assert answer.next_shard_iterator == self.iterator, "the very same when nothing is new"
         self.iterator = answer.next_shard_iterator
-        return [seen(record) for record in answer.stream_records]
+        return [decode_record(record) for record in answer.stream_records]
 
 
-def described(client: ProtocolClient, table: str) -> Any:
+def describe_stream(client: ProtocolClient, table: str) -> Any:
     """Return a table's stream details."""
     return ask(client, pb.DescribeTableRequest(table_name=table)).stream_details
 
 
-def enabled(hours: int = 24, *columns: str) -> pb.StreamSpecification:
+def enable_stream(hours: int = 24, *columns: str) -> pb.StreamSpecification:
     """Return what enables a stream."""
     return pb.StreamSpecification(enable_stream=True, expiration_time=hours, columns_to_get=columns)
 
@@ -106,14 +106,14 @@ OFF = pb.StreamSpecification(enable_stream=False)
 @pytest.fixture
 def followed(client: ProtocolClient, make_table: MakeTable) -> tuple[str, Follower]:
     """Return a fresh table with a stream, and its follower."""
-    table = make_table(stream=enabled(), options=OLD_VERSIONS)
+    table = make_table(stream=enable_stream(), options=OLD_VERSIONS)
     return table, Follower(client, table)
 
 
 def test_a_stream_is_listed_and_described(client: ProtocolClient, make_table: MakeTable) -> None:
     before_us = time.time_ns() // 1000
-    plain, table = make_table(), make_table(stream=enabled(7, "b", "a"))
-    details = described(client, table)
+    plain, table = make_table(), make_table(stream=enable_stream(7, "b", "a"))
+    details = describe_stream(client, table)
     assert details.enable_stream
     assert details.expiration_time == 7
     assert before_us <= details.last_enable_time <= time.time_ns() // 1000
@@ -190,7 +190,7 @@ def test_a_put_without_a_version_is_recorded_with_the_stored_one(
     table, follower = followed
     ask(client, put(table, PK, puts(c=1)))
     (record,) = follower.read()
-    found = stored(client, table, PK)
+    found = read_row(client, table, PK)
     assert found is not None
     assert record.cells == found.columns
 
@@ -211,7 +211,7 @@ def test_an_assigned_key_is_recorded_as_its_value(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
     columns = [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)]
-    table = make_table(columns, stream=enabled())
+    table = make_table(columns, stream=enable_stream())
     follower = Follower(client, table)
     asked = put(
         table,
@@ -349,7 +349,7 @@ def test_a_time_finds_the_first_record_not_before_it(
 def test_the_columns_asked_for_come_as_they_were(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
-    table = make_table(stream=enabled(24, "a", "b"))
+    table = make_table(stream=enable_stream(24, "a", "b"))
     follower = Follower(client, table)
     ask(client, put(table, PK, puts(a=1, b="x", c=1)))
     ask(client, update(table, PK, [Put("a", 2), Delete("b")]))
@@ -362,18 +362,18 @@ def test_the_columns_asked_for_come_as_they_were(
 def test_a_stream_can_be_changed_while_it_runs(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
-    table = make_table(stream=enabled(24))
+    table = make_table(stream=enable_stream(24))
     follower = Follower(client, table)
     ask(client, put(table, PK, puts(a=1)))
     for hours in (1, 168):
         answer = ask(
-            client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled(hours, "a"))
+            client, pb.UpdateTableRequest(table_name=table, stream_spec=enable_stream(hours, "a"))
         )
-        assert answer.stream_details == described(client, table)
+        assert answer.stream_details == describe_stream(client, table)
         assert answer.stream_details.stream_id == follower.stream_id
         assert answer.stream_details.expiration_time == hours
     for hours in (0, 169, -1):
-        request = pb.UpdateTableRequest(table_name=table, stream_spec=enabled(hours))
+        request = pb.UpdateTableRequest(table_name=table, stream_spec=enable_stream(hours))
         assert refusal(client, request).startswith(INVALID)
     ask(client, put(table, PK, puts(a=2)))
     assert [record.before for record in follower.read()] == [None, {"a": 1}]
@@ -390,7 +390,7 @@ def test_disabling_ends_a_stream_and_enabling_begins_another(
     old_read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator)
     assert refusal(client, old_read) == TRIMMED
     ask(client, put(table, PK, puts(c="between")))
-    on = ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled()))
+    on = ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enable_stream()))
     assert on.stream_details.stream_id != follower.stream_id
     assert refusal(client, old_read) == TRIMMED
     old = pb.DescribeStreamRequest(stream_id=follower.stream_id)
@@ -408,7 +408,7 @@ def test_a_stream_enabled_late_begins_with_the_next_write(
 ) -> None:
     table = make_table()
     ask(client, put(table, PK, puts(c=1)))
-    ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enabled()))
+    ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=enable_stream()))
     follower = Follower(client, table)
     assert follower.read() == []
     ask(client, put(table, PK, puts(c=2)))
@@ -416,7 +416,7 @@ def test_a_stream_enabled_late_begins_with_the_next_write(
 
 
 def test_a_deleted_tables_stream_is_gone(client: ProtocolClient, make_table: MakeTable) -> None:
-    table = make_table(stream=enabled())
+    table = make_table(stream=enable_stream())
     follower = Follower(client, table)
     client.delete_table(table)
     read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator)
@@ -424,7 +424,7 @@ def test_a_deleted_tables_stream_is_gone(client: ProtocolClient, make_table: Mak
     told = refusal(client, pb.DescribeStreamRequest(stream_id=follower.stream_id))
     assert told.startswith("404 OTSObjectNotExist ")
     # The fixture deletes what the module made.
-    client.create_table(table, [KeyColumn("PK1", STRING)], stream=enabled())
+    client.create_table(table, [KeyColumn("PK1", STRING)], stream=enable_stream())
     assert refusal(client, read) == TRIMMED, "a table of the same name is another"
 
 
@@ -452,7 +452,7 @@ def test_only_the_records_of_a_table_with_a_long_name_are_refused(
     client: ProtocolClient, size: int
 ) -> None:
     name = "n" * size
-    client.create_table(name, [KeyColumn("PK1", STRING)], stream=enabled())
+    client.create_table(name, [KeyColumn("PK1", STRING)], stream=enable_stream())
     ask(client, put(name, key("a", names=["PK1"])))
     (listed,) = ask(client, pb.ListStreamRequest(table_name=name)).streams
     (shard,) = ask(client, pb.DescribeStreamRequest(stream_id=listed.stream_id)).shards
@@ -473,9 +473,9 @@ def _fields(message: pb.GetShardIteratorRequest) -> dict[str, str]:
 def test_shards_are_paged(client: ProtocolClient) -> None:
     ask(
         client,
-        create_request("paged", [("PK1", pb.INTEGER)], cuts=range(4), stream_spec=enabled()),
+        create_request("paged", [("PK1", pb.INTEGER)], cuts=range(4), stream_spec=enable_stream()),
     )
-    stream_id = described(client, "paged").stream_id
+    stream_id = describe_stream(client, "paged").stream_id
     whole = ask(client, pb.DescribeStreamRequest(stream_id=stream_id))
     found: list[str] = []
     page = pb.DescribeStreamRequest(stream_id=stream_id, shard_limit=2)

@@ -52,7 +52,7 @@ def stream(**values: Any) -> dict[str, Any]:
     return {"stream_spec": pb.StreamSpecification(enable_stream=True, **values)}
 
 
-def reserved(read: int, write: int) -> dict[str, Any]:
+def reserve(read: int, write: int) -> dict[str, Any]:
     """Return the part of a request that reserves throughput."""
     unit = pb.CapacityUnit(read=read, write=write)
     return {"reserved_throughput": pb.ReservedThroughput(capacity_unit=unit)}
@@ -148,8 +148,8 @@ UNTOLD: dict[str, dict[str, Any]] = {
     "a stream of no hours": stream(expiration_time=0),
     "a stream of 169 hours": stream(expiration_time=169),
     "a stream of a bad column": stream(expiration_time=1, columns_to_get=["#x"]),
-    "negative throughput": reserved(-1, 0),
-    "throughput over 5000": reserved(0, 5001),
+    "negative throughput": reserve(-1, 0),
+    "throughput over 5000": reserve(0, 5001),
     "partitions that do not start at INF_MIN": {"partitions": cuts(v("m"))[1:]},
     "partitions that do not end at INF_MAX": {"partitions": cuts(v("m"))[:1]},
     "partitions out of order": {"partitions": cuts(v("m"), v("b"))},
@@ -222,7 +222,7 @@ def test_an_absent_table_is_told(client: ProtocolClient, request_of: Callable[[]
 def test_a_new_table_shows_all_that_every_sdk_needs(client: ProtocolClient) -> None:
     before_us = time.time_ns() // 1000
     shape = [("a", pb.STRING), ("b", pb.INTEGER), ("c", pb.BINARY), ("d", pb.STRING)]
-    ask(client, create("described", key=shape, **reserved(0, 0)))
+    ask(client, create("described", key=shape, **reserve(0, 0)))
     described = ask(client, pb.DescribeTableRequest(table_name="described"))
     client.delete_table("described")
     meta = described.table_meta
@@ -303,7 +303,7 @@ def test_options_are_changed_alone_or_together(
 ) -> None:
     table = make_table()
 
-    def changed(**values: Any) -> tuple[int, int, int]:
+    def change_options(**values: Any) -> tuple[int, int, int]:
         answer = ask(client, pb.UpdateTableRequest(table_name=table, **options(**values)))
         assert answer.HasField("stream_details"), "Go reads it"
         assert answer.reserved_throughput_details.capacity_unit.HasField("read")
@@ -312,15 +312,15 @@ def test_options_are_changed_alone_or_together(
         assert again == told
         return told.time_to_live, told.max_versions, told.deviation_cell_version_in_sec
 
-    assert changed(max_versions=5) == (-1, 5, 86400)
-    assert changed(time_to_live=86400) == (86400, 5, 86400)
-    assert changed(deviation_cell_version_in_sec=100000) == (86400, 5, 100000)
-    assert changed(time_to_live=2**31 - 1, max_versions=2**31 - 1) == (
+    assert change_options(max_versions=5) == (-1, 5, 86400)
+    assert change_options(time_to_live=86400) == (86400, 5, 86400)
+    assert change_options(deviation_cell_version_in_sec=100000) == (86400, 5, 100000)
+    assert change_options(time_to_live=2**31 - 1, max_versions=2**31 - 1) == (
         2**31 - 1,
         2**31 - 1,
         100000,
     )
-    assert changed(deviation_cell_version_in_sec=2**40) == (2**31 - 1, 2**31 - 1, 2**40)
+    assert change_options(deviation_cell_version_in_sec=2**40) == (2**31 - 1, 2**31 - 1, 2**40)
 
 
 def test_a_refused_change_changes_nothing(client: ProtocolClient, make_table: MakeTable) -> None:
@@ -329,7 +329,7 @@ def test_a_refused_change_changes_nothing(client: ProtocolClient, make_table: Ma
     for wrong in (
         options(max_versions=0, time_to_live=86400),
         {**options(max_versions=9), **stream(expiration_time=169)},
-        {**options(max_versions=9), **reserved(5001, 0)},
+        {**options(max_versions=9), **reserve(5001, 0)},
     ):
         request = pb.UpdateTableRequest(table_name=table, **wrong)
         assert refusal(client, request).startswith(INVALID)
@@ -385,7 +385,7 @@ def test_throughput_is_changed_once_in_two_minutes(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
-    request = pb.UpdateTableRequest(table_name=table, **reserved(1, 1))
+    request = pb.UpdateTableRequest(table_name=table, **reserve(1, 1))
     assert refusal(client, request) == (
         "403 OTSTooFrequentReservedThroughputAdjustment Capacity unit adjustment is too frequent."
     )

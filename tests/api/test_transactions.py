@@ -24,15 +24,15 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     units,
     update,
 )
 from tests.api.conftest import MakeTable
-from tests.api.test_stream import Follower, enabled
+from tests.api.test_stream import Follower, enable_stream
 from tests.support.tables import create_request
 
 pytestmark = pytest.mark.system
@@ -46,7 +46,7 @@ BESIDE = "OTSDataOutOfRange Data out of scope of transaction. Transaction PartKe
 @pytest.fixture
 def table(make_table: MakeTable) -> str:
     """Return a table keyed PK1 STRING, PK2 INTEGER, with the row a, 1."""
-    return make_table(stream=enabled())
+    return make_table(stream=enable_stream())
 
 
 def start_request(table: str, *values: Any) -> pb.StartLocalTransactionRequest:
@@ -71,14 +71,16 @@ def abort(client: ProtocolClient, transaction_id: str) -> str:
 
 
 @contextmanager
-def opened(client: ProtocolClient, table: str, value: Any = "a") -> Iterator[str]:
+def open_transaction(client: ProtocolClient, table: str, value: Any = "a") -> Iterator[str]:
     """Open a transaction that is aborted at the end, so that a failure frees the key."""
     transaction_id = start(client, table, value)
     yield transaction_id
     assert abort(client, transaction_id) == OK
 
 
-def ranged(client: ProtocolClient, table: str, transaction_id: str | None = None) -> list[Any]:
+def read_partition(
+    client: ProtocolClient, table: str, transaction_id: str | None = None
+) -> list[Any]:
     """Return the second key column of the rows of partition ``a``, read forward and backward."""
     low, high = key("a", INF_MIN), key("a", INF_MAX)
     within = {"transaction_id": transaction_id}
@@ -89,9 +91,11 @@ def ranged(client: ProtocolClient, table: str, transaction_id: str | None = None
     return [row.key[1][1] for row in forward]
 
 
-def seen(client: ProtocolClient, table: str, row: Key, transaction_id: str | None = None) -> Any:
+def read_values(
+    client: ProtocolClient, table: str, row: Key, transaction_id: str | None = None
+) -> Any:
     """Return a row's values, as the transaction or as everybody reads it."""
-    return shown(stored(client, table, row, transaction_id=transaction_id))
+    return shown(read_row(client, table, row, transaction_id=transaction_id))
 
 
 def test_what_is_written_shows_inside_at_once_and_outside_at_the_commit(
@@ -103,14 +107,14 @@ def test_what_is_written_shows_inside_at_once_and_outside_at_the_commit(
     answer = ask(client, put(table, one, puts(v=2), transaction_id=transaction_id))
     assert units(answer) == (0, 1)
     ask(client, update(table, two, [Increment("n", 5)], transaction_id=transaction_id))
-    assert seen(client, table, one, transaction_id) == {"v": 2}
-    assert seen(client, table, two, transaction_id) == {"n": 5}
-    assert ranged(client, table, transaction_id) == [1, 2]
-    assert seen(client, table, one) == {"v": 1}
-    assert ranged(client, table) == [1]
+    assert read_values(client, table, one, transaction_id) == {"v": 2}
+    assert read_values(client, table, two, transaction_id) == {"n": 5}
+    assert read_partition(client, table, transaction_id) == [1, 2]
+    assert read_values(client, table, one) == {"v": 1}
+    assert read_partition(client, table) == [1]
     assert commit(client, transaction_id) == OK
-    assert seen(client, table, one) == {"v": 2}
-    assert seen(client, table, two) == {"n": 5}
+    assert read_values(client, table, one) == {"v": 2}
+    assert read_values(client, table, two) == {"n": 5}
     assert commit(client, transaction_id) == OK, "an answer may have been lost"
 
 
@@ -119,16 +123,16 @@ def test_what_is_aborted_never_shows(client: ProtocolClient, table: str) -> None
     ask(client, put(table, row, puts(v=1)))
     transaction_id = start(client, table)
     ask(client, delete(table, row, transaction_id=transaction_id))
-    assert ranged(client, table, transaction_id) == []
-    assert ranged(client, table) == [1]
+    assert read_partition(client, table, transaction_id) == []
+    assert read_partition(client, table) == [1]
     assert abort(client, transaction_id) == OK
-    assert ranged(client, table) == [1]
+    assert read_partition(client, table) == [1]
 
 
 def test_a_range_within_goes_on_where_its_page_ended(client: ProtocolClient, table: str) -> None:
     for number in range(0, 20, 2):
         ask(client, put(table, key("a", number), puts(v=number)))
-    with opened(client, table) as transaction_id:
+    with open_transaction(client, table) as transaction_id:
         for number in range(1, 20, 2):
             ask(client, put(table, key("a", number), transaction_id=transaction_id))
         ask(client, delete(table, key("a", 4), transaction_id=transaction_id))
@@ -149,14 +153,14 @@ def test_others_cannot_write_the_partition_key_but_read_it(
 ) -> None:
     row, beside = key("a", 1), key("b", 1)
     ask(client, put(table, row, puts(v=1)))
-    with opened(client, table):
+    with open_transaction(client, table):
         assert refusal(client, put(table, row, puts(v=2))) == CONFLICT
         assert refusal(client, update(table, key("a", 7), puts(v=2))) == CONFLICT
         assert refusal(client, delete(table, row)) == CONFLICT
         assert refusal(client, start_request(table, "a")) == CONFLICT
         both = batch_write([(table, [put(table, row), put(table, beside, puts(v=1))])])
         assert outcomes(ask(client, both)) == [[CONFLICT[4:], OK]]
-        assert seen(client, table, row) == {"v": 1}
+        assert read_values(client, table, row) == {"v": 1}
         assert start(client, table, "b") != ""
     ask(client, put(table, row, puts(v=3)))
 
@@ -171,9 +175,9 @@ def test_a_batch_within_writes_its_rows_one_by_one(client: ProtocolClient, table
     assert outcomes(ask(client, batch)) == [
         [OK, "OTSConditionCheckFail Condition check failed.", BESIDE]
     ]
-    assert ranged(client, table) == []
+    assert read_partition(client, table) == []
     assert commit(client, transaction_id) == OK
-    assert ranged(client, table) == [2]
+    assert read_partition(client, table) == [2]
 
 
 def test_an_atomic_batch_within_is_refused_row_by_row(client: ProtocolClient, table: str) -> None:
@@ -182,14 +186,14 @@ def test_an_atomic_batch_within_is_refused_row_by_row(client: ProtocolClient, ta
         (table, [put(table, key("a", 1)), delete(table, key("b", 1)), put(table, key("a"))]),
         ("absent", [put("absent", key("a", 1))]),
     ]
-    with opened(client, table) as transaction_id:
+    with open_transaction(client, table) as transaction_id:
         fields = {"transaction_id": transaction_id, "is_atomic": True}
         told = f"OTSParameterInvalid {text}"
         assert outcomes(ask(client, batch_write(writes, **fields))) == [[told] * 3, [told]]
-        assert ranged(client, table, transaction_id) == []
+        assert read_partition(client, table, transaction_id) == []
         fields["is_atomic"] = False
         assert outcomes(ask(client, batch_write(writes[:1], **fields)))[0][0] == OK
-        assert ranged(client, table, transaction_id) == [1]
+        assert read_partition(client, table, transaction_id) == [1]
 
 
 REFUSED: dict[str, tuple[Callable[[str, str], Any], str]] = {
@@ -229,17 +233,17 @@ def test_a_refusal_leaves_the_transaction_open(
     client: ProtocolClient, table: str, case: str
 ) -> None:
     request, told = REFUSED[case]
-    with opened(client, table) as transaction_id:
+    with open_transaction(client, table) as transaction_id:
         ask(client, put(table, key("a", 9), transaction_id=transaction_id))
         assert refusal(client, request(table, transaction_id)) == told
-        assert ranged(client, table, transaction_id) == [9]
+        assert read_partition(client, table, transaction_id) == [9]
 
 
 def test_another_table_is_beside_it(
     client: ProtocolClient, table: str, make_table: MakeTable
 ) -> None:
     other = make_table()
-    with opened(client, table) as transaction_id:
+    with open_transaction(client, table) as transaction_id:
         told = refusal(client, put(other, key("a", 1), transaction_id=transaction_id))
     assert told == (
         "400 OTSDataOutOfRange Data out of scope of transaction. "

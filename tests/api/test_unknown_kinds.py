@@ -23,9 +23,9 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     shown,
-    stored,
 )
 from tests.api.conftest import MakeTable
 
@@ -51,13 +51,13 @@ def with_unknown(message: Any, name: str) -> None:
 Spoil = Callable[[Any, str], None]
 
 
-def batched(table: str, spoil: Spoil) -> Any:
+def make_batch(table: str, spoil: Spoil) -> Any:
     request = batch_write([(table, [put(table, PK, puts(new=1))])])
     spoil(request.tables[0].rows[0], "type")
     return request
 
 
-def imported(table: str, spoil: Spoil) -> Any:
+def make_import(table: str, spoil: Spoil) -> Any:
     request = pb.BulkImportRequest(table_name=table)
     request.rows.add(type=pb.PUT, row_change=encode_row(PK, puts(new=1)))
     spoil(request.rows[0], "type")
@@ -70,21 +70,21 @@ def expecting(table: str, spoil: Spoil) -> Any:
     return request
 
 
-def batched_expecting(table: str, spoil: Spoil) -> Any:
+def make_conditional_batch(table: str, spoil: Spoil) -> Any:
     request = batch_write([(table, [put(table, PK, puts(new=1))])])
     spoil(request.tables[0].rows[0].condition, "row_existence")
     return request
 
 
 WRITES: dict[str, tuple[Callable[[str, Spoil], Any], str]] = {
-    "a batch's row": (batched, TYPE),
-    "an import's row": (imported, TYPE),
+    "a batch's row": (make_batch, TYPE),
+    "an import's row": (make_import, TYPE),
     "an expectation": (
         expecting,
         "400 OTSParameterInvalid Invalid condition: its row existence is missing or unknown.",
     ),
     "an expectation in a batch": (
-        batched_expecting,
+        make_conditional_batch,
         "400 OTSParameterInvalid Invalid condition: its row existence is missing or unknown.",
     ),
 }
@@ -99,7 +99,7 @@ def test_a_write_of_an_unknown_kind_changes_nothing(
     ask(client, put(table, PK, puts(old=1)))
     make, text = WRITES[case]
     assert refusal(client, make(table, spoil)) == text
-    assert shown(stored(client, table, PK)) == {"old": 1}
+    assert shown(read_row(client, table, PK)) == {"old": 1}
 
 
 @pytest.mark.parametrize("spoil", [without, with_unknown])

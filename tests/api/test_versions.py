@@ -11,7 +11,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Delete, Put, Row
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from tests.api.calls import ask, get, key, put, puts, refusal, rows, stored, update
+from tests.api.calls import ask, get, key, put, puts, read_row, refusal, rows, update
 from tests.api.conftest import MakeTable
 
 pytestmark = pytest.mark.system
@@ -54,7 +54,7 @@ def test_the_newest_versions_by_number_are_kept(
         cells = [Put("c", v, v) for v in range(version, version + 200)]
         ask(client, update(table, row, cells))
     ask(client, update(table, row, [Put("c", 5, 5)]))
-    found = stored(client, table, row, max_versions=2**31 - 1)
+    found = read_row(client, table, row, max_versions=2**31 - 1)
     assert versions(found) == list(range(1000, 900, -1))
 
 
@@ -84,7 +84,7 @@ def test_a_read_chooses_versions(client: ProtocolClient, table: str, row: Any, c
 def test_an_equal_version_is_overwritten(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, [Put("c", "old", 10)]))
     ask(client, update(table, row, [Put("c", "new", 10)]))
-    found = stored(client, table, row, max_versions=9)
+    found = read_row(client, table, row, max_versions=9)
     assert found is not None
     assert [(c.value, c.version_ms) for c in found.columns] == [("new", 10)]
 
@@ -92,9 +92,9 @@ def test_an_equal_version_is_overwritten(client: ProtocolClient, table: str, row
 def test_one_version_or_all_are_deleted(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, [Put("c", v, v) for v in (1, 2, 3)] + [Put("d", 1, 1)]))
     ask(client, update(table, row, [Delete("c", 2), Delete("c", 9)]))
-    assert versions(stored(client, table, row, max_versions=9)) == [3, 1]
+    assert versions(read_row(client, table, row, max_versions=9)) == [3, 1]
     ask(client, update(table, row, [Delete("c")]))
-    found = stored(client, table, row, max_versions=9)
+    found = read_row(client, table, row, max_versions=9)
     assert (versions(found), versions(found, "d")) == ([], [1])
 
 
@@ -103,7 +103,7 @@ def test_cells_without_a_version_share_the_servers_time(
 ) -> None:
     before_ms = int(time.time() * 1000)
     ask(client, put(table, row, [Put("a", 1), Put("b", 2), Put("c", 3, 7)]))
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     given = {c.name: c.version_ms or 0 for c in found.columns}
     assert given["a"] == given["b"]
@@ -114,7 +114,7 @@ def test_cells_without_a_version_share_the_servers_time(
 def test_versions_of_one_row_never_go_back(client: ProtocolClient, table: str, row: Any) -> None:
     for number in range(50):
         ask(client, update(table, row, puts(c=number)))
-    found = stored(client, table, row, max_versions=100)
+    found = read_row(client, table, row, max_versions=100)
     assert found is not None
     # Writes within one millisecond share a version: the later one wins.
     assert found.columns[0].value == 49
@@ -162,7 +162,7 @@ def test_a_shorter_life_hides_at_once_and_a_longer_one_shows_again(
     def seen(**changed: Any) -> list[int | None]:
         changes = pb.TableOptions(**changed)
         ask(client, pb.UpdateTableRequest(table_name=table, table_options=changes))
-        found = stored(client, table, key("a", 1), max_versions=9)
+        found = read_row(client, table, key("a", 1), max_versions=9)
         assert found is not None, "a row whose cells have all expired is a row"
         return versions(found)
 
@@ -179,7 +179,7 @@ def test_columns_and_versions_are_chosen_together(
     ask(client, put(table, row, [Put(name, v, v) for name in "abcd" for v in (1, 2)]))
 
     def seen(**fields: Any) -> list[tuple[str, int | None]] | None:
-        found = stored(client, table, row, **fields)
+        found = read_row(client, table, row, **fields)
         return found and [(c.name, c.version_ms) for c in found.columns]
 
     assert seen(columns_to_get=["d", "b"]) == [("b", 2), ("d", 2)]

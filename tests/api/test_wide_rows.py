@@ -24,9 +24,9 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -88,7 +88,7 @@ def test_a_row_is_paged_by_columns(client: ProtocolClient, wide: tuple[str, int]
     skip = columns - 5
 
     def names(**fields: Any) -> list[str]:
-        found = stored(client, table, WIDE, **fields)
+        found = read_row(client, table, WIDE, **fields)
         return [cell.name for cell in found.columns] if found else []
 
     between = names(start_column=column(70), end_column=column(74))
@@ -105,7 +105,7 @@ def test_one_cell_is_changed_and_counted(client: ProtocolClient, wide: tuple[str
     at = columns // 2
     for _ in range(3):
         ask(client, update(table, WIDE, [Increment(column(at), 1)]))
-    found = stored(client, table, WIDE, columns_to_get=[column(at)])
+    found = read_row(client, table, WIDE, columns_to_get=[column(at)])
     assert found is not None
     assert found.columns[0].value == at + 3
     ask(client, update(table, WIDE, [Put(column(at), at)]))
@@ -162,6 +162,6 @@ def test_a_wide_row_is_replaced_and_deleted(client: ProtocolClient, make_table: 
     assert [[cell.name for cell in part] for part in parts(client, get(table, WIDE))] == [["c"]]
     widen(client, table, 5000)
     ask(client, delete(table, WIDE))
-    assert stored(client, table, WIDE) is None
+    assert read_row(client, table, WIDE) is None
     ask(client, update(table, WIDE, puts(d=1)))
     assert [[cell.name for cell in part] for part in parts(client, get(table, WIDE))] == [["d"]]

@@ -23,10 +23,10 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.api.conftest import MakeTable
@@ -74,7 +74,7 @@ def test_a_value_is_read_as_it_was_written(
 ) -> None:
     value = VALUES[name]
     ask(client, put(table, row, [Put("c", value)]))
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     (column,) = found.columns
     assert variant.encode(column.value) == variant.encode(value), "type and bits"
@@ -94,7 +94,7 @@ def test_a_key_may_be_at_its_edges(
     client: ProtocolClient, table: str, values: tuple[Any, ...]
 ) -> None:
     ask(client, put(table, key(*values), puts(c=1)))
-    found = stored(client, table, key(*values))
+    found = read_row(client, table, key(*values))
     assert found is not None
     assert [value for _, value in found.key] == list(values)
 
@@ -104,7 +104,7 @@ def test_one_name_holds_another_type_in_the_next_version(
 ) -> None:
     for value in (1, "one", b"one"):
         ask(client, update(table, row, [Put("c", value)]))
-    found = stored(client, table, row, max_versions=3)
+    found = read_row(client, table, row, max_versions=3)
     assert found is not None
     assert {type(column.value) for column in found.columns} <= {int, str, bytes}
     assert shown(found) == {"c": b"one"}
@@ -113,14 +113,14 @@ def test_one_name_holds_another_type_in_the_next_version(
 def test_put_replaces_and_update_merges(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row, puts(a=1, b=2)))
     ask(client, update(table, row, puts(b=3, c=4)))
-    assert shown(stored(client, table, row)) == {"a": 1, "b": 3, "c": 4}
+    assert shown(read_row(client, table, row)) == {"a": 1, "b": 3, "c": 4}
     ask(client, put(table, row, puts(d=5)))
-    assert shown(stored(client, table, row, max_versions=3)) == {"d": 5}
+    assert shown(read_row(client, table, row, max_versions=3)) == {"d": 5}
 
 
 def test_a_row_may_have_no_columns(client: ProtocolClient, table: str, row: Any) -> None:
     ask(client, put(table, row))
-    assert shown(stored(client, table, row)) == {}
+    assert shown(read_row(client, table, row)) == {}
     assert outcomes(ask(client, batch_write([(table, [put(table, row)])]))) == [["ok"]]
 
 
@@ -129,7 +129,7 @@ def test_columns_come_in_the_order_of_their_bytes(
 ) -> None:
     names = ["b", "a", "Z", "é", "z", "aa", "你", "_", "1"]
     ask(client, put(table, row, [Put(name, 1) for name in names]))
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     assert [column.name for column in found.columns] == sorted(names, key=str.encode)
 
@@ -140,7 +140,7 @@ def test_a_row_of_1024_columns_takes_more_by_updates(
     for part in range(3):
         cells = [Put(f"c{part}_{n:04}", n) for n in range(1024)]
         ask(client, update(table, row, cells))
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     assert len(found.columns) == 3072
 
@@ -156,22 +156,22 @@ def test_an_expectation_is_met_or_nothing_is_written(
     wrong = ABSENT if there else PRESENT
     cells = () if write is delete else (puts(c=2),)
     assert refusal(client, write(table, row, *cells, condition=wrong)) == FAILED
-    assert shown(stored(client, table, row)) == before
+    assert shown(read_row(client, table, row)) == before
     right = PRESENT if there else ABSENT
     assert refusal(client, write(table, row, *cells, condition=right)) == "ok"
-    assert shown(stored(client, table, row)) == (None if write is delete else {"c": 2})
+    assert shown(read_row(client, table, row)) == (None if write is delete else {"c": 2})
 
 
 def test_a_delete_of_nothing_succeeds(client: ProtocolClient, table: str, row: Any) -> None:
     assert refusal(client, delete(table, row)) == "ok"
-    assert stored(client, table, row) is None
+    assert read_row(client, table, row) is None
 
 
 def test_an_update_that_only_deletes_makes_no_row(
     client: ProtocolClient, table: str, row: Any
 ) -> None:
     assert refusal(client, update(table, row, [Delete("c"), Delete("d", 5)])) == "ok"
-    assert stored(client, table, row) is None
+    assert read_row(client, table, row) is None
 
 
 def test_a_row_stays_when_its_last_column_is_deleted(
@@ -179,13 +179,13 @@ def test_a_row_stays_when_its_last_column_is_deleted(
 ) -> None:
     ask(client, put(table, row, puts(c=1)))
     ask(client, update(table, row, [Delete("c")]))
-    assert shown(stored(client, table, row)) == {}
+    assert shown(read_row(client, table, row)) == {}
 
 
 # Column conditions: one comparison, as a filter of a single column.
 
 
-def compared(
+def make_comparison(
     name: str, comparator: int, value: Any, *, missing_fails: bool = True, latest: bool = True
 ) -> pb.Filter:
     """Return a filter that compares one column."""
@@ -200,7 +200,7 @@ def compared(
     return pb.Filter(type=kind, filter=leaf.SerializeToString())
 
 
-def combined(combinator: int, *parts: pb.Filter) -> pb.Filter:
+def combine(combinator: int, *parts: pb.Filter) -> pb.Filter:
     """Return a filter that combines others."""
     node = pb.CompositeColumnValueFilter(
         combinator=pb.LogicalOperator.Name(combinator), sub_filters=parts
@@ -215,26 +215,30 @@ def on(condition: pb.Filter) -> pb.Condition:
 
 
 CONDITIONS: dict[str, tuple[pb.Filter, bool]] = {
-    "equal": (compared("n", pb.CT_EQUAL, 5), True),
-    "not equal": (compared("n", pb.CT_NOT_EQUAL, 5), False),
-    "greater": (compared("n", pb.CT_GREATER_THAN, 4), True),
-    "greater or equal": (compared("n", pb.CT_GREATER_EQUAL, 6), False),
-    "less": (compared("n", pb.CT_LESS_THAN, 5), False),
-    "less or equal": (compared("n", pb.CT_LESS_EQUAL, 5), True),
-    "another type": (compared("n", pb.CT_EQUAL, "5"), False),
-    "missing fails": (compared("x", pb.CT_EQUAL, 5), False),
-    "missing passes": (compared("x", pb.CT_EQUAL, 5, missing_fails=False), True),
-    "text": (compared("s", pb.CT_LESS_THAN, "b"), True),
-    "a key column": (compared("PK1", pb.CT_EQUAL, "row"), True),
+    "equal": (make_comparison("n", pb.CT_EQUAL, 5), True),
+    "not equal": (make_comparison("n", pb.CT_NOT_EQUAL, 5), False),
+    "greater": (make_comparison("n", pb.CT_GREATER_THAN, 4), True),
+    "greater or equal": (make_comparison("n", pb.CT_GREATER_EQUAL, 6), False),
+    "less": (make_comparison("n", pb.CT_LESS_THAN, 5), False),
+    "less or equal": (make_comparison("n", pb.CT_LESS_EQUAL, 5), True),
+    "another type": (make_comparison("n", pb.CT_EQUAL, "5"), False),
+    "missing fails": (make_comparison("x", pb.CT_EQUAL, 5), False),
+    "missing passes": (make_comparison("x", pb.CT_EQUAL, 5, missing_fails=False), True),
+    "text": (make_comparison("s", pb.CT_LESS_THAN, "b"), True),
+    "a key column": (make_comparison("PK1", pb.CT_EQUAL, "row"), True),
     "and": (
-        combined(pb.LO_AND, compared("n", pb.CT_EQUAL, 5), compared("s", pb.CT_EQUAL, "b")),
+        combine(
+            pb.LO_AND, make_comparison("n", pb.CT_EQUAL, 5), make_comparison("s", pb.CT_EQUAL, "b")
+        ),
         False,
     ),
     "or": (
-        combined(pb.LO_OR, compared("n", pb.CT_EQUAL, 5), compared("s", pb.CT_EQUAL, "b")),
+        combine(
+            pb.LO_OR, make_comparison("n", pb.CT_EQUAL, 5), make_comparison("s", pb.CT_EQUAL, "b")
+        ),
         True,
     ),
-    "not": (combined(pb.LO_NOT, compared("n", pb.CT_EQUAL, 5)), False),
+    "not": (combine(pb.LO_NOT, make_comparison("n", pb.CT_EQUAL, 5)), False),
 }
 
 
@@ -253,8 +257,8 @@ def test_a_column_condition_decides_a_write(
 def test_a_condition_on_an_absent_row_passes_where_missing_passes(
     client: ProtocolClient, table: str, row: Any
 ) -> None:
-    strict = on(compared("n", pb.CT_EQUAL, 5))
-    lax = on(compared("n", pb.CT_EQUAL, 5, missing_fails=False))
+    strict = on(make_comparison("n", pb.CT_EQUAL, 5))
+    lax = on(make_comparison("n", pb.CT_EQUAL, 5, missing_fails=False))
     assert refusal(client, put(table, row, puts(n=1), condition=strict)) == FAILED
     assert refusal(client, put(table, row, puts(n=1), condition=lax)) == "ok"
     assert refusal(client, put(table, row, puts(n=2), condition=lax)) == FAILED
@@ -262,20 +266,20 @@ def test_a_condition_on_an_absent_row_passes_where_missing_passes(
 
 REFUSED: dict[str, tuple[pb.Filter, str]] = {
     "NOT of two": (
-        combined(pb.LO_NOT, *[compared("n", pb.CT_EQUAL, 5)] * 2),
+        combine(pb.LO_NOT, *[make_comparison("n", pb.CT_EQUAL, 5)] * 2),
         "Invalid NOT operator: the number of sub-filters must be 1.",
     ),
     "AND of one": (
-        combined(pb.LO_AND, compared("n", pb.CT_EQUAL, 5)),
+        combine(pb.LO_AND, make_comparison("n", pb.CT_EQUAL, 5)),
         "Invalid AND/OR operator: the number of sub-filters must be more than 1.",
     ),
     "33 filters": (
-        combined(pb.LO_OR, *[compared("n", pb.CT_EQUAL, 5)] * 32),
+        combine(pb.LO_OR, *[make_comparison("n", pb.CT_EQUAL, 5)] * 32),
         "The count of filter exceeds the max: 32.",
     ),
-    "a bad column": (compared("#abc", pb.CT_EQUAL, 5), "Invalid column name: '#abc'."),
+    "a bad column": (make_comparison("#abc", pb.CT_EQUAL, 5), "Invalid column name: '#abc'."),
     "a long value": (
-        compared("n", pb.CT_EQUAL, "x" * 2097153),
+        make_comparison("n", pb.CT_EQUAL, "x" * 2097153),
         "The length of attribute column: 'n' exceeds the MaxLength:2097152 with "
         "CurrentLength:2097153.",
     ),
@@ -296,15 +300,15 @@ def test_a_condition_or_filter_without_sense_is_refused(
 def test_a_chain_of_a_thousand_filters_is_counted(
     client: ProtocolClient, table: str, row: Any
 ) -> None:
-    deep = compared("n", pb.CT_EQUAL, 5)
+    deep = make_comparison("n", pb.CT_EQUAL, 5)
     for _ in range(1000):
-        deep = combined(pb.LO_NOT, deep)
+        deep = combine(pb.LO_NOT, deep)
     told = refusal(client, put(table, row, condition=on(deep)))
     assert told == INVALID + "The count of filter exceeds the max: 32."
 
 
 def test_32_filters_are_taken(client: ProtocolClient, table: str, row: Any) -> None:
-    most = combined(pb.LO_OR, *[compared("n", pb.CT_EQUAL, 5, missing_fails=False)] * 31)
+    most = combine(pb.LO_OR, *[make_comparison("n", pb.CT_EQUAL, 5, missing_fails=False)] * 31)
     assert refusal(client, put(table, row, condition=on(most))) == "ok"
 
 
@@ -321,7 +325,7 @@ def test_an_increment_adds_and_a_missing_column_counts_zero(
 ) -> None:
     ask(client, update(table, row, [Increment("n", 5)]))
     ask(client, update(table, row, [Increment("n", -7), Increment("m", INT64_MAX)]))
-    assert shown(stored(client, table, row)) == {"m": INT64_MAX, "n": -2}
+    assert shown(read_row(client, table, row)) == {"m": INT64_MAX, "n": -2}
 
 
 def test_the_result_of_an_increment_is_returned(
@@ -333,7 +337,7 @@ def test_the_result_of_an_increment_is_returned(
     (told,) = rows(ask(client, update(table, row, changes, return_content=content)).row)
     assert told.key == (), "the columns alone, as the Elixir client's tests expect"
     assert shown(told) == {"n": 42}
-    found = stored(client, table, row)
+    found = read_row(client, table, row)
     assert found is not None
     assert told.columns[0] in found.columns, "the version too"
 
@@ -369,7 +373,7 @@ def test_only_an_integer_can_be_incremented(
 ) -> None:
     ask(client, put(table, row, [Put("n", value)]))
     assert refusal(client, update(table, row, [Increment("n", 1)])).startswith(INVALID)
-    assert shown(stored(client, table, row)) == {"n": value}
+    assert shown(read_row(client, table, row)) == {"n": value}
 
 
 @pytest.mark.parametrize(("start", "by"), [(INT64_MAX, 1), (-(2**63), -1)])
@@ -378,7 +382,7 @@ def test_an_increment_does_not_overflow(
 ) -> None:
     ask(client, put(table, row, puts(n=start)))
     assert refusal(client, update(table, row, [Increment("n", by)])).startswith(INVALID)
-    assert shown(stored(client, table, row)) == {"n": start}
+    assert shown(read_row(client, table, row)) == {"n": start}
 
 
 def test_increments_make_new_versions_newest_first(
@@ -386,7 +390,7 @@ def test_increments_make_new_versions_newest_first(
 ) -> None:
     for _ in range(4):
         ask(client, update(table, row, [Increment("n", 1)]))
-    found = stored(client, table, row, max_versions=3)
+    found = read_row(client, table, row, max_versions=3)
     assert found is not None
     versions = [column.version_ms for column in found.columns]
     assert versions == sorted(versions, key=lambda at: -(at or 0))
@@ -446,7 +450,7 @@ def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, number
         return_content=returning(pb.RT_PK),
     )
     (told,) = rows(ask(client, asked).row)
-    assert shown(stored(client, numbered, told.key)) == {"n": 3}
+    assert shown(read_row(client, numbered, told.key)) == {"n": 3}
 
 
 def test_a_named_value_of_an_assigned_column_must_exist(
@@ -464,4 +468,4 @@ def test_a_named_value_of_an_assigned_column_must_exist(
     (told,) = rows(ask(client, asked).row)
     assert refusal(client, put(numbered, told.key, puts(c=2))) == "ok"
     assert refusal(client, update(numbered, told.key, puts(d=2))) == "ok"
-    assert shown(stored(client, numbered, told.key)) == {"c": 2, "d": 2}
+    assert shown(read_row(client, numbered, told.key)) == {"c": 2, "d": 2}

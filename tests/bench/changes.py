@@ -26,7 +26,7 @@ from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown, percentile
 from tests.bench.traffic import Channel
@@ -40,7 +40,7 @@ TABLES = ("read", "tailed", "polled")
 @click.option("--records", default=100_000, help="Records to read.")
 def main(records: int) -> None:
     """Measure reading changes and print a Markdown table with the bars."""
-    click.echo(told(circumstances("changes")))
+    click.echo(format_circumstances(circumstances("changes")))
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder = Path(where)
         config = EmbeddedConfig(folder / "kafka", default_cache_dir(os.environ, sys.platform))
@@ -48,11 +48,11 @@ def main(records: int) -> None:
             options = ["--port", "0", "--kafka", broker.bootstrap, "--topic-prefix", PREFIX]
             with Up(folder / "worker", options=options, output=log) as up:
                 ready = up.start()
-                results = asyncio.run(_measured(ready, up.pid, broker.bootstrap, records))
+                results = asyncio.run(_measure(ready, up.pid, broker.bootstrap, records))
     click.echo(as_markdown(results))
 
 
-async def _measured(ready: Ready, pid: int, bootstrap: str, records: int) -> list[Result]:
+async def _measure(ready: Ready, pid: int, bootstrap: str, records: int) -> list[Result]:
     bench = Bench(ready, pid, connections=8)
     tables = [bench.create(name) for name in TABLES]
     await bench.batch_write(tables[0], records)
@@ -67,8 +67,8 @@ async def _measured(ready: Ready, pid: int, bootstrap: str, records: int) -> lis
             "the Stream API": read,
         }
         for name, source in sources.items():
-            for taken, what in ((_counted, "counted"), (_valued, "with values")):
-                rate = await _drained(source, records, taken)
+            for taken, what in ((_check_stamps, "counted"), (_read_values, "with values")):
+                rate = await _drain(source, records, taken)
                 results.append(Result(f"changes from {name}, {what}", rate, "/s"))
         sources = {"Kafka": KafkaSource(tailed, cluster), "the Stream API": polled}
         for (name, source), table in zip(sources.items(), tables[1:], strict=True):
@@ -81,20 +81,20 @@ async def _measured(ready: Ready, pid: int, bootstrap: str, records: int) -> lis
     return results
 
 
-def _counted(batch: Batch) -> None:
+def _check_stamps(batch: Batch) -> None:
     """Look at what every change carries outside."""
     for change in batch:
         assert change.stamp
 
 
-def _valued(batch: Batch) -> None:
+def _read_values(batch: Batch) -> None:
     """Take every value."""
     for change in batch:
         assert change.key
         assert change.columns
 
 
-async def _drained(source: ChangeSource, records: int, taken: Callable[[Batch], None]) -> float:
+async def _drain(source: ChangeSource, records: int, taken: Callable[[Batch], None]) -> float:
     """Read so many records from the oldest on; return how many a second."""
     count = 0
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from struct import Struct
 
-__all__ = ["circumstances", "told"]
+__all__ = ["circumstances", "format_circumstances"]
 
 CPU_INFO = Path("/proc/cpuinfo")
 CALLS = 500_000
@@ -33,7 +33,7 @@ def circumstances(name: str) -> dict[str, str]:
     }
 
 
-def told(about: dict[str, str]) -> str:
+def format_circumstances(about: dict[str, str]) -> str:
     """Return circumstances as lines, for the head of a table."""
     return "".join(f"{name}: {value}\n" for name, value in about.items())
 

@@ -84,7 +84,7 @@ class Cluster:
     def drain(self, number: int) -> None:
         """Have a worker give its slots away, and wait until it has none."""
         self._ask(number, "RowtideDrain")
-        self.settled(self._count - 1)
+        self.settle(self._count - 1)
 
     def undrain(self, number: int) -> None:
         """Let a worker take slots again."""
@@ -94,14 +94,14 @@ class Cluster:
         with ProtocolClient(**self.access[number]._asdict()) as client:
             client.call_json(operation, {})
 
-    def settled(self, count: int) -> dict[int, tuple[str, int]]:
+    def settle(self, count: int) -> dict[int, tuple[str, int]]:
         """Wait until ``count`` workers share all slots alike; return who claimed each.
 
         Whoever is silent or drained is not among them. Workers ``apart`` need no wait.
         """
-        return self._until(lambda told: _divided(told, count))
+        return self._until(lambda told: _is_divided(told, count))
 
-    def taken_over(self, count: int) -> None:
+    def wait_until_taken_over(self, count: int) -> None:
         """Wait until ``count`` workers serve all slots, however divided."""
         self._until(lambda told: len([w for w in told if w.get("slots")]) <= count)
 
@@ -117,7 +117,7 @@ class Cluster:
             time.sleep(LOOK_S)  # Of other processes there is nothing to wait on.
 
 
-def _divided(told: Status, count: int) -> bool:
+def _is_divided(told: Status, count: int) -> bool:
     """Say whether so many workers are ready and have their share of the slots."""
     shares = [len(worker["slots"]) for worker in told if worker.get("ready")]
     return len(shares) == count and max(shares) - min(shares) <= 1

@@ -16,7 +16,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.values import key, variant
 from rowtide.core.values.crc8 import crc8
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.traffic import row_of
 
 ROUNDS = 7
@@ -26,7 +26,7 @@ VERSION_MS = 1_500_000_000_000
 
 def main() -> None:
     """Print a Markdown table."""
-    click.echo(told(circumstances("codec")))
+    click.echo(format_circumstances(circumstances("codec")))
     click.echo("| codec | us per row |\n|---|---:|")
     for name, call in _calls().items():
         click.echo(f"| {name} | {_best_us(call):.2f} |")

@@ -17,7 +17,7 @@ import click
 
 from rowtide.client import Client, PutRow
 from rowtide.console.web.static_files import FOLDER
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.report import Result, as_markdown, percentile
 from tests.support.consoles import RunningConsole, Visitor, serving_console
 
@@ -32,7 +32,7 @@ IMPORT = re.compile(r"""^(?:import|export)\b[^"';]*["'](\.[^"']+)["']""", re.MUL
 @click.option("--rows", default=1_000_000, help="Rows of the table that is browsed.")
 def main(rows: int) -> None:
     """Measure the console's pages and print a Markdown table."""
-    click.echo(told(circumstances("console")))
+    click.echo(format_circumstances(circumstances("console")))
     with (
         tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where,
         serving_console(Path(where), "--table-operations-per-s", "0") as console,

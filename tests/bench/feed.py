@@ -24,7 +24,7 @@ import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client, PutRow
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.report import Result, as_markdown, percentile
 from tests.console.feed.feed_client import FeedClient
 from tests.support.consoles import RunningConsole, serving_console
@@ -44,7 +44,7 @@ LAST_S = 1.0
 @click.option("--rate", default=5000, help="Changes per second.")
 def main(seconds: float, rate: int) -> None:
     """Measure the live feed and print a Markdown table."""
-    click.echo(told(circumstances("feed")))
+    click.echo(format_circumstances(circumstances("feed")))
     with (
         tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where,
         serving_console(Path(where), "--table-operations-per-s", "0") as console,

@@ -109,12 +109,12 @@ class Caller(threading.Thread):
             return "OTSServerUnavailable"
         except NoAnswer:
             self._leave()
-            return self._failed("")
+            return self._count_failure("")
         except ServerError as error:
-            return self._failed("") if error.code == "OTSTimeout" else error.code
+            return self._count_failure("") if error.code == "OTSTimeout" else error.code
         return None
 
-    def _failed(self, code: str) -> str:
+    def _count_failure(self, code: str) -> str:
         if not self._write:
             return "OTSServerUnavailable"  # A read may always be repeated.
         self.seen.unknown += 1
@@ -188,13 +188,13 @@ class Measurement:
         worker = self._cluster.workers[victim]
         if self._kind == "join":
             worker.stop()
-            self._cluster.settled(WORKERS - 1)
+            self._cluster.settle(WORKERS - 1)
         callers = [
             Caller(self._cluster.access, shard, write=write)
             for shard in range(SHARDS)
             for write in (True, False)
         ]
-        before = self._cluster.settled(WORKERS - (self._kind == "join"))
+        before = self._cluster.settle(WORKERS - (self._kind == "join"))
         for caller in callers:
             caller.start()
         try:
@@ -203,7 +203,7 @@ class Measurement:
                 self._change(number % SHARDS)
             else:
                 self._move(victim)
-            after = self._cluster.settled(WORKERS)
+            after = self._cluster.settle(WORKERS)
             time.sleep(AFTER_S)
         finally:
             for caller in callers:
@@ -220,19 +220,19 @@ class Measurement:
         worker = self._cluster.workers[victim]
         if self._kind == "kill9":
             worker.kill()
-            self._cluster.taken_over(WORKERS - 1)
+            self._cluster.wait_until_taken_over(WORKERS - 1)
             worker.start()
         elif self._kind == "join":
             worker.start()
         elif self._kind == "sigterm":
             worker.stop()
-            self._cluster.settled(WORKERS - 1)
+            self._cluster.settle(WORKERS - 1)
             worker.start()
         elif self._kind == "rolling":
             for each in self._cluster.workers:
                 each.stop()
                 each.start()
-                self._cluster.settled(WORKERS)
+                self._cluster.settle(WORKERS)
         else:
             self._cluster.drain(victim)
             self._cluster.undrain(victim)
@@ -248,14 +248,14 @@ class Measurement:
             )
             if self._kind == "move":
                 slot = (shard["slot"] + 1) % SHARDS
-                self._asked(client, "Move", shard=shard["shard"], slot=slot)
+                self._reshape(client, "Move", shard=shard["shard"], slot=slot)
                 return
             cut = letter(number) + "m"
-            children = self._asked(client, "Split", shard=shard["shard"], at=cut)
+            children = self._reshape(client, "Split", shard=shard["shard"], at=cut)
             time.sleep(AFTER_S)
-            self._asked(client, "Merge", shards=children)
+            self._reshape(client, "Merge", shards=children)
 
-    def _asked(self, client: ProtocolClient, change: str, **fields: object) -> list[str]:
+    def _reshape(self, client: ProtocolClient, change: str, **fields: object) -> list[str]:
         plural = "Shards" if change == "Merge" else "Shard"
         told = client.call_json(f"Rowtide{change}{plural}", {"table": TABLE, **fields})
         if not told["done"]:
@@ -302,22 +302,24 @@ def main(runs: int, kind: str, options: Sequence[str]) -> None:
         tempfile.TemporaryDirectory(prefix="rowtide-handover-") as folder,
         Cluster(Path(folder), cache_dir, count=WORKERS, slots=SHARDS, options=options) as cluster,
     ):
-        cluster.settled(WORKERS)
+        cluster.settle(WORKERS)
         with ProtocolClient(**cluster.access[0]._asdict()) as client:
             create_table(client)
         measurement = Measurement(cluster, kind)
         try:
             for number in range(runs):
                 measurement.run(number)
-                click.echo(f"{number + 1}/{runs} {_told(measurement)}", err=True)
+                click.echo(f"{number + 1}/{runs} {_summarise(measurement)}", err=True)
         finally:
             kept = os.environ.get("ROWTIDE_BENCH_LOG")
             if kept:
                 Path(kept).write_bytes((Path(folder) / "workers.log").read_bytes())
-    click.echo(json.dumps({**about, "kind": kind, "runs": runs, **_told(measurement)}, indent=1))
+    click.echo(
+        json.dumps({**about, "kind": kind, "runs": runs, **_summarise(measurement)}, indent=1)
+    )
 
 
-def _told(measurement: Measurement) -> dict[str, Any]:
+def _summarise(measurement: Measurement) -> dict[str, Any]:
     return {
         "write_pause_ms": distribution(measurement.pauses_s["write"]),
         "read_pause_ms": distribution(measurement.pauses_s["read"]),

@@ -19,7 +19,7 @@ from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.log import KafkaLog
 from rowtide.stream.log.topics import TopicSpec
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 
 ENTRY = (b"k" * 16, b"v" * 384)
 ROUNDS = 6
@@ -34,7 +34,7 @@ Append = Callable[[int], Awaitable[object]]
 @click.argument("bootstrap")
 def main(bootstrap: str) -> None:
     """Print a Markdown table for the broker at BOOTSTRAP."""
-    click.echo(told(circumstances("log")))
+    click.echo(format_circumstances(circumstances("log")))
     asyncio.run(measure(bootstrap))
 
 
@@ -74,13 +74,13 @@ async def compare(log: KafkaLog, producer: AIOKafkaProducer, topic: str) -> None
         results: dict[str, list[tuple[float, ...]]] = {name: [] for name in turns}
         for _ in range(ROUNDS):
             for name, append in turns.items():
-                results[name].append(await timed(append, count))
+                results[name].append(await time_appends(append, count))
         for name, rounds in results.items():
             p50, p99, rate, cpu = (median(column) for column in zip(*rounds, strict=True))
             click.echo(f"| {name} | {count} | {p50:.2f} | {p99:.2f} | {rate:,.0f} | {cpu:.0f} |")
 
 
-async def timed(append: Append, count: int) -> tuple[float, float, float, float]:
+async def time_appends(append: Append, count: int) -> tuple[float, float, float, float]:
     """Return p50 ms, p99 ms, records/s and CPU us per append of one turn."""
     for _ in range(WARM_UP):
         await append(count)

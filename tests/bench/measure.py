@@ -14,7 +14,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.processes import cpu_s
 from tests.bench.report import Result, percentile
-from tests.bench.traffic import KEY, Channel, Refused, Requests, closed_loop
+from tests.bench.traffic import KEY, Channel, Refused, Requests, run_closed_loop
 
 __all__ = ["Bench", "all_written", "has_row", "scan"]
 
@@ -54,7 +54,7 @@ class Bench:
         """Run a closed loop of calls that do ``units`` each, and count units per second."""
         prepared = list(requests)
         cpu_before, own_before = cpu_s(self._pid), time.process_time()
-        timings = await closed_loop(
+        timings = await run_closed_loop(
             self._ready.endpoint, prepared, connections=connections, check=check
         )
         count = len(prepared) * units

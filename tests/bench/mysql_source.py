@@ -36,7 +36,7 @@ from rowtide.core.values.errors import Unavailable
 from rowtide.deploy.kafka.config import default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.measures.collector import tune_collector
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.processes import Cpu, cpu_of
 from tests.bench.report import Result, as_markdown, percentile
 
@@ -62,7 +62,7 @@ STATEMENT_ROWS = 1000
 @click.option("--server", default="MariaDB", type=click.Choice([*SERVERS]), help="The source.")
 def main(rows: int, transactions: int, server: str) -> None:
     """Measure the source and print a Markdown table with the bars."""
-    click.echo(told(circumstances("mysql_source")))
+    click.echo(format_circumstances(circumstances("mysql_source")))
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder = Path(where)
@@ -76,11 +76,11 @@ def main(rows: int, transactions: int, server: str) -> None:
             _insert(running, 1, rows)
             used = partial(cpu_of, up.pid)
             tune_collector()
-            results = uvloop.run(_measured(running, ready, used, rows, transactions))
+            results = uvloop.run(_measure(running, ready, used, rows, transactions))
     click.echo(as_markdown(results))
 
 
-async def _measured(
+async def _measure(
     server: SqlServer, ready: Ready, used: Callable[[], Cpu], rows: int, transactions: int
 ) -> list[Result]:
     nowhere = _Counted(None, used)
@@ -100,15 +100,15 @@ async def _rates(
     server: SqlServer, target: _Counted, rows: int, transactions: int, how: str
 ) -> list[Result]:
     """Return how fast the table is copied, and changes that wait in the binlog are followed."""
-    results = [await _timed(server, target, rows, f"{type(server).__name__} snapshot, {how}")]
+    results = [await _time_source(server, target, rows, f"{type(server).__name__} snapshot, {how}")]
     await asyncio.to_thread(server.execute, "UPDATE shop.flights SET dep_delay = dep_delay + 1")
-    results.append(await _timed(server, target, rows, f"binlog, one statement, {how}"))
+    results.append(await _time_source(server, target, rows, f"binlog, one statement, {how}"))
     await asyncio.to_thread(_small_transactions, server, transactions)
     name = f"binlog, single rows, {how}"
-    return [*results, await _timed(server, target, transactions, name)]
+    return [*results, await _time_source(server, target, transactions, name)]
 
 
-async def _timed(server: SqlServer, target: _Counted, count: int, name: str) -> Result:
+async def _time_source(server: SqlServer, target: _Counted, count: int, name: str) -> Result:
     """Run a source until so many rows were written; what it began with counts too."""
     target.expect(count)
     began_s, began_cpu_s, before = time.perf_counter(), time.process_time(), target.used()

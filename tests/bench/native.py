@@ -30,7 +30,7 @@ from rowtide.core.values.schema import Table, TableOptions
 from rowtide.core.values.version import Window
 from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.row_requests import change_of, read_key, row_change
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.traffic import KEY, key_of, row_of
 
 ROUNDS = 9
@@ -65,7 +65,7 @@ class Rows:
 
 def main() -> None:
     """Print a Markdown table."""
-    click.echo(told(circumstances("native")))
+    click.echo(format_circumstances(circumstances("native")))
     assert native.load_compiled() is not None, "there are no kernels to measure"
     click.echo("| step, us a row | Python | native | ratio |\n|---|---:|---:|---:|")
     for name, call in _calls().items():

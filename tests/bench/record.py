@@ -23,7 +23,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.records import record
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.traffic import row_of
 
 TURNS = 60
@@ -42,7 +42,7 @@ APACHE_READER = avro.io.DatumReader(APACHE)
 
 def main() -> None:
     """Print a Markdown table."""
-    click.echo(told(circumstances("record")))
+    click.echo(format_circumstances(circumstances("record")))
     click.echo("| codec | encode, us | decode, us |\n|---|---:|---:|")
     sides = _sides()
     best = dict.fromkeys([(name, way) for name, ways in sides.items() for way in (0, 1)], 1e9)

@@ -19,7 +19,7 @@ import click
 from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.client.wire_row import Special
 from rowtide.deploy.up import Ready, Up
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.measure import Bench
 from tests.bench.processes import memory
 from tests.bench.report import Result, as_json, as_markdown
@@ -63,7 +63,7 @@ def main(
             except BaseException:
                 click.echo(log_file.read_text(errors="replace")[-LOG_CHARACTERS:], err=True)
                 raise
-    click.echo(told(about))
+    click.echo(format_circumstances(about))
     click.echo(as_markdown(results))
     if json_file:
         json_file.write_text(as_json(results, about), encoding="utf-8")
@@ -73,9 +73,9 @@ def _measure(
     server: Up, data_dir: Path, rows: int, batch_rows: int, connections: int
 ) -> list[Result]:
     """Start, load and restart the server; return every measurement in order."""
-    _started(server)  # The first start makes directories, and perhaps downloads the broker.
+    _start(server)  # The first start makes directories, and perhaps downloads the broker.
     server.stop()
-    ready, warm = _started(server)
+    ready, warm = _start(server)
     results = [warm, *_idle_memory(server)]
     bench = Bench(ready, server.pid, connections=connections)
     results += _run(_calls(bench, rows, batch_rows))
@@ -84,7 +84,7 @@ def _measure(
     return results
 
 
-def _started(server: Up) -> tuple[Ready, Result]:
+def _start(server: Up) -> tuple[Ready, Result]:
     began = time.perf_counter()
     ready = server.start()
     return ready, Result("up, warm", time.perf_counter() - began, "s")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import click
 
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.processes import cpu_alone_s
 from tests.bench.sdk_clients import BATCH_ROWS, Step, StepClient, build_go
 from tests.bench.sdk_report import comparison_table, document, figures_table
@@ -98,8 +98,8 @@ def main(
             if not same_as_this(commit):
                 trees[TWIN] = THIS
         targets = _targets(modes, clients, trees, where, end)
-        samples = _measured(targets, plan)
-    click.echo(told(about))
+        samples = _measure(targets, plan)
+    click.echo(format_circumstances(about))
     click.echo(figures_table(samples, THIS.name))
     if len(trees) > 1:
         _, other_name, *twin = trees
@@ -135,7 +135,7 @@ def _targets(
     return targets
 
 
-def _measured(targets: Sequence[Target], plan: Plan) -> list[Sample]:
+def _measure(targets: Sequence[Target], plan: Plan) -> list[Sample]:
     """Warm every server, then let them take turns, each turn in another order."""
     for target in targets:
         _turn(target, plan.warm, -1)

@@ -21,7 +21,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.bench.measure import all_written, has_row, scan
 from tests.bench.report import percentile
-from tests.bench.traffic import KEY, Channel, Refused, Requests, closed_loop
+from tests.bench.traffic import KEY, Channel, Refused, Requests, run_closed_loop
 
 __all__ = ["BATCH_ROWS", "GoClient", "OwnClient", "Step", "Told", "build_go"]
 
@@ -180,10 +180,10 @@ class OwnClient:
         self, step: Step, requests: list[bytes], check: Callable[[bytes], None]
     ) -> Callable[[], Told]:
         async def run() -> Told:
-            timings = await closed_loop(
+            timings = await run_closed_loop(
                 self._ready.endpoint, requests, connections=step.connections, check=check
             )
-            return _told(step.rows, timings.elapsed_s, timings.calls)
+            return _summarise(step.rows, timings.elapsed_s, timings.calls)
 
         return lambda: _run(run())
 
@@ -193,7 +193,7 @@ class OwnClient:
         began = time.perf_counter()
         for _ in range(step.repeat):
             await scan(channel, table, calls)
-        told = _told(step.rows * step.repeat, time.perf_counter() - began, calls)
+        told = _summarise(step.rows * step.repeat, time.perf_counter() - began, calls)
         channel.close()
         return told
 
@@ -210,12 +210,12 @@ class OwnClient:
             calls.append(time.perf_counter() - asked)
             count += len(page.stream_records)
             iterator = page.next_shard_iterator
-        told = _told(count, time.perf_counter() - began, calls)
+        told = _summarise(count, time.perf_counter() - began, calls)
         channel.close()
         return told
 
 
-def _told(rows: int, seconds: float, calls: list[float]) -> Told:
+def _summarise(rows: int, seconds: float, calls: list[float]) -> Told:
     p50, p99 = (percentile(calls, percent) * 1000 for percent in (50, 99))
     return Told(rows, seconds, p50, p99)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.bench.sdk_turns import Compared, Sample, compared, medians
+from tests.bench.sdk_turns import Compared, Sample, compare, medians
 
 __all__ = ["comparison_table", "document", "figures_table"]
 
@@ -48,7 +48,7 @@ def comparison_table(samples: Sequence[Sample], this: str, other: str, twin: str
         "| change | spread | claimed |",
         "|---|---:|---:|---:|---:|---|",
     ]
-    for one in compared(samples, this, other, twin, COMPARED):
+    for one in compare(samples, this, other, twin, COMPARED):
         cells = [
             ", ".join(str(part) for part in one.measure),
             *(_figure(one, value) for value in (one.this, one.other)),

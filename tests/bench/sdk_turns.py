@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import NamedTuple
 
-__all__ = ["FIGURES", "Compared", "Measure", "Sample", "compared", "medians", "spread"]
+__all__ = ["FIGURES", "Compared", "Measure", "Sample", "compare", "medians", "spread"]
 
 FIGURES = ("rate", "p50_ms", "p99_ms", "worker_us", "broker_us", "client_us")
 
@@ -76,7 +76,7 @@ def medians(samples: Sequence[Sample], tree: str) -> dict[Measure, dict[str, flo
     }
 
 
-def compared(
+def compare(
     samples: Sequence[Sample], this: str, other: str, twin: str, figures: Sequence[str]
 ) -> list[Compared]:
     """Compare another tree with this one; ``twin`` is a tree that is identical to this one."""

@@ -25,7 +25,7 @@ from demo.servers.clickhouse import Clickhouse
 from rowtide.connectors.rows import SinkBatch
 from rowtide.core.values.variant import Scalar
 from rowtide.deploy.kafka.config import default_cache_dir
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.connectors.analytics.facts import SHAPE, STAMP_FIRST, State, batch_of
 from tests.connectors.analytics.targets import MAKERS, AnySink, Target, clickhouse_target
 
@@ -105,7 +105,7 @@ async def _rate(sink: AnySink, shards: Sequence[Sequence[SinkBatch]]) -> str:
 
 def main(kinds: Sequence[str]) -> None:
     """Measure each kind, all without names."""
-    print(told(circumstances("sink_analytics")))  # noqa: T201
+    print(format_circumstances(circumstances("sink_analytics")))  # noqa: T201
     print(f"{'changes/s':12}{'new rows':>22}{'changes':>22}{f'{SHARDS} shards':>22}")  # noqa: T201
     for kind in kinds or [*MAKERS, "clickhouse"]:
         folder = Path(tempfile.mkdtemp(prefix="rowtide-bench-"))

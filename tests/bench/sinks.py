@@ -39,7 +39,7 @@ from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from rowtide.stream.measures.collector import tune_collector
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.measure import Bench
 from tests.bench.report import Result, as_markdown
 from tests.bench.traffic import key_of
@@ -63,7 +63,7 @@ TAKEN_S_MAX = 600.0
 @click.option("--set", "settings", multiple=True, metavar="KIND.NAME=VALUE", help="Of a sink.")
 def main(kinds: tuple[str, ...], changes: int, settings: tuple[str, ...], *, updates: bool) -> None:
     """Measure sinks and print a Markdown table; all of them unless some are named."""
-    click.echo(told(circumstances("sinks")))
+    click.echo(format_circumstances(circumstances("sinks")))
     with tempfile.TemporaryDirectory(prefix="rowtide-bench-") as where:
         folder, cache_dir = Path(where), default_cache_dir(os.environ, sys.platform)
         config = EmbeddedConfig(folder / "kafka", cache_dir)
@@ -74,7 +74,7 @@ def main(kinds: tuple[str, ...], changes: int, settings: tuple[str, ...], *, upd
                 bench = Bench(ready, up.pid, connections=8)
                 run = _Run(ready, bench, broker.bootstrap, folder, changes, updates)
                 tune_collector()
-                results = uvloop.run(run.measured(kinds or KINDS, settings))
+                results = uvloop.run(run.measure(kinds or KINDS, settings))
                 bench.client.close()
     click.echo(as_markdown(results))
 
@@ -119,7 +119,7 @@ class _Run(NamedTuple):
     changes: int
     updates: bool
 
-    async def measured(self, kinds: Sequence[str], given: Sequence[str]) -> list[Result]:
+    async def measure(self, kinds: Sequence[str], given: Sequence[str]) -> list[Result]:
         """Write the changes, and have every kind of sink take them."""
         await self.bench.batch_write(self.bench.create("read"), self.changes)
         results: list[Result] = []
@@ -143,14 +143,14 @@ class _Run(NamedTuple):
 
 async def _result(run: SinkRun, kind: str, total: int, *, updates: bool) -> Result:
     cpu_before = time.process_time()
-    rate = total / await _taken_s(run, total)
+    rate = total / await _measure_taken_s(run, total)
     cpu_us = (time.process_time() - cpu_before) / total * 1e6
     what = "puts and updates" if updates else "puts"
     remark = f"{cpu_us:.0f} us of this process's CPU each"
     return Result(f"changes into {kind}, {what}", rate, "/s", remark=remark)
 
 
-async def _taken_s(run: SinkRun, changes: int) -> float:
+async def _measure_taken_s(run: SinkRun, changes: int) -> float:
     """Run a connector until it has finished so many changes; return the seconds from the first."""
     async with asyncio.timeout(TAKEN_S_MAX), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(run.run())

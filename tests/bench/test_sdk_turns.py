@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.sdk_turns import Measure, Sample, compared, medians, spread
+from tests.bench.sdk_turns import Measure, Sample, compare, medians, spread
 
 PUT = Measure("local", "Go SDK", "PutRow", 64)
 GET = Measure("local", "Go SDK", "GetRow", 64)
@@ -70,7 +70,7 @@ def test_a_change_is_claimed_above_the_spread(
         *samples(PUT, "other", *other),
         *samples(PUT, "twin", *twin),
     ]
-    (found,) = compared(turns, "this", "other", "twin", ["rate"])
+    (found,) = compare(turns, "this", "other", "twin", ["rate"])
     assert found.change == pytest.approx(change), case
     assert found.claimed is claimed, case
 
@@ -81,5 +81,5 @@ def test_only_what_both_have_is_compared() -> None:
         *samples(GET, "other", 100),
         *samples(PUT, "other", 100),
     ]
-    found = compared(turns, "this", "other", "other", ["rate", "broker_us"])
+    found = compare(turns, "this", "other", "other", ["rate", "broker_us"])
     assert [(one.measure, one.figure) for one in found] == [(PUT, "rate")]

@@ -23,7 +23,16 @@ from rowtide.core.values import variant
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.up import Ready
 
-__all__ = ["KEY", "Channel", "Refused", "Requests", "Timings", "closed_loop", "key_of", "row_of"]
+__all__ = [
+    "KEY",
+    "Channel",
+    "Refused",
+    "Requests",
+    "Timings",
+    "key_of",
+    "row_of",
+    "run_closed_loop",
+]
 
 KEY = (KeyColumn("id", STRING), KeyColumn("n", INTEGER))
 PATTERNS = 64
@@ -200,7 +209,7 @@ class Channel(asyncio.Protocol):
         self._transport.close()
 
 
-async def closed_loop(
+async def run_closed_loop(
     endpoint: str,
     requests: Iterable[bytes],
     *,

@@ -21,7 +21,7 @@ from rowtide.client.wire_row import Increment, Key, Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import STRING, KeyColumn
 from rowtide.deploy.up import Up
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.processes import cpu_s, memory
 
 ROUNDS = 400
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _measure(client: ProtocolClient, columns: int) -> None:
-    click.echo(told(circumstances("wide")))
+    click.echo(format_circumstances(circumstances("wide")))
     client.create_table("t", (KeyColumn("pk", STRING),))
     server = client.call_json("RowtideStatus", {})["pid"]
     client.put_row("t", NARROW, [Put(_name(number), number) for number in range(10)])
@@ -72,16 +72,16 @@ def _calls(client: ProtocolClient) -> dict[str, Call]:
     def read(row: Key, name: str) -> None:
         client.get_row("t", row, columns=[name])
 
-    def changed(row: Key, name: str) -> None:
+    def change(row: Key, name: str) -> None:
         client.update_row("t", row, [Put(name, "changed")])
 
-    def incremented(row: Key, name: str) -> None:
+    def increment(row: Key, name: str) -> None:
         client.update_row("t", row, [Increment(name, 1)])
 
     return {
         "read": read,
-        "incremented": incremented,
-        "changed": changed,
+        "incremented": increment,
+        "changed": change,
     }
 
 

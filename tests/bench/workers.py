@@ -49,7 +49,7 @@ from tests.bench.cluster import Cluster
 from tests.bench.cpu_cap import CapUnavailable, cpu_cap
 from tests.bench.processes import cpu_s
 from tests.bench.report import percentile
-from tests.bench.traffic import KEY, Requests, closed_loop
+from tests.bench.traffic import KEY, Requests, run_closed_loop
 
 TABLE = "spread"
 SLOTS = SHARDS = 8
@@ -158,7 +158,7 @@ class Load:
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(
-                    closed_loop(access.endpoint, requests, connections=connections, check=_any),
+                    run_closed_loop(access.endpoint, requests, connections=connections, check=_any),
                     name=f"load {access.endpoint}",
                 )
                 for access, requests in zip(self._cluster.access, prepared, strict=True)
@@ -171,7 +171,7 @@ def _any(_body: bytes) -> None:
 
 
 @contextmanager
-def started(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
+def start_workers(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
     """Have so many workers as a cluster, or each as one of its own, with the table and warm."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
     lease = ("--lease-ms", str(plan.lease_ms))
@@ -181,7 +181,7 @@ def started(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
             Cluster(folder, cache_dir, count=count, slots=SLOTS, options=lease, apart=apart)
         )
         if not apart:
-            cluster.settled(count)
+            cluster.settle(count)
         for access in cluster.access if apart else cluster.access[:1]:
             create_table(access)
         Load(cluster, WARM_CONNECTIONS, WARM_ROWS * count).measure(0)
@@ -191,14 +191,14 @@ def started(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
         yield cluster
 
 
-def measured(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, Told]:
+def measure(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, Told]:
     """Return what so many workers do, by load."""
     each, connections = plan.rows, plan.connections
     with ExitStack() as running:
-        cluster = running.enter_context(started(count, plan, apart=False))
+        cluster = running.enter_context(start_workers(count, plan, apart=False))
         loads = {"same": Load(cluster, max(1, connections // count), each)}
         if count > 1:
-            other = running.enter_context(started(count, plan, apart=True))
+            other = running.enter_context(start_workers(count, plan, apart=True))
             loads["more"] = Load(cluster, connections, each * count)
             loads["apart"] = Load(other, connections, each * count)
         idle = loads["same"].idle_ms_per_s()
@@ -265,7 +265,7 @@ def main(counts: str, **asked: Any) -> None:
     numbers = [int(number) for number in counts.split(",")]
     plan = Plan(**asked)
     try:
-        told = {n: measured(n, plan, lambda text: click.echo(text, err=True)) for n in numbers}
+        told = {n: measure(n, plan, lambda text: click.echo(text, err=True)) for n in numbers}
     except CapUnavailable as error:
         raise click.ClickException(f"No worker can be capped here: {error}") from error
     click.echo(

@@ -50,7 +50,7 @@ class Delivered:
                     last = stamp
         return found
 
-    def repeated(self) -> int:
+    def count_repeated(self) -> int:
         """Return how many came again."""
         return sum(len(n) for n in self.numbers.values()) - sum(
             len(n) for n in self.once().values()

@@ -52,7 +52,7 @@ class Processes:
         child.terminate()
         assert child.wait(DELIVERED_S_MAX) == 0
 
-    def delivered(self) -> Delivered:
+    def read_delivered(self) -> Delivered:
         found = Delivered()
         text = self._file.read_text() if self._file.exists() else ""
         for line in text.splitlines():
@@ -63,7 +63,7 @@ class Processes:
 
     def await_all(self, written: dict[str, list[int]]) -> None:
         until = time.monotonic() + DELIVERED_S_MAX
-        while (told := self.delivered().once()) != written:
+        while (told := self.read_delivered().once()) != written:
             assert time.monotonic() < until, f"ROWTIDE_CHANGES_SEED={SEED}: {told} of {written}"
             time.sleep(0.05)  # There is nothing to wait on from outside.
 

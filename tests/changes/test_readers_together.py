@@ -103,7 +103,7 @@ async def test_readers_divide_the_shards_and_hand_over_without_repeating(
         await world.write(30)
         await readers.until(lambda: readers.delivered.once() == world.written)
         await readers.stop_all()
-    assert readers.delivered.repeated() == 0
+    assert readers.delivered.count_repeated() == 0
 
 
 async def test_the_shards_of_a_crashed_reader_move_on(
@@ -144,7 +144,9 @@ async def test_no_change_is_skipped_or_out_of_order_whatever_happens(
                 f"ROWTIDE_CHANGES_SEED={SEED}: {missing(world, readers)}"
             ) from error
         await readers.stop_all()
-    assert readers.interrupted or not readers.delivered.repeated(), f"ROWTIDE_CHANGES_SEED={SEED}"
+    assert readers.interrupted or not readers.delivered.count_repeated(), (
+        f"ROWTIDE_CHANGES_SEED={SEED}"
+    )
 
 
 async def step(chance: random.Random, world: World, readers: Readers) -> None:

@@ -57,11 +57,11 @@ async def test_from_the_oldest_everything_comes_again_in_order(
         await world.split()
         await world.write(30)
         await rewound.all_there()
-        before = rewound.readers.delivered.repeated()
+        before = rewound.readers.delivered.count_repeated()
         await rewound.to("oldest")
         count = sum(map(len, world.written.values()))
         delivered = rewound.readers.delivered
-        await rewound.readers.until(lambda: delivered.repeated() - before >= count)
+        await rewound.readers.until(lambda: delivered.count_repeated() - before >= count)
         await world.write(10)
         await rewound.all_there()
         await rewound.readers.stop_all()

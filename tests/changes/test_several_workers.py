@@ -17,7 +17,7 @@ from tests.api.conftest import KEY
 from tests.changes.conftest import STREAM
 from tests.changes.test_current_rows import encode_key
 from tests.changes.test_snapshot import Copy, Rewritten, copiers, until_same
-from tests.workers.conftest import SLOTS, Workers, repeated, workers
+from tests.workers.conftest import SLOTS, Workers, repeat, workers
 
 __all__ = ["workers"]
 
@@ -39,7 +39,7 @@ async def spread(world: Rewritten) -> None:
 def put_again(client: ProtocolClient) -> None:
     for letter in "abcdefgh":
         at = key(f"{letter}0", 100)
-        repeated(partial(client.put_row, TABLE, at, [Put("n", -1)]))
+        repeat(partial(client.put_row, TABLE, at, [Put("n", -1)]))
 
 
 async def test_rows_and_changes_of_all_workers_make_the_table(workers: Workers) -> None:

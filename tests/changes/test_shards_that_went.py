@@ -75,7 +75,7 @@ def split_and_forgotten(source: Source) -> None:
     """Write three rows, split the shard, write three more; the parent goes."""
     for key in KEYS:
         source.table.write(key, delete=False)
-    source.table.split(source.table.named("s0"), KEYS[1])
+    source.table.split(source.table.find_shard("s0"), KEYS[1])
     for key in KEYS:
         source.table.write(key, delete=False)
     source.gone.add("s0")
@@ -105,7 +105,7 @@ async def test_one_that_was_read_to_its_end_is_not_missed(to: ShardPlace | None)
     for key in KEYS:
         source.table.write(key, delete=False)
     await Reader(source, leases).run(3)
-    source.table.split(source.table.named("s0"), KEYS[1])
+    source.table.split(source.table.find_shard("s0"), KEYS[1])
     row = (await leases.all())["s0"]
     await leases.change(row, row._replace(ended=True))
     for key in KEYS:

@@ -44,7 +44,7 @@ class Weather:
     slow: float
 
     @classmethod
-    def drawn(cls, chance: random.Random) -> Weather:
+    def draw(cls, chance: random.Random) -> Weather:
         """Return any weather."""
         few, many = (0.0, 0.05, 0.3), (0.0, 0.1, 0.9)
         return cls(chance.choice(few), chance.choice(few), chance.choice(many))
@@ -217,7 +217,7 @@ class World:
         self.chance = random.Random(seed)
         self.leaving = random.Random(f"leaving {seed}") if leaves_inside else None
         self.begin: Begin = self.chance.choice(("oldest", "rows"))
-        self.weather = Weather.drawn(self.chance)
+        self.weather = Weather.draw(self.chance)
         self.table = Table()
         self.target = Target(in_order=self.begin == "oldest")
         self.leases = MemoryLeases("readers")
@@ -318,4 +318,4 @@ class World:
             reader.process.thaw()
 
     def _change_weather(self) -> None:
-        self.weather = Weather.drawn(self.chance)
+        self.weather = Weather.draw(self.chance)

@@ -73,19 +73,19 @@ class Table:
             shard = SourceShard(f"s{len(self.shards)}", names, begin, end)
             self.shards.append(LoggedShard(shard))
 
-    def named(self, name: str) -> LoggedShard:
+    def find_shard(self, name: str) -> LoggedShard:
         """Return a shard."""
         return next(s for s in self.shards if s.shard.shard_id == name)
 
     def position(self, name: str, since_us: int | None) -> str:
         """Return a position, see ``ChangeSource.position``."""
-        offset = sum(change.stamp < (since_us or 0) for change in self.named(name).changes)
+        offset = sum(change.stamp < (since_us or 0) for change in self.find_shard(name).changes)
         return encode_position(Position(name, 1, offset))
 
     def read(self, position: str, limit: int) -> ChangePage:
         """Return changes, see ``ChangeSource.read``."""
         at = decode_position(position)
-        shard = self.named(at.shard_id)
+        shard = self.find_shard(at.shard_id)
         changes = shard.changes[at.offset : at.offset + limit]
         following = at.offset + len(changes)
         at_end = following == len(shard.changes)
@@ -95,7 +95,7 @@ class Table:
 
     def page(self, name: str, begin: bytes, end: bytes, limit: int) -> RowPage:
         """Return rows, see ``ChangeSource.rows``."""
-        if self.named(name).ended:
+        if self.find_shard(name).ended:
             raise Rejected("OTSObjectNotExist", "the shard has ended")
         keys = sorted(key for key in self.rows if holds(((begin, end),), key))
         rows = [make_change(ROW, key, *self.rows[key]) for key in keys[:limit]]

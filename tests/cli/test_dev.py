@@ -56,7 +56,7 @@ def run_refused(*arguments: str | Path, command: str = "dev") -> tuple[int, str]
 
 
 @contextmanager
-def started(
+def start_dev(
     ready_file: Path, *arguments: str | Path
 ) -> Iterator[tuple[subprocess.Popen[str], Ready]]:
     """Yield a server and how it is reached; it is ended in any case, by SIGTERM first."""
@@ -92,7 +92,7 @@ def tables(ready: Ready) -> list[str]:
 
 
 def test_nothing_of_kafka_is_loaded_and_little_else(tmp_path: Path) -> None:
-    with started(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
+    with start_dev(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
         with ProtocolClient(**ready._asdict()) as client:
             client.create_table("t", [KeyColumn("k", STRING)])
         assert not (tmp_path / "data" / "kafka").exists()
@@ -106,7 +106,7 @@ def test_nothing_of_kafka_is_loaded_and_little_else(tmp_path: Path) -> None:
 
 def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
     for expected in ([], ["t"]):
-        with started(tmp_path / "ready", "--data", tmp_path / "data") as (_, ready):
+        with start_dev(tmp_path / "ready", "--data", tmp_path / "data") as (_, ready):
             assert tables(ready) == expected
             if not expected:
                 with ProtocolClient(**ready._asdict()) as client:
@@ -119,7 +119,7 @@ def test_an_ephemeral_directory_is_gone_at_the_end(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    with started(tmp_path / "ready", "--ephemeral") as (child, ready):
+    with start_dev(tmp_path / "ready", "--ephemeral") as (child, ready):
         [data] = temporary.glob("rowtide-dev-*")
         assert (data / "log").is_dir()
         assert tables(ready) == []
@@ -128,7 +128,7 @@ def test_an_ephemeral_directory_is_gone_at_the_end(
 
 
 def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
+    with start_dev(tmp_path / "ready", "--data", tmp_path / "data") as (child, ready):
         code, text = run_refused("--data", tmp_path / "data", "--port", "0")
         assert code == 1
         assert f"is in use by process {child.pid}: stop it, or choose another directory" in text
@@ -188,7 +188,7 @@ def test_a_directory_whose_logs_are_elsewhere_is_refused(
 
 
 def test_a_damaged_log_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with started(tmp_path / "ready", "--data", tmp_path / "data"):
+    with start_dev(tmp_path / "ready", "--data", tmp_path / "data"):
         pass
     for manifest in (tmp_path / "data" / "log").glob("MANIFEST*"):
         manifest.write_bytes(b"this is no list of files")
@@ -199,7 +199,7 @@ def test_a_damaged_log_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 def test_the_status_says_where_the_logs_are(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with started(tmp_path / "ready", "--data", data):
+    with start_dev(tmp_path / "ready", "--data", data):
         command = [ROWTIDE, "status", "--data-dir", str(data)]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f"log          local {data}/log, fsync" in output

@@ -115,13 +115,13 @@ class Terminal:
         """Run a command; fail where its output is not what the page shows."""
         given = [self.output(command.line)]
 
-        def agreed() -> bool:
+        def has_agreed() -> bool:
             if not agrees(command.shown, given[0]) and command.line.startswith(AGAIN):
                 given[0] = self.output(command.line)
             return agrees(command.shown, given[0])
 
         s_max = 60.0 if command.line.startswith(AGAIN) else 0.0
-        until(agreed, lambda: f"$ {command.line}\n{given[0]}", s_max=s_max)
+        until(has_agreed, lambda: f"$ {command.line}\n{given[0]}", s_max=s_max)
 
 
 def test_every_command_of_the_first_pages_answers_as_shown(tmp_path: Path) -> None:

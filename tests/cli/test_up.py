@@ -51,7 +51,7 @@ def run_failing(*arguments: str | Path, command: str = "up") -> tuple[int, str]:
 
 
 @contextmanager
-def started(data_dir: Path, cache_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def start_up(data_dir: Path, cache_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield a server and what it printed until it was ready; it is ended in any case."""
     command: list[str | Path] = [ROWTIDE, "up", "--data-dir", data_dir, "--port", "0"]
     child = subprocess.Popen(
@@ -105,7 +105,7 @@ def test_the_secret_is_printed_where_it_was_made_and_never_again_into_a_log(
     cache_dir: Path, tmp_path: Path
 ) -> None:
     data_dir = tmp_path / "data"
-    with started(data_dir, cache_dir) as (child, text):
+    with start_up(data_dir, cache_dir) as (child, text):
         secret = json.loads((data_dir / "credentials.json").read_text())["access_key_secret"]
         assert f"access key secret  {secret}" in text
         assert f'", "{secret}", "demo")' in text
@@ -114,7 +114,7 @@ def test_the_secret_is_printed_where_it_was_made_and_never_again_into_a_log(
         assert log.splitlines()[-1] == "Stopped."
         assert child.returncode == 0
     assert read_endpoint(data_dir) is None
-    with started(data_dir, cache_dir) as (child, text):
+    with start_up(data_dir, cache_dir) as (child, text):
         assert secret not in text
         assert f"access key secret  in {data_dir}/credentials.json" in text
         os.kill(child.pid, signal.SIGINT)
@@ -123,7 +123,7 @@ def test_the_secret_is_printed_where_it_was_made_and_never_again_into_a_log(
 
 
 def test_a_second_ctrl_c_ends_at_once(cache_dir: Path, tmp_path: Path) -> None:
-    with started(tmp_path / "data", cache_dir) as (child, _):
+    with start_up(tmp_path / "data", cache_dir) as (child, _):
         os.kill(child.pid, signal.SIGINT)
         os.kill(child.pid, signal.SIGTERM)
         child.wait(timeout=END_S_MAX)

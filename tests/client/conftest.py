@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowtide.testing.instance import InstanceAccess
-from tests.client.forms import FORMS, Form, opened
+from tests.client.forms import FORMS, Form, open_form
 
 __all__ = ["access", "form"]
 
@@ -27,5 +27,5 @@ def access(rowtide_instance: InstanceAccess) -> dict[str, Any]:
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, access: dict[str, Any]) -> Iterator[Form]:
     """A client."""
-    with opened(request.param, **access) as client:
+    with open_form(request.param, **access) as client:
         yield client

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from rowtide.client import AsyncClient, Change, Client
 
-__all__ = ["FORMS", "Form", "Leave", "Step", "opened"]
+__all__ = ["FORMS", "Form", "Leave", "Step", "open_form"]
 
 FORMS = ("plain", "asyncio")
 Leave = Literal["break", "raise", "stop"]
@@ -100,7 +100,7 @@ class LoopForm:
         return self._runner.run(read())
 
     def transact(self, table: str, partition: Any, *steps: Step) -> list[Any]:
-        async def done() -> list[Any]:
+        async def run_steps() -> list[Any]:
             found: list[Any] = []
             async with self._client.transaction(table, partition) as transaction:
                 for name, arguments, options in steps:
@@ -109,10 +109,10 @@ class LoopForm:
                     found.append(rows)
             return found
 
-        return self._runner.run(done())
+        return self._runner.run(run_steps())
 
     def take(self, count: int, leave: Leave, table: str, **options: Any) -> list[Change]:
-        async def taken() -> list[Change]:
+        async def take() -> list[Change]:
             found: list[Change] = []
             feed = self._client.changes(table, **options)
             with suppress(Left):
@@ -127,11 +127,11 @@ class LoopForm:
                             feed.stop()
             return found
 
-        return self._runner.run(taken())
+        return self._runner.run(take())
 
 
 @contextmanager
-def opened(form: str, **access: Any) -> Iterator[Form]:
+def open_form(form: str, **access: Any) -> Iterator[Form]:
     """Yield a client of one form."""
     if form == "plain":
         with Client(**access) as client:

@@ -188,7 +188,7 @@ class Processes:
         """Return the processes that were given something, from a line on."""
         return {process for process, *_ in self.lines()[since:]}
 
-    def delivered(self) -> Delivered:
+    def read_delivered(self) -> Delivered:
         found = Delivered()
         for _, name, number, stamp in self.lines():
             found.numbers[name].append(number)
@@ -234,7 +234,7 @@ def test_what_a_killed_reader_leaves_another_goes_on_with(
         def both_read() -> bool:
             before = len(processes.lines())
             writer.write(5)
-            until(lambda: processes.delivered().once() == writer.written)
+            until(lambda: processes.read_delivered().once() == writer.written)
             return processes.readers(before) == {first.pid, second.pid}
 
         until(both_read, "one reader gets everything")
@@ -244,16 +244,16 @@ def test_what_a_killed_reader_leaves_another_goes_on_with(
         first.kill()
         first.wait()
         writer.write(20)
-        until(lambda: processes.delivered().once() == writer.written, processes.delivered)
+        until(lambda: processes.read_delivered().once() == writer.written, processes.read_delivered)
         # What the killed reader had in hand: a batch of each of two shards at most.
-        assert processes.delivered().repeated() <= 2 * SETTINGS.batch_changes_max
-        repeated = processes.delivered().repeated()
+        assert processes.read_delivered().count_repeated() <= 2 * SETTINGS.batch_changes_max
+        repeated = processes.read_delivered().count_repeated()
         second.terminate()
         assert second.wait(END_S_MAX) == 0
         third = processes.start(form)
         writer.write(5)
-        until(lambda: processes.delivered().once() == writer.written)
+        until(lambda: processes.read_delivered().once() == writer.written)
         # The second stopped in order, so nothing came again.
-        assert processes.delivered().repeated() == repeated
+        assert processes.read_delivered().count_repeated() == repeated
         third.terminate()
         assert third.wait(END_S_MAX) == 0

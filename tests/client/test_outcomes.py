@@ -19,7 +19,7 @@ from rowtide.client import (
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
-from tests.client.forms import FORMS, Form, Step, opened
+from tests.client.forms import FORMS, Form, Step, open_form
 from tests.client.scripted_server import SILENCE, Answer, Scripted, refusal, running
 
 UNITS = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=0, write=1))
@@ -44,7 +44,7 @@ BUSY_ROW = "OTSServerBusy"
 
 def run(form: str, scripted: Scripted, call: Any, patience_s: float = PATIENCE_S) -> Any:
     """Return what ``call`` returns of a client of a scripted server."""
-    with running(scripted) as access, opened(form, **access, patience_s=patience_s) as client:
+    with running(scripted) as access, open_form(form, **access, patience_s=patience_s) as client:
         return call(client)
 
 
@@ -94,7 +94,7 @@ def test_a_write_is_repeated_only_if_it_was_not_applied(
 def test_a_server_that_is_not_there_is_unavailable_at_once(form: str) -> None:
     with running(Scripted()) as access:
         pass
-    with opened(form, **access) as client, pytest.raises(Unavailable, match="no answer from"):
+    with open_form(form, **access) as client, pytest.raises(Unavailable, match="no answer from"):
         put(client)
 
 

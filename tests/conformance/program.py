@@ -17,7 +17,7 @@ import pytest
 
 from rowtide.deploy.up import Ready
 
-__all__ = ["checks_of", "copied", "found_by", "need", "run"]
+__all__ = ["checks_of", "copy_program", "need", "run", "run_program"]
 
 HERE = Path(__file__).parent
 BUILD_S_MAX = 600.0
@@ -40,7 +40,7 @@ def need(*tools: str) -> None:
         pytest.skip(f"NOT CHECKED: {', '.join(missing)} is not on the PATH")
 
 
-def copied(language: str, target: Path) -> Path:
+def copy_program(language: str, target: Path) -> Path:
     """Return a copy of a program's sources to build in."""
     return Path(shutil.copytree(HERE / language, target / language))
 
@@ -67,7 +67,7 @@ def run(
     return done.stdout
 
 
-def found_by(command: Sequence[str | Path], folder: Path, server: Ready) -> dict[str, str]:
+def run_program(command: Sequence[str | Path], folder: Path, server: Ready) -> dict[str, str]:
     """Run a program against the server; return per check ``ok`` or why it failed."""
     environment = {
         **os.environ,

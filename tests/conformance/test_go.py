@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.deploy.up import Ready
-from tests.conformance.program import checks_of, copied, found_by, need, run
+from tests.conformance.program import checks_of, copy_program, need, run, run_program
 
 pytestmark = pytest.mark.system
 
@@ -15,10 +15,10 @@ def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """Return what the program found."""
     need("go")
     target = tmp_path_factory.mktemp("go")
-    folder = copied("go", target)
+    folder = copy_program("go", target)
     program = target / "conformance"
     run(["go", "build", "-mod=readonly", "-o", program, "."], folder)
-    return found_by([program], folder, server)
+    return run_program([program], folder, server)
 
 
 @pytest.mark.parametrize("check", checks_of("go"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.deploy.up import Ready
-from tests.conformance.program import checks_of, copied, found_by, need, run
+from tests.conformance.program import checks_of, copy_program, need, run, run_program
 
 pytestmark = pytest.mark.system
 
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.system
 def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what the program found."""
     need("mvn", "java")
-    folder = copied("java", tmp_path_factory.mktemp("java"))
+    folder = copy_program("java", tmp_path_factory.mktemp("java"))
     goals = ["compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
     run(["mvn", "-q", "-B", *goals], folder)
     classes = f"target/classes:{(folder / 'classpath').read_text(encoding='utf-8')}"
-    return found_by(["java", "-cp", classes, "rowtide.Conformance"], folder, server)
+    return run_program(["java", "-cp", classes, "rowtide.Conformance"], folder, server)
 
 
 @pytest.mark.parametrize("check", checks_of("java"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rowtide.deploy.up import Ready
-from tests.conformance.program import checks_of, copied, found_by, need, run
+from tests.conformance.program import checks_of, copy_program, need, run, run_program
 
 pytestmark = pytest.mark.system
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.system
 def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what the program found."""
     need("node", "npm")
-    folder = copied("node", tmp_path_factory.mktemp("node"))
+    folder = copy_program("node", tmp_path_factory.mktemp("node"))
     run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
-    return found_by(["node", "main.js"], folder, server)
+    return run_program(["node", "main.js"], folder, server)
 
 
 @pytest.mark.parametrize("check", checks_of("node"))

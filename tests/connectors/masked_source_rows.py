@@ -9,10 +9,10 @@ import json
 from click.testing import CliRunner
 
 from rowtide.cli.main import main
-from tests.connectors.parked_source_rows import LARGE, Told
+from tests.connectors.parked_source_rows import LARGE, ParkedStory
 from tests.support.waiting import until
 
-__all__ = ["SECRET", "columns_of", "tell_masked"]
+__all__ = ["SECRET", "check_masked_rows", "columns_of"]
 
 SECRET = "a-secret-that-nobody-guesses"
 PLAIN = ("@example.org", "4111-1111", "hunter2")
@@ -28,44 +28,46 @@ def columns_of(table: str) -> dict[str, object]:
     }
 
 
-def tell_masked(told: Told) -> None:
+def check_masked_rows(story: ParkedStory) -> None:
     """Copy rows, change them, park one and retry it; ``verify`` finds both ends equal."""
-    told.change(f"INSERT INTO {{}} VALUES (1, 'one', 1, {_person(1)}), (2, 'two', 2, {_person(2)})")
-    told.change("INSERT INTO {} VALUES (3, 'three', 3, NULL, NULL, NULL)")
-    told.processes.start(told.name)
+    story.change(
+        f"INSERT INTO {{}} VALUES (1, 'one', 1, {_person(1)}), (2, 'two', 2, {_person(2)})"
+    )
+    story.change("INSERT INTO {} VALUES (3, 'three', 3, NULL, NULL, NULL)")
+    story.processes.start(story.name)
     masked = {number: {"email": _mask_email(number), "card": "***"} for number in (1, 2, 9)}
-    told.until_row(1, {"v": "one", "n": 1, **masked[1]})
-    told.until_row(2, {"v": "two", "n": 2, **masked[2]})
-    told.until_row(3, {"v": "three", "n": 3})
-    told.change(f"UPDATE {{}} SET email = {_email(9)}, password = 'hunter2x' WHERE id = 1")
-    told.until_row(1, {"v": "one", "n": 1, **masked[9]})
+    story.until_row(1, {"v": "one", "n": 1, **masked[1]})
+    story.until_row(2, {"v": "two", "n": 2, **masked[2]})
+    story.until_row(3, {"v": "three", "n": 3})
+    story.change(f"UPDATE {{}} SET email = {_email(9)}, password = 'hunter2x' WHERE id = 1")
+    story.until_row(1, {"v": "one", "n": 1, **masked[9]})
     # Nothing of it is for rowtide.
-    told.change("UPDATE {} SET password = 'hunter2y' WHERE id = 2")
-    told.change("UPDATE {} SET card = NULL WHERE id = 2")
-    told.until_row(2, {"v": "two", "n": 2, "email": _mask_email(2)})
-    told.change(f"UPDATE {{}} SET v = {LARGE}, email = {_email(3)} WHERE id = 2")
-    until(lambda: len(told.parked()) == 1, message=told.processes.said)
-    [entry] = told.parked()
-    shown = told.connector("parked", "show", told.name, entry["id"])
-    told.want("retry")
-    assert len(told.parked()) == 1
-    told.change("UPDATE {} SET v = 'small' WHERE id = 2")
-    told.want("retry")
-    told.until_row(2, {"v": "small", "n": 2, "email": _mask_email(3)})
-    logged = told.connector("logs", told.name) + told.processes.said()
-    status = told.connector("status", told.name, "-o", "json")
+    story.change("UPDATE {} SET password = 'hunter2y' WHERE id = 2")
+    story.change("UPDATE {} SET card = NULL WHERE id = 2")
+    story.until_row(2, {"v": "two", "n": 2, "email": _mask_email(2)})
+    story.change(f"UPDATE {{}} SET v = {LARGE}, email = {_email(3)} WHERE id = 2")
+    until(lambda: len(story.list_parked()) == 1, message=story.processes.said)
+    [entry] = story.list_parked()
+    shown = story.connector("parked", "show", story.name, entry["id"])
+    story.want("retry")
+    assert len(story.list_parked()) == 1
+    story.change("UPDATE {} SET v = 'small' WHERE id = 2")
+    story.want("retry")
+    story.until_row(2, {"v": "small", "n": 2, "email": _mask_email(3)})
+    logged = story.connector("logs", story.name) + story.processes.said()
+    status = story.connector("status", story.name, "-o", "json")
     for text in PLAIN:
         assert text not in shown + logged + json.dumps(status)
-    _compare(told)
+    _compare(story)
 
 
-def _compare(told: Told) -> None:
-    found = CliRunner().invoke(main, ["verify", told.name, told.table])
+def _compare(story: ParkedStory) -> None:
+    found = CliRunner().invoke(main, ["verify", story.name, story.table])
     assert found.exit_code == 0, found.output
     assert "equal" in found.output
-    told.processes.stop_all()
-    told.change(f"UPDATE {{}} SET email = {_email(4)} WHERE id = 1")
-    found = CliRunner().invoke(main, ["verify", told.name, told.table])
+    story.processes.stop_all()
+    story.change(f"UPDATE {{}} SET email = {_email(4)} WHERE id = 1")
+    found = CliRunner().invoke(main, ["verify", story.name, story.table])
     assert found.exit_code == 1
     assert "different  1: email" in found.output
 

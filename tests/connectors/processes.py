@@ -86,23 +86,23 @@ def environment(server: Ready) -> dict[str, str]:
 def declare(server: Ready, text: str) -> None:
     """Declare the connectors of a YAML text."""
 
-    async def declared() -> None:
+    async def declare() -> None:
         async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             for name, document in yaml.safe_load(text)["connectors"].items():
                 await Declarations(endpoint).declare(parse_document(name, document))
 
-    asyncio.run(declared())
+    asyncio.run(declare())
 
 
 def lag_of(server: Ready, name: str, table: str) -> Lag:
     """Return how far a connector is behind."""
 
-    async def asked() -> Lag:
+    async def measure() -> Lag:
         async with Endpoint(**server._asdict(), patience_s=PATIENCE_S) as endpoint:
             leases = TableLeases(endpoint, group_of(name))
             return await measure_lag(ApiSource(endpoint, table), leases)
 
-    return asyncio.run(asked())
+    return asyncio.run(measure())
 
 
 def rewind(server: Ready, name: str, to: Begin) -> None:

@@ -16,7 +16,7 @@ BYTES_MAX = {"preact.js": 12_000, "uplot.js": 25_000, "pico.css": 13_000, "uplot
 """Compressed, as a browser fetches them."""
 
 
-def locked() -> dict[str, str]:
+def read_locked() -> dict[str, str]:
     lines = (VENDOR / "files.sha512").read_text(encoding="utf-8").splitlines()
     return {name: digest for digest, name in (line.split("  ") for line in lines)}
 
@@ -27,7 +27,7 @@ def test_every_file_has_the_checksum_of_the_lock() -> None:
         for path in VENDOR.rglob("*")
         if path.is_file() and path.name not in DECLARATIONS | {"files.sha512"}
     }
-    assert found == locked()
+    assert found == read_locked()
 
 
 def test_every_package_of_a_file_has_its_version_from_the_lock_and_a_licence() -> None:

@@ -14,7 +14,7 @@ from tests.model.drafts import Bound, ChangeDraft, ReadDraft, VersionDraft, Writ
 from tests.model.followed_stream import FollowedStream
 from tests.model.messages import all_found, read_fields
 from tests.model.requests import INT64_MAX, Found, Key, Options, Read, Stream, Write
-from tests.model.row_model import Rows, reclaimed
+from tests.model.row_model import Rows, reclaim_rows
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
@@ -87,7 +87,9 @@ class Pair:
     @property
     def hidden(self) -> bool:
         """Say whether rows hold what nobody sees."""
-        return reclaimed(self.model.rows, self.model.options, self.world.now_ms) != self.model.rows
+        return (
+            reclaim_rows(self.model.rows, self.model.options, self.world.now_ms) != self.model.rows
+        )
 
     # From drafts to requests.
 
@@ -118,7 +120,7 @@ class Pair:
         """Return the key; in the second table the last number stands for a new one."""
         if not self.model.auto:
             return (draft.partition, draft.number), False
-        known = [number for name, number in self.ordered() if name == draft.partition]
+        known = [number for name, number in self.sort_keys() if name == draft.partition]
         if draft.number == 2 and draft.kind != "DELETE":
             self._unnumbered -= 1  # Two rows of one request are two, also where both are refused.
             return (draft.partition, self._unnumbered), True
@@ -177,11 +179,11 @@ class Pair:
         draft = WriteDraft(0, "DELETE", partition, number, [], "IGNORE", None, "", False)
         return self._write_key(draft)[0]
 
-    def ordered(self, rows: Rows | None = None) -> list[Key]:
+    def sort_keys(self, rows: Rows | None = None) -> list[Key]:
         """Return the keys in the store's order."""
         return sorted(self.model.rows if rows is None else rows)
 
-    def bound(self, draft: Bound, *, low: bool) -> tuple[Any, Any]:
+    def make_bound(self, draft: Bound, *, low: bool) -> tuple[Any, Any]:
         """Return an end of a range; what is not given is infinite."""
         infinite = INF_MIN if low else INF_MAX
         if draft.partition is None:
@@ -253,7 +255,7 @@ class Pair:
 
     def _verify_rows(self) -> None:
         model, now_ms = self.model, self.world.now_ms
-        expected, _, _ = model.range(model.rows, self.ordered(), Read(), None, now_ms)
+        expected, _, _ = model.range(model.rows, self.sort_keys(), Read(), None, now_ms)
         low, high = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
         fields = read_fields(Read())
         same("rows", self._all(get_range(self.name, low, high, **fields)), expected)

@@ -48,7 +48,7 @@ EXHAUSTED = (
 def hour_s(world: World) -> int:
     """Begin an hour that nobody used."""
     world.set_clock((world.high_ms // HOUR_MS + 2) * HOUR_MS)
-    consumed(world)
+    read_consumption(world)
     return world.now_ms // 1000
 
 
@@ -62,7 +62,7 @@ def table(world: World, hour_s: int) -> Iterator[str]:
     world.client.delete_table(name)
 
 
-def consumed(world: World, **fields: Any) -> list[dict[str, Any]]:
+def read_consumption(world: World, **fields: Any) -> list[dict[str, Any]]:
     """Return the hours that the server tells of."""
     hours = world.client.call_json("RowtideConsumption", fields)["hours"]
     assert isinstance(hours, list)
@@ -71,22 +71,22 @@ def consumed(world: World, **fields: Any) -> list[dict[str, Any]]:
 
 def units_of(world: World, table: str | None, hour_s: int) -> tuple[int, int]:
     """Return the units read and written of a table, None for missing ones, in an hour."""
-    for hour in consumed(world, **{"from": hour_s, "to": hour_s + 3600}):
+    for hour in read_consumption(world, **{"from": hour_s, "to": hour_s + 3600}):
         if hour["table"] == table:
             return hour["read"], hour["write"]
     return 0, 0
 
 
-def filled(units: int) -> list[Put]:
+def make_column(units: int) -> list[Put]:
     """Return a column that takes so many units."""
     return [Put("c", b"x" * (units * UNIT - 300))]
 
 
 def test_the_worked_example(world: World, table: str, hour_s: int) -> None:
     for units in (120, 95, 110):
-        ask(world.client, put(table, ROW, filled(units)))
+        ask(world.client, put(table, ROW, make_column(units)))
         world.set_clock(world.now_ms + 1000)
-    (hour,) = consumed(world, table=table)
+    (hour,) = read_consumption(world, table=table)
     assert hour == {
         "hour_s": hour_s,
         "table": table,
@@ -103,19 +103,19 @@ OTHER = key("b", 2)
 CONDITION = pb.Condition(row_existence=pb.EXPECT_EXIST)
 EVERYTHING = key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)
 OPERATIONS: dict[str, tuple[Any, tuple[int, int]]] = {
-    "put": (lambda t: put(t, ROW, filled(3)), (0, 3)),
-    "put under a condition": (lambda t: put(t, ROW, filled(3), condition=CONDITION), (1, 3)),
-    "update": (lambda t: update(t, ROW, filled(2)), (0, 2)),
+    "put": (lambda t: put(t, ROW, make_column(3)), (0, 3)),
+    "put under a condition": (lambda t: put(t, ROW, make_column(3), condition=CONDITION), (1, 3)),
+    "update": (lambda t: update(t, ROW, make_column(2)), (0, 2)),
     "delete": (lambda t: delete(t, ROW), (0, 1)),
     "get": (lambda t: get(t, ROW), (2, 0)),
     "get of nothing": (lambda t: get(t, OTHER), (1, 0)),
     "range": (lambda t: get_range(t, *EVERYTHING), (2, 0)),
     "batch write": (
-        lambda t: batch_write([(t, [put(t, ROW, filled(2)), delete(t, OTHER)])]),
+        lambda t: batch_write([(t, [put(t, ROW, make_column(2)), delete(t, OTHER)])]),
         (0, 3),
     ),
     "atomic batch write": (
-        lambda t: batch_write([(t, [put(t, ROW, filled(2)), delete(t, ROW)])], is_atomic=True),
+        lambda t: batch_write([(t, [put(t, ROW, make_column(2)), delete(t, ROW)])], is_atomic=True),
         (0, 3),
     ),
     "batch get": (lambda t: batch_get([(t, [ROW, OTHER])]), (3, 0)),
@@ -125,7 +125,7 @@ OPERATIONS: dict[str, tuple[Any, tuple[int, int]]] = {
 @pytest.mark.parametrize("case", OPERATIONS)
 def test_every_operation_is_counted(world: World, table: str, hour_s: int, case: str) -> None:
     request, used = OPERATIONS[case]
-    ask(world.client, put(table, ROW, filled(2)))
+    ask(world.client, put(table, ROW, make_column(2)))
     before = units_of(world, table, hour_s)
     ask(world.client, request(table))
     after = units_of(world, table, hour_s)
@@ -135,7 +135,7 @@ def test_every_operation_is_counted(world: World, table: str, hour_s: int, case:
 def test_a_transaction_and_the_stream_are_counted(world: World, table: str, hour_s: int) -> None:
     begin = pb.StartLocalTransactionRequest(table_name=table, key=encode_row(key("a")))
     transaction_id = ask(world.client, begin).transaction_id
-    ask(world.client, put(table, ROW, filled(2), transaction_id=transaction_id))
+    ask(world.client, put(table, ROW, make_column(2), transaction_id=transaction_id))
     ask(world.client, pb.CommitTransactionRequest(transaction_id=transaction_id))
     (stream,) = world.client.list_stream(table)
     (shard,) = world.client.describe_stream(stream.stream_id).shards
@@ -154,28 +154,28 @@ def test_what_names_no_table_costs_a_unit(world: World, hour_s: int) -> None:
 
 
 def test_a_refused_write_costs_nothing(world: World, table: str, hour_s: int) -> None:
-    assert refusal(world.client, put(table, ROW, filled(1), condition=CONDITION)) != OK
+    assert refusal(world.client, put(table, ROW, make_column(1), condition=CONDITION)) != OK
     assert units_of(world, table, hour_s) == (0, 0)
 
 
 def test_sums_outlive_the_server(world: World, table: str, hour_s: int) -> None:
-    ask(world.client, put(table, ROW, filled(3)))
+    ask(world.client, put(table, ROW, make_column(3)))
     world.restart(kill=False)
-    ask(world.client, put(table, ROW, filled(4)))
+    ask(world.client, put(table, ROW, make_column(4)))
     assert units_of(world, table, hour_s) == (0, 7)
 
 
 def test_a_partition_key_that_used_up_its_second_waits_for_the_next(
     world: World, table: str
 ) -> None:
-    heavy = batch_write([(table, [put(table, ROW, filled(500)) for _ in range(2)])])
+    heavy = batch_write([(table, [put(table, ROW, make_column(500)) for _ in range(2)])])
     for _ in range(PARTITION_UNITS // 1000):
         ask(world.client, heavy)
-    assert refusal(world.client, put(table, ROW, filled(1))) == EXHAUSTED
+    assert refusal(world.client, put(table, ROW, make_column(1))) == EXHAUSTED
     assert refusal(world.client, get(table, ROW)) == EXHAUSTED
-    assert refusal(world.client, put(table, OTHER, filled(1))) == OK
+    assert refusal(world.client, put(table, OTHER, make_column(1))) == OK
     world.set_clock(world.now_ms + 1000)
-    assert refusal(world.client, put(table, ROW, filled(1))) == OK
+    assert refusal(world.client, put(table, ROW, make_column(1))) == OK
 
 
 def reserve(table: str, read: int, write: int) -> pb.UpdateTableRequest:
@@ -210,7 +210,7 @@ def test_an_instance_of_kind_capacity_reserves_nothing(world: World, hour_s: int
                 client.create_table("metered", KEY, reserved=reserved)
             assert refused.value.message.endswith(f"in a capacity instance, but {what}.")
         client.create_table("metered", KEY)
-        ask(client, put("metered", ROW, filled(2)))
+        ask(client, put("metered", ROW, make_column(2)))
         assert refusal(client, reserve("metered", 1, 0)).startswith("400 OTSParameterInvalid")
         assert refusal(client, reserve("metered", 0, 0)) == OK
         (hour,) = client.call_json("RowtideConsumption", {})["hours"]
@@ -220,7 +220,7 @@ def test_an_instance_of_kind_capacity_reserves_nothing(world: World, hour_s: int
             2,
         )
         client.delete_table("metered")
-    assert [hour["table"] for hour in consumed(world, instance="Spare")] == ["metered"]
+    assert [hour["table"] for hour in read_consumption(world, instance="Spare")] == ["metered"]
     world.client.call_json("RowtideDeleteInstance", {"name": "spare"})
 
 
@@ -235,4 +235,4 @@ def test_an_instance_of_kind_capacity_reserves_nothing(world: World, hour_s: int
 )
 def test_a_wrong_question_is_refused(world: World, fields: dict[str, Any], code: str) -> None:
     with pytest.raises(ServerError, match=code):
-        consumed(world, **fields)
+        read_consumption(world, **fields)

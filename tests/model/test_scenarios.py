@@ -9,8 +9,8 @@ import pytest
 from rowtide.client.wire_row import Delete, Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
-from tests.api.calls import OK, ask, get, key, put, refusal, stored, update
-from tests.api.test_stream import enabled
+from tests.api.calls import OK, ask, get, key, put, read_row, refusal, update
+from tests.api.test_stream import enable_stream
 from tests.model.drafts import DAY_MS
 from tests.model.pair import Pair
 from tests.model.requests import Options, Stream
@@ -42,7 +42,7 @@ def test_a_row_is_reclaimed_once_no_transaction_holds_its_partition_key(
     transaction_id = ask(world.client, begin).transaction_id
     ask(world.client, update(table, ROW, [Delete("c")], transaction_id=transaction_id))
     world.client.call_json("RowtideReclaim", {"table": table})
-    assert stored(world.client, table, ROW) is not None
+    assert read_row(world.client, table, ROW) is not None
     commit = pb.CommitTransactionRequest(transaction_id=transaction_id)
     assert refusal(world.client, commit) == OK
     assert refusal(world.client, put(table, ROW, [Put("c", 2)])) == OK, "the key is free again"
@@ -60,7 +60,7 @@ def test_a_transaction_ends_when_sixty_seconds_have_passed(world: World, table: 
     commit = pb.CommitTransactionRequest(transaction_id=transaction_id)
     for request in (within, commit, get(table, ROW, transaction_id=transaction_id)):
         assert "OTSSessionNotExist" in refusal(world.client, request)
-    assert stored(world.client, table, ROW) is None
+    assert read_row(world.client, table, ROW) is None
     assert refusal(world.client, put(table, ROW)) == OK, "the key is free again"
 
 
@@ -68,7 +68,7 @@ def test_a_stream_is_read_again_where_the_clock_that_was_ahead_is_set_back(
     world: World, table: str
 ) -> None:
     fresh = f"{table}_fresh"
-    world.client.create_table(fresh, KEY, stream=enabled(1))
+    world.client.create_table(fresh, KEY, stream=enable_stream(1))
     ask(world.client, put(fresh, ROW, [Put("c", 1)]))
     (stream,) = world.client.list_stream(fresh)
     (shard,) = world.client.describe_stream(stream.stream_id).shards
@@ -87,7 +87,7 @@ def test_a_stream_is_read_again_where_the_clock_that_was_ahead_is_set_back(
 def test_an_expired_row_is_there_until_it_is_reclaimed(world: World, table: str) -> None:
     ask(world.client, put(table, ROW, [Put("c", 1)]))
     world.set_clock(world.now_ms + 2 * DAY_MS)
-    found = stored(world.client, table, ROW)
+    found = read_row(world.client, table, ROW)
     assert found is not None
     assert found.columns == ()
     world.client.call_json("RowtideReclaim", {"table": table})
@@ -100,7 +100,7 @@ def test_versions_of_the_server_never_go_back_with_its_clock(world: World, table
     world.set_clock(high_ms - DAY_MS // 2)
     world.restart(kill=True)
     ask(world.client, update(table, ROW, [Put("c", 2)]))
-    found = stored(world.client, table, ROW)
+    found = read_row(world.client, table, ROW)
     assert found is not None
     assert found.columns == (Put("c", 2, high_ms),)
     world.set_clock(high_ms)
@@ -121,7 +121,7 @@ def test_a_killed_server_folds_the_log_under_the_options_of_each_record(
     world.client.update_table(fresh, options=options(1))
     world.restart(kill=True)
     world.client.update_table(fresh, options=options(3))
-    found = stored(world.client, fresh, ROW, max_versions=9)
+    found = read_row(world.client, fresh, ROW, max_versions=9)
     world.client.delete_table(fresh)
     assert found is not None
     assert [cell.value for cell in found.columns] == [2, 1, 0]
@@ -133,7 +133,7 @@ def test_a_stream_begins_where_it_was_enabled_also_for_a_killed_server(
     fresh = f"{table}_fresh"
     world.client.create_table(fresh, KEY)
     ask(world.client, put(fresh, ROW, [Put("c", 1)]))
-    world.client.update_table(fresh, stream=enabled())
+    world.client.update_table(fresh, stream=enable_stream())
     world.restart(kill=True)
     ask(world.client, put(fresh, ROW, [Put("c", 2)]))
     (stream,) = world.client.list_stream(fresh)

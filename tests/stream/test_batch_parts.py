@@ -53,12 +53,12 @@ RESULTS = st.builds(
 )
 
 
-def drawn(request: pb.BatchWriteRowRequest, draw: st.DataObject) -> list[list[str]]:
+def draw_addresses(request: pb.BatchWriteRowRequest, draw: st.DataObject) -> list[list[str]]:
     """Return whose each row is, by table."""
     return [draw.draw(WHOSE)[: len(table.rows)] for table in request.tables]
 
 
-def expected(
+def build_parts(
     request: pb.BatchWriteRowRequest, whose: Sequence[Sequence[str]]
 ) -> dict[str, pb.BatchWriteRowRequest]:
     """Return every worker's part, made of messages."""
@@ -86,8 +86,8 @@ def parts(
 def test_each_worker_gets_its_rows_in_their_order(
     request: pb.BatchWriteRowRequest, draw: st.DataObject
 ) -> None:
-    whose = drawn(request, draw)
-    assert parts(request, whose, request.SerializeToString()) == expected(request, whose)
+    whose = draw_addresses(request, draw)
+    assert parts(request, whose, request.SerializeToString()) == build_parts(request, whose)
 
 
 LONG_ZERO = b"\x80\x80\x00"
@@ -111,14 +111,14 @@ def test_what_is_written_otherwise_is_divided_alike(body: bytes) -> None:
     request = pb.BatchWriteRowRequest.FromString(body)
     assert [len(table.rows) for table in request.tables] == [1]
     for address in WORKERS:
-        assert parts(request, [[address]], body) == expected(request, [[address]])
+        assert parts(request, [[address]], body) == build_parts(request, [[address]])
 
 
 @given(REQUESTS, st.data())
 def test_results_come_in_the_order_of_the_request(
     request: pb.BatchWriteRowRequest, draw: st.DataObject
 ) -> None:
-    whose = drawn(request, draw)
+    whose = draw_addresses(request, draw)
     whole = pb.BatchWriteRowResponse()
     answers: dict[str, pb.BatchWriteRowResponse] = {}
     for table, addresses in zip(request.tables, whose, strict=True):
@@ -230,7 +230,7 @@ async def asked() -> Asked:
     return found
 
 
-async def told(asked: Asked, body: bytes, *, changed: Table | None = None) -> str:
+async def write_batch(asked: Asked, body: bytes, *, changed: Table | None = None) -> str:
     """Return a letter for each row: written by another one, or not written here."""
     checked = asked.rows.check_batch_write(ANN, body)
     assert checked is not None
@@ -242,35 +242,35 @@ async def told(asked: Asked, body: bytes, *, changed: Table | None = None) -> st
 
 
 async def test_rows_of_the_worker_that_checked_them_are_not_read_again(asked: Asked) -> None:
-    assert await told(asked, batch("z", "a", "y")) == "w-w"
+    assert await write_batch(asked, batch("z", "a", "y")) == "w-w"
     assert asked.asked == [("b:1", 2)]
-    assert await told(asked, batch("a", "b")) == "--"
+    assert await write_batch(asked, batch("a", "b")) == "--"
     assert asked.asked == [("b:1", 2)]
 
 
 async def test_rows_checked_by_a_table_that_has_changed_are_read_again(asked: Asked) -> None:
     changed = table(TableOptions(allow_update=False))
-    assert await told(asked, batch("z", "a", "y"), changed=changed) == "www"
+    assert await write_batch(asked, batch("z", "a", "y"), changed=changed) == "www"
     assert sorted(asked.asked) == [(HERE, 1), ("b:1", 2)]
     asked.asked.clear()
-    assert await told(asked, batch("a"), changed=table()) == "w"
+    assert await write_batch(asked, batch("a"), changed=table()) == "w"
     assert asked.asked == [(HERE, 1)]
 
 
 async def test_rows_of_a_table_that_is_not_there_are_for_the_handler(asked: Asked) -> None:
-    assert await told(asked, batch("z", "a", of="gone")) == "ww"
+    assert await write_batch(asked, batch("z", "a", of="gone")) == "ww"
     assert asked.asked == [(HERE, 2)]
 
 
 async def test_the_rows_of_an_atomic_table_go_to_one_worker(asked: Asked) -> None:
     # There they are refused: they have several partition keys.
     body = batch("z", "a") + pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
-    assert await told(asked, body) == "ww"
+    assert await write_batch(asked, body) == "ww"
     assert asked.asked == [("b:1", 2)]
 
 
 async def test_a_batch_that_names_its_table_twice_is_refused(asked: Asked) -> None:
     for _ in range(20):  # Rows that are like earlier ones are read another way.
         with pytest.raises(Rejected, match="Duplicated table name: t"):
-            await told(asked, batch("z", "y", "x", "w") + batch("a", "b", "c", "d"))
-        await told(asked, batch("z", "y", "x", "w"))
+            await write_batch(asked, batch("z", "y", "x", "w") + batch("a", "b", "c", "d"))
+        await write_batch(asked, batch("z", "y", "x", "w"))

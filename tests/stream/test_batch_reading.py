@@ -82,15 +82,20 @@ def outcome(reader: BatchReader, body: bytes) -> object:
         read = reader.read(ANN, body)
     except StoreError as refused:
         return refused.code, refused.message
-    return read.request, read.fields, read.first_values(), [told(row) for row in read.rows()]
+    return (
+        read.request,
+        read.fields,
+        read.first_values(),
+        [describe_row(row) for row in read.rows()],
+    )
 
 
-def told(row: BatchRow) -> object:
+def describe_row(row: BatchRow) -> object:
     failure = row.failure and (row.failure.code, row.failure.message)
     return row.row, plainbuffer.key_piece(row.row.key), row.table, row.change, failure
 
 
-def known(reader: BatchReader, body: bytes) -> str:
+def mark_known_rows(reader: BatchReader, body: bytes) -> str:
     """Return a letter for each row: read with others like it, or by itself."""
     found = reader.read(ANN, body)
     return "".join("-" if isinstance(row, BatchRow) else "k" for row in found._rows)
@@ -150,7 +155,7 @@ def test_every_byte_that_is_damaged_alone_is_told_the_same() -> None:
     where = directory()
     reader, fresh = taught(*TEACHING, where=where), BatchReader(where)
     body = batch(*PUTS[:TOGETHER_MIN]).SerializeToString()
-    assert known(reader, body) == "k" * TOGETHER_MIN
+    assert mark_known_rows(reader, body) == "k" * TOGETHER_MIN
     for at in range(len(body)):
         for bit in range(8):
             damaged = bytearray(body)
@@ -164,27 +169,27 @@ def test_rows_that_are_like_earlier_ones_are_read_together(
     request_: pb.BatchWriteRowRequest,
 ) -> None:
     reader = taught(*TEACHING, where=directory())
-    assert known(reader, request_.SerializeToString()) == "k" * len(SIX)
+    assert mark_known_rows(reader, request_.SerializeToString()) == "k" * len(SIX)
 
 
 def test_others_in_the_batch_are_read_one_by_one() -> None:
     reader = taught(*TEACHING, where=directory())
     deletes = [item(row("row1", 1), pb.DELETE)] * TOGETHER_MIN
     mixed = [PUTS[0], deletes[0], *PUTS[1:], BARE[0], *deletes[1:], *UPDATES]
-    assert known(reader, batch(*mixed).SerializeToString()) == "k-kkkkk----kkkkkk"
+    assert mark_known_rows(reader, batch(*mixed).SerializeToString()) == "k-kkkkk----kkkkkk"
 
 
 def test_a_row_that_is_not_in_order_has_its_like_read_one_by_one() -> None:
     reader = taught(*TEACHING, where=directory())
     other = item(row("row1", 1, "text\0", 1), expected=EXIST)
-    assert known(reader, batch(*PUTS, other).SerializeToString()) == "-" * 7
+    assert mark_known_rows(reader, batch(*PUTS, other).SerializeToString()) == "-" * 7
 
 
 def test_what_is_known_of_a_table_that_has_changed_is_forgotten() -> None:
     where = directory()
     reader = taught(*TEACHING, where=where)
     body = batch(*UPDATES).SerializeToString()
-    assert known(reader, body) == "k" * len(SIX)
+    assert mark_known_rows(reader, body) == "k" * len(SIX)
     where.catalog.tables[ANN.instance, "t"] = table(
         "t", 1, options=TableOptions(allow_update=False)
     )
@@ -193,7 +198,7 @@ def test_what_is_known_of_a_table_that_has_changed_is_forgotten() -> None:
     puts = batch(*PUTS).SerializeToString()
     for _ in range(20 * FormLearner.PAUSE_MIN):
         outcome(reader, puts)
-    assert known(reader, puts) == "k" * len(SIX)
+    assert mark_known_rows(reader, puts) == "k" * len(SIX)
 
 
 WRONG = {
@@ -208,7 +213,7 @@ def test_what_refuses_a_batch_of_known_rows_refuses_it_still(wrong: bytes) -> No
     where = directory(Limits(batch_write_rows_max=6, batch_write_bytes_max=150))
     fine = batch(*PUTS[:4])
     reader = taught(fine, where=where)
-    assert known(reader, fine.SerializeToString()) == "kkkk"
+    assert mark_known_rows(reader, fine.SerializeToString()) == "kkkk"
     found = outcome(reader, wrong)
     assert found == outcome(BatchReader(where), wrong)
     assert isinstance(found, tuple)

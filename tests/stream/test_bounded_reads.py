@@ -33,7 +33,7 @@ class LeaderlessLog(MemoryLog):
         return await super().bounds()
 
 
-async def refused() -> None:
+async def raise_unavailable() -> None:
     raise Unavailable("no leader")
 
 
@@ -41,7 +41,7 @@ async def silent() -> None:
     await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("asked", [refused, silent])
+@pytest.mark.parametrize("asked", [raise_unavailable, silent])
 async def test_while_the_catalog_cannot_be_read_the_owner_is_asked(
     asked: Callable[[], Awaitable[None]],
 ) -> None:
@@ -79,7 +79,7 @@ class Copied:
         return self if self.now_s - self.fresh_s <= age_s_max else None
 
 
-async def indexed(copy: Copied) -> BoundedReads:
+async def make_indexed_reads(copy: Copied) -> BoundedReads:
     """Return what answers reads of a table with a local index, which a copy has."""
     log = MemoryLog()
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
@@ -91,7 +91,7 @@ async def indexed(copy: Copied) -> BoundedReads:
     return BoundedReads(directory, {}, standbys, catalog, Counts(), copy.clock)
 
 
-def found(copies: Copies, name: str) -> object:
+def find_copy(copies: Copies, name: str) -> object:
     """Return who is read by a table or an index."""
     copies.check_index_read(copies.table("i", name))
     return copies.shard(SHARD)
@@ -100,21 +100,21 @@ def found(copies: Copies, name: str) -> object:
 async def test_a_copy_of_before_a_local_index_was_built_is_not_read_by_it() -> None:
     """All rows of the table are in the index by now, and few are in the copy's."""
     copy = Copied(now_s=100.0, fresh_s=95.0)
-    reads = await indexed(copy)
-    assert found(reads.copies(60.0), "t") is copy
+    reads = await make_indexed_reads(copy)
+    assert find_copy(reads.copies(60.0), "t") is copy
     with pytest.raises(Elsewhere):
-        found(reads.copies(60.0), "x")
+        find_copy(reads.copies(60.0), "x")
     copy.now_s = 110.0
     with pytest.raises(Elsewhere):
-        found(reads.copies(60.0), "x")
+        find_copy(reads.copies(60.0), "x")
     copy.fresh_s = 101.0
-    assert found(reads.copies(60.0), "x") is copy
+    assert find_copy(reads.copies(60.0), "x") is copy
 
 
 async def test_nor_by_a_request_that_has_read_the_table_in_it_before() -> None:
     """A batch may ask for rows of both, and what was young enough for the table's is kept."""
     copy = Copied(now_s=100.0, fresh_s=95.0)
-    copies = (await indexed(copy)).copies(60.0)
-    assert found(copies, "t") is copy
+    copies = (await make_indexed_reads(copy)).copies(60.0)
+    assert find_copy(copies, "t") is copy
     with pytest.raises(Elsewhere):
-        found(copies, "x")
+        find_copy(copies, "x")

@@ -171,7 +171,7 @@ class SilentLog(MemoryLog):
             raise Unavailable
         return await super().bounds()
 
-    async def asked(self) -> None:
+    async def wait_for_reads(self) -> None:
         """Return when the log was asked twice more: once after anything that changed."""
         for _ in range(2):
             self._read.clear()
@@ -356,12 +356,12 @@ async def test_a_follower_knows_how_long_nobody_told_it_that_it_knows_everything
     assert follower.confirmation_age_s() == math.inf
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(follower.follow(), name="follow")
-        await log.asked()
+        await log.wait_for_reads()
         clock.now_s = 100.0
-        await log.asked()
+        await log.wait_for_reads()
         assert follower.confirmation_age_s() == 0.0
         log.silent = True
-        await log.asked()
+        await log.wait_for_reads()
         clock.now_s = 110.0
         await asyncio.sleep(0)
         assert follower.confirmation_age_s() == 10.0
@@ -386,7 +386,7 @@ class FullLog(MemoryLog):
         return await super().append(entries, deadline_s=deadline_s)
 
 
-def followed(
+def run_story(
     story: Callable[[FullLog, CatalogOwner, asyncio.TaskGroup], Awaitable[None]],
 ) -> None:
     """Run a story of an owner that follows its log, whose next append fills it."""
@@ -420,7 +420,7 @@ def test_who_waits_for_a_full_log_hears_that_nothing_is_new(*, taken_over: bool)
         assert owner.confirmation_age_s() < KNOWN_S_MAX
         waiting.cancel()
 
-    followed(story)
+    run_story(story)
 
 
 def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() -> None:
@@ -437,7 +437,7 @@ def test_a_change_behind_one_that_waits_for_its_log_is_not_made_and_says_so() ->
         await owner.change(lambda _c, _s: [instance(3)])
         assert owner.catalog.instances.keys() == {"instance1", "instance3"}
 
-    followed(story)
+    run_story(story)
 
 
 async def test_proofs_alone_are_trimmed_and_wake_nobody() -> None:

@@ -128,7 +128,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def opened(
+async def open_shop(
     path: Path, log: MemoryLog | None = None, written: Written | None = None
 ) -> AsyncIterator[Shop]:
     """Open a shard on the rows at ``path`` and serve it."""
@@ -164,7 +164,7 @@ async def rebuilt(path: Path, shop: Shop) -> dict[bytes, list[Cell]]:
     rows.apply_changelog(shop.written.entries)
     rows.apply_changelog([(0, key, value) for key, value in shop.written.last().items()])
     rows.close()
-    async with opened(path, shop.log) as other:
+    async with open_shop(path, shop.log) as other:
         return canonical(other.rows)
 
 
@@ -175,7 +175,7 @@ def canonical(rows: RowStore) -> dict[bytes, list[Cell]]:
 
 
 async def test_one_cell_of_a_wide_row_sends_one_chunk(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         assert len(await shop.flush()) == len(shop.chunks()) > 10
         await shop.write(UPDATE, [put("c0500", 1_700_000_000_001, "y")])
@@ -188,7 +188,7 @@ async def test_one_cell_of_a_wide_row_sends_one_chunk(tmp_path: Path) -> None:
 async def test_a_wide_row_replaced_leaves_nothing_in_the_changelog(
     tmp_path: Path, kind: int
 ) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         await shop.write(kind, columns(0, 1) if kind == PUT else [])
@@ -200,11 +200,11 @@ async def test_a_wide_row_replaced_leaves_nothing_in_the_changelog(
 
 @pytest.mark.parametrize("kind", [PUT, DELETE])
 async def test_removals_survive_a_restart(tmp_path: Path, kind: int) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         await shop.write(kind, columns(0, 1) if kind == PUT else [])
-    async with opened(tmp_path / "a", shop.log, shop.written) as again:
+    async with open_shop(tmp_path / "a", shop.log, shop.written) as again:
         await again.flush()
         assert again.written.chunks() == again.chunks()
         assert again.rows.find_removed() == {}
@@ -214,7 +214,7 @@ async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
     tmp_path: Path,
 ) -> None:
     """As chunks of rows that live on they stayed where a store was rebuilt from the changelog."""
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         for row in ("a", "b"):
             await shop.write(PUT, columns(0, 1000), row)
         await shop.flush()
@@ -232,7 +232,7 @@ async def test_rows_that_a_copy_made_room_of_are_gone_for_who_has_them_alive(
 
 async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Path) -> None:
     """A store with the mark takes its rows for complete, and skips later entries."""
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         for note in (b"y", b"z"):
             shop.rows.take([(note, None)])
@@ -243,7 +243,7 @@ async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Pat
 
 
 async def test_removals_wait_with_the_rows_that_a_flush_leaves(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         await shop.write(PUT, columns(0, 1))
@@ -255,20 +255,20 @@ async def test_removals_wait_with_the_rows_that_a_flush_leaves(tmp_path: Path) -
 
 
 async def test_a_rebuild_sends_the_tombstones_that_a_lost_disk_owed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         await shop.write(PUT, columns(0, 1))
     other = RowStore(tmp_path / "b")
     other.apply_changelog(shop.written.entries)
     other.close()
-    async with opened(tmp_path / "b", shop.log, shop.written) as again:
+    async with open_shop(tmp_path / "b", shop.log, shop.written) as again:
         await again.flush()
         assert again.written.chunks() == again.chunks()
 
 
 async def test_a_failed_flush_loses_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         await shop.write(PUT, columns(0, 1))
@@ -282,7 +282,7 @@ async def test_a_failed_flush_loses_nothing(tmp_path: Path) -> None:
 
 async def test_a_flush_that_still_reads_fails_where_the_slot_closes(tmp_path: Path) -> None:
     """What it reads would keep the rows' directory from being opened again."""
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         for row in range(600):
             await shop.write(PUT, row=f"b{row}")
         dirty = set(shop.owner.ledger.keys)
@@ -295,7 +295,7 @@ async def test_a_flush_that_still_reads_fails_where_the_slot_closes(tmp_path: Pa
 
 
 async def test_a_flush_is_of_one_moment(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 500))
         for row in range(600):
             await shop.write(PUT, row=f"b{row}")
@@ -316,7 +316,7 @@ async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
     the flush had just written: once the tombstone of their row was compacted away, a
     rebuild had them.
     """
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         for some in (columns(0, 1000), columns(0, 1), columns(0, 1000)):
             await shop.write(PUT, some)
         shop.written.turns = 100
@@ -338,12 +338,12 @@ async def test_what_another_owner_removes_during_a_flush_is_removed_by_the_next(
 
 
 async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 3))
         await shop.write(DELETE)
         await shop.flush()
         assert len(shop.written.chunks()) == 1
-    async with opened(tmp_path / "a", shop.log, shop.written) as again:
+    async with open_shop(tmp_path / "a", shop.log, shop.written) as again:
 
         async def bury(graves: dict[bytes, int]) -> None:
             again.flushes.bury(graves)
@@ -358,7 +358,7 @@ async def test_graves_of_an_earlier_life_are_found(tmp_path: Path) -> None:
 
 
 async def test_what_is_reclaimed_is_flushed_and_rebuilt(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1000))
         await shop.flush()
         options = shop.owner.shard.state.options

@@ -62,7 +62,7 @@ class OnePage:
         yield self._entries[from_offset : self.position]
 
 
-async def removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
+async def is_removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
     """Read a changelog that removes the row with a stamp; return whether it is gone."""
     removal = ChangelogEntry(0, ROW, None, [("stamp", b"%d" % stamp)])
     held = [(table(), shard) for shard in shards]
@@ -72,51 +72,51 @@ async def removed_at(rows: RowStore, stamp: int, *shards: ShardRange) -> bool:
 
 async def test_a_row_that_left_the_slot_is_removed(rows: RowStore) -> None:
     write(rows, 300)
-    assert await removed_at(rows, 301)
+    assert await is_removed_at(rows, 301)
 
 
 async def test_a_row_that_came_back_stays_though_the_changelog_removed_it_before(
     rows: RowStore,
 ) -> None:
     write(rows, 300, mark=500)
-    assert not await removed_at(rows, 301, COPIED)
+    assert not await is_removed_at(rows, 301, COPIED)
 
 
 async def test_a_row_is_removed_that_was_deleted_after_what_the_log_was_folded_to(
     rows: RowStore,
 ) -> None:
     write(rows, 300, mark=500)
-    assert await removed_at(rows, 501, COPIED)
+    assert await is_removed_at(rows, 501, COPIED)
 
 
 async def test_a_row_of_a_copied_shard_that_is_not_here_yet_is_removed(rows: RowStore) -> None:
     write(rows, 300)
-    assert await removed_at(rows, 301, COPIED)
+    assert await is_removed_at(rows, 301, COPIED)
 
 
 async def test_what_was_split_from_a_copied_shard_keeps_its_rows(rows: RowStore) -> None:
     write(rows, 300, mark=600)
     ended = replace(COPIED, sealed_us=600, sealed_at=9)
     child = ShardRange("s8", 0, parents=("s7",), floor_us=600)
-    assert not await removed_at(rows, 301, ended, child)
+    assert not await is_removed_at(rows, 301, ended, child)
 
 
 async def test_rows_of_a_copied_shard_that_left_again_are_removed(rows: RowStore) -> None:
     write(rows, 300, mark=600)
-    assert await removed_at(rows, 301, replace(COPIED, sealed_us=600, sealed_at=9))
+    assert await is_removed_at(rows, 301, replace(COPIED, sealed_us=600, sealed_at=9))
 
 
 async def test_a_row_outside_of_the_copied_shard_is_removed(rows: RowStore) -> None:
     write(rows, 300, mark=500)
     beyond = key.encode([variant.encode("q")])
     others = (replace(COPIED, begin=beyond), ShardRange("s1", 0, end=beyond))
-    assert await removed_at(rows, 301, *others)
+    assert await is_removed_at(rows, 301, *others)
 
 
 async def test_a_row_deleted_here_too_goes(rows: RowStore) -> None:
     write(rows, 300, mark=500)
     rows.write([(ROW, encode_deletion(400))])
-    assert await removed_at(rows, 400, COPIED)
+    assert await is_removed_at(rows, 400, COPIED)
     assert rows.get(ROW) is None
 
 
@@ -208,7 +208,7 @@ async def test_rows_are_thrown_away_where_a_shard_is_forgotten_that_the_changelo
     """
     write(rows, 300, mark=600)
     with pytest.raises(StartPassed, match="s7 is forgotten"):
-        await removed_at(rows, 301, CHILD)
+        await is_removed_at(rows, 301, CHILD)
     assert is_row_present(rows, ROW)
 
 
@@ -218,4 +218,4 @@ async def test_rows_go_on_without_a_forgotten_shard_of_which_the_changelog_had_t
     write(rows, 300, mark=600)
     await read(rows, mark_at(3))
     rows.set_changelog_position(0, 0.0)
-    assert not await removed_at(rows, 299, CHILD)
+    assert not await is_removed_at(rows, 299, CHILD)

@@ -78,7 +78,7 @@ REQUESTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def told(operation: str, buffer: bytes, *, foreign: bool = False, **more: Any) -> int | None:
+def find_slot(operation: str, buffer: bytes, *, foreign: bool = False, **more: Any) -> int | None:
     """Return the slot that is found for a request."""
     request = REQUESTS[operation](buffer, **{"table_name": "t", **more})
     return destinations(directory(foreign=foreign))[operation](ANN, request.SerializeToString())
@@ -86,15 +86,15 @@ def told(operation: str, buffer: bytes, *, foreign: bool = False, **more: Any) -
 
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_a_row_goes_where_its_first_key_says(operation: str) -> None:
-    assert told(operation, row("l")) is None, "it is here"
-    assert told(operation, row("m")) == THERE
-    assert told(operation, row("l"), foreign=True) == HERE, "another worker serves it as yet"
+    assert find_slot(operation, row("l")) is None, "it is here"
+    assert find_slot(operation, row("m")) == THERE
+    assert find_slot(operation, row("l"), foreign=True) == HERE, "another worker serves it as yet"
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
 def test_what_only_a_handler_can_say_is_left_to_it(operation: str) -> None:
-    assert told(operation, row("m"), transaction_id="one") is None
-    assert told(operation, row("m"), table_name="unknown") is None
-    assert told(operation, row("m")[:-20]) is None
-    assert told(operation, b"") is None
+    assert find_slot(operation, row("m"), transaction_id="one") is None
+    assert find_slot(operation, row("m"), table_name="unknown") is None
+    assert find_slot(operation, row("m")[:-20]) is None
+    assert find_slot(operation, b"") is None
     assert destinations(directory())[operation](ANN, b"\xff") is None

@@ -269,11 +269,11 @@ async def test_a_crash_inside_faust_is_survived_and_no_slot_moves(
     lives: asyncio.Queue[faust_app.SlotApp] = asyncio.Queue()
     started = faust_app.SlotApp.on_started
 
-    async def remembered(app: faust_app.SlotApp) -> None:
+    async def start_and_remember(app: faust_app.SlotApp) -> None:
         await started(app)
         lives.put_nowait(app)
 
-    monkeypatch.setattr(faust_app.SlotApp, "on_started", remembered)
+    monkeypatch.setattr(faust_app.SlotApp, "on_started", start_and_remember)
     async with asyncio.timeout(PATIENCE_S), group.worker("a") as a, group.process("b") as b:
         kept = await a.until(lambda slots: slots != ALL)
         assert await b.next_change() == ("assigned", ALL - kept)

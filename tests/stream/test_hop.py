@@ -179,12 +179,12 @@ async def test_what_was_begun_is_answered_before_a_worker_ends_and_nothing_else_
     made: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 
-    async def awaited() -> bytes:
+    async def wait() -> bytes:
         return await made
 
     def answer(_identity: Identity, _operation: str, _body: bytes) -> Awaitable[bytes]:
         asked.set()
-        return made if as_future else awaited()
+        return made if as_future else wait()
 
     async with worker(answer) as other, asyncio.TaskGroup() as tasks:
         call = tasks.create_task(client.call(other.address, ANN, "CreateTable", b""), name="call")
@@ -285,13 +285,13 @@ async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
     went on, took the connection along that others had made meanwhile."""
     connected, ended = asyncio.Event(), asyncio.Event()
 
-    async def stopped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def stop_answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connected.set()
         await reader.read()  # To the connection's end.
         ended.set()
         writer.close()
 
-    server = await asyncio.start_server(stopped, "127.0.0.1", 0)
+    server = await asyncio.start_server(stop_answering, "127.0.0.1", 0)
     async with server, asyncio.TaskGroup() as tasks, asyncio.timeout(5):
         host, port = server.sockets[0].getsockname()
         address = f"{host}:{port}"
@@ -309,12 +309,12 @@ async def test_who_gives_up_as_the_other_proves_itself_takes_no_connection_of_ot
     taken = hop_client._Caller._take_proof
     asked: list[asyncio.Task[bytes]] = []
 
-    def given_up(self: hop_client._Caller, theirs: bytes, frame: bytes) -> None:
+    def give_up(self: hop_client._Caller, theirs: bytes, frame: bytes) -> None:
         taken(self, theirs, frame)
         if asked and self.trusted.done():
             asked.pop().cancel()
 
-    monkeypatch.setattr(hop_client._Caller, "_take_proof", given_up)
+    monkeypatch.setattr(hop_client._Caller, "_take_proof", give_up)
     async with worker(lambda _identity, _name, body: body) as other, asyncio.TaskGroup() as tasks:
         call = partial(client.call, other.address, ANN, "GetRow")
         asked.append(tasks.create_task(call(b"first"), name="first"))
@@ -362,13 +362,13 @@ async def test_what_is_not_answered_in_time_is_unknown_and_the_next_call_waits_o
         return body
 
     async with worker(answer) as other, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        first = tasks.create_task(call(client, other.address, b"1"), name="first")
         assert await arrived.get() == b"1"
         caller = caller_of(client, other)
         for _ in range(hop_client.ANSWER_S):  # One more is needed; a timer's own may come between.
             caller.expire()
-            assert await told(client, other.address, b"0") == b"0"
-        second = tasks.create_task(told(client, other.address, b"2"), name="second")
+            assert await call(client, other.address, b"0") == b"0"
+        second = tasks.create_task(call(client, other.address, b"2"), name="second")
         assert await arrived.get() == b"2"
         caller.expire()
         assert isinstance(await first, OutcomeUnknown)
@@ -389,7 +389,7 @@ async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
         return body
 
     async with worker(answer) as other, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        first = tasks.create_task(call(client, other.address, b"1"), name="first")
         await arrived.wait()
         caller = caller_of(client, other)
         for transport in other.server.connections:
@@ -398,7 +398,7 @@ async def test_a_wire_that_is_cut_keeps_one_call_waiting_and_not_the_next(
             caller.expire()
             await asyncio.sleep(0.01)
         assert isinstance(await first, OutcomeUnknown)
-        assert await told(client, other.address, b"2") == b"2"
+        assert await call(client, other.address, b"2") == b"2"
         assert caller_of(client, other) is not caller
         go.set()
 
@@ -412,7 +412,7 @@ async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
         return body
 
     async with worker(answer) as other, asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(told(client, other.address, b"1"), name="first")
+        first = tasks.create_task(call(client, other.address, b"1"), name="first")
         await arrived.wait()
         caller = caller_of(client, other)
         for _ in range(hop_client.SILENT_S):
@@ -428,11 +428,11 @@ async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
 
 async def test_silence_is_of_no_account_while_nobody_waits(client: HopClient) -> None:
     async with worker(lambda _identity, _operation, body: body) as other:
-        assert await told(client, other.address, b"1") == b"1"
+        assert await call(client, other.address, b"1") == b"1"
         caller = caller_of(client, other)
         for _ in range(10 * hop_client.SILENT_S):
             caller.expire()
-        assert await told(client, other.address, b"2") == b"2"
+        assert await call(client, other.address, b"2") == b"2"
         assert caller_of(client, other) is caller
 
 
@@ -441,11 +441,11 @@ async def test_a_worker_that_reads_no_answers_is_cut_off(
 ) -> None:
     monkeypatch.setattr(hop_server, "UNREAD_BYTES_MAX", 1 << 20)
     async with worker(lambda *_: bytes(1 << 20)) as other, asyncio.TaskGroup() as tasks:
-        assert await told(client, other.address, b"0")
+        assert await call(client, other.address, b"0")
         transport = caller_of(client, other).transport
         assert transport is not None
         transport.pause_reading()
-        calls = [tasks.create_task(told(client, other.address, b"%d" % n)) for n in range(40)]
+        calls = [tasks.create_task(call(client, other.address, b"%d" % n)) for n in range(40)]
         async with asyncio.timeout(10):
             while other.server.connections:  # noqa: ASYNC110 - Without an event.
                 await asyncio.sleep(0.01)
@@ -460,7 +460,7 @@ def caller_of(client: HopClient, other: Other) -> hop_client._Caller:
     return caller
 
 
-async def told(client: HopClient, address: str, body: bytes) -> bytes | StoreError:
+async def call(client: HopClient, address: str, body: bytes) -> bytes | StoreError:
     """Return the answer to a call, or the failure."""
     try:
         return await client.call(address, ANN, "PutRow", body)

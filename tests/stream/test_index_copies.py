@@ -8,8 +8,8 @@ from rowtide.core.records.record import IndexFeed, IndexWrite
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from tests.core.chunk_dictionary import put
-from tests.stream.test_changelog_flush import Shop, canonical, opened
-from tests.stream.test_standby_shard import copied
+from tests.stream.test_changelog_flush import Shop, canonical, open_shop
+from tests.stream.test_standby_shard import open_copy
 
 
 async def learn(shop: Shop, name: str, following: int, value: str = "v") -> None:
@@ -23,8 +23,8 @@ async def test_a_copy_that_read_how_far_an_index_is_before_its_rows_has_them_all
     tmp_path: Path,
 ) -> None:
     """A page of the changelog ended between the two; the log of the copy was behind."""
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await learn(shop, "a", 1)
             await copy.read(shop)
             await learn(shop, "b", 2)
@@ -37,8 +37,8 @@ async def test_a_copy_that_read_how_far_an_index_is_before_its_rows_has_them_all
 
 async def test_what_an_index_is_told_again_changes_nothing(tmp_path: Path) -> None:
     """The first time had no answer, and landed; read again, the log brought less at once."""
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await learn(shop, "a", 2, "new")
             before = canonical(shop.rows)
             await learn(shop, "a", 1, "old")

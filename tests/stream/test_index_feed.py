@@ -44,7 +44,7 @@ class TrimmedLog(MemoryLog):
         return bounds
 
 
-def logged(at: int, body: Body | None = None) -> tuple[bytes, bytes]:
+def make_record(at: int, body: Body | None = None) -> tuple[bytes, bytes]:
     """Return a record of the table's log that has nothing for the index, or the one given."""
     envelope = Envelope(at, 1, b"ownerid9", NOW_US + at, SINGLE)
     return b"", encode_record(envelope, encode_body(body or NoOp()))
@@ -62,7 +62,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_read_from_its_new_beginning(
     tmp_path: Path,
 ) -> None:
     log = TrimmedLog()
-    await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+    await log.append([make_record(at) for at in range(4)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         noted = asyncio.Event()
         owned.owner.readers.follow(noted)
@@ -79,7 +79,7 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_beg
 ) -> None:
     """The trim had been decided before there was an index, and was done after."""
     log = MemoryLog()
-    await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+    await log.append([make_record(at) for at in range(4)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
         await feeder.begin("s9", 1)
@@ -96,16 +96,18 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_what_it_has_read_in
 ) -> None:
     """The trim had been decided before there was an index, and was done as it was followed."""
     log = MemoryLog()
-    await log.append([logged(0)], deadline_s=1.0)
+    await log.append([make_record(0)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         for end, trimmed in ((1, 0), (4, 3)):
             await log.trim(trimmed)
             feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
             async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
                 run = tasks.create_task(feeder.run())
-                await followed(feeder, "s9", end)
+                await wait_until_followed(feeder, "s9", end)
                 run.cancel()
-            await log.append([logged(at) for at in range(end, 4)] or [logged(4)], deadline_s=1.0)
+            await log.append(
+                [make_record(at) for at in range(end, 4)] or [make_record(4)], deadline_s=1.0
+            )
 
 
 @pytest.mark.parametrize("body", [ABOUT, NoOp()], ids=["learned", "nothing for it yet"])
@@ -117,7 +119,7 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
     monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
     lost, other = LostLog(), MemoryLog()
     for log in (lost, other):
-        entries = [logged(0), logged(1, body), logged(2), logged(3)]
+        entries = [make_record(0), make_record(1, body), make_record(2), make_record(3)]
         await log.append(entries, deadline_s=1.0)
     logs = {"s9": lost, "s10": other}
     async with running(tmp_path) as owned:
@@ -125,18 +127,18 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
         feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, logs.__getitem__)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
-            await followed(feeder, "s9", 4)
+            await wait_until_followed(feeder, "s9", 4)
             lost.is_lost = True
             for log in (lost, other):
-                await log.append([logged(4)], deadline_s=1.0)
-            await followed(feeder, "s10", 5)
+                await log.append([make_record(4)], deadline_s=1.0)
+            await wait_until_followed(feeder, "s10", 5)
             while lost.refused < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             told = feeder.find_progress()
             assert (told["s9"].following, told["s9"].failed) == (4, "the log is trimmed")
             assert told["s10"].failed == ""
             lost.is_lost = False
-            await followed(feeder, "s9", 5)
+            await wait_until_followed(feeder, "s9", 5)
             assert feeder.find_progress()["s9"].failed == ""
             run.cancel()
     assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
@@ -166,7 +168,7 @@ async def test_a_feeder_that_ends_leaves_nothing_at_the_shards_that_it_followed(
         )
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
-            await followed(feeder, "s9", 1)
+            await wait_until_followed(feeder, "s9", 1)
             assert source.owner.readers.has_followers
             run.cancel()
         assert not source.owner.readers.has_followers
@@ -185,7 +187,7 @@ class LostLog(MemoryLog):
         return await super().read(offset, bytes_max=bytes_max, wait_s=wait_s)
 
 
-async def followed(feeder: IndexFeeder, source: str, offset: int) -> None:
+async def wait_until_followed(feeder: IndexFeeder, source: str, offset: int) -> None:
     """Return once a log was followed up to an offset."""
     while feeder.find_progress()[source].following < offset:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
@@ -197,15 +199,15 @@ async def test_an_end_that_was_read_before_the_catalog_told_of_it_is_noted(
     """What was read of a log is noted now and then, and its end always: else it is kept for us."""
     monkeypatch.setattr(index_feed, "IDLE_S", 0.001)
     log = MemoryLog()
-    await log.append([logged(at) for at in range(2)], deadline_s=1.0)
+    await log.append([make_record(at) for at in range(2)], deadline_s=1.0)
     sources = [SOURCE]
     async with running(tmp_path) as owned:
         feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, lambda _shard_id: log)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
-            await followed(feeder, "s9", 2)
-            await log.append([logged(at) for at in range(2, 4)], deadline_s=1.0)
-            await followed(feeder, "s9", 4)
+            await wait_until_followed(feeder, "s9", 2)
+            await log.append([make_record(at) for at in range(2, 4)], deadline_s=1.0)
+            await wait_until_followed(feeder, "s9", 4)
             sources[:] = [replace(SOURCE, sealed_at=3, sealed_us=NOW_US + 3)]
             while feeder.find_progress()["s9"].noted < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -235,16 +237,16 @@ async def test_an_index_passes_over_a_log_that_ended_and_was_trimmed_whole_befor
     tmp_path: Path,
 ) -> None:
     log = MemoryLog()
-    await log.append([logged(at) for at in range(4)], deadline_s=1.0)
+    await log.append([make_record(at) for at in range(4)], deadline_s=1.0)
     await log.trim(4)
     ended = replace(SOURCE, sealed_at=3, sealed_us=NOW_US + 3)
     child = ShardRange("s10", 1, parents=("s9",))
     logs = {"s9": log, "s10": MemoryLog()}
-    await logs["s10"].append([logged(at) for at in range(2)], deadline_s=1.0)
+    await logs["s10"].append([make_record(at) for at in range(2)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         feeder = IndexFeeder(owned.owner, lambda: [ended, child], elsewhere, logs.__getitem__)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
-            await followed(feeder, "s10", 2)
+            await wait_until_followed(feeder, "s10", 2)
             run.cancel()
         assert feeder.find_progress()["s9"].noted == 4

@@ -36,9 +36,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.log = MemoryLog()
-        self.owner = self.owned_by(b"ownerid1")
+        self.owner = self.make_owner(b"ownerid1")
 
-    def owned_by(self, owner: bytes) -> CatalogOwner:
+    def make_owner(self, owner: bytes) -> CatalogOwner:
         """Return the catalog on a worker, not read yet."""
         return CatalogOwner(self.log.twin(), self.log.twin(), owner=owner, clock_us=lambda: 1)
 
@@ -143,7 +143,7 @@ async def test_a_snapshot_of_the_catalog_remembers_revoked_keys(cluster: Cluster
         await cluster.owner.change(lambda catalog, _stamp: [catalog.counters(shards=1)])
     start, _ = await cluster.log.bounds()
     assert start > 0, "what came before the snapshot is trimmed"
-    cluster.owner = cluster.owned_by(b"ownerid2")
+    cluster.owner = cluster.make_owner(b"ownerid2")
     await cluster.owner.open(2)
     await cluster.start(FIRST)
     assert cluster.keys == {SECOND.access_key_id}
@@ -154,7 +154,7 @@ async def test_a_start_waits_where_the_catalog_went_to_another_worker_just_now(
 ) -> None:
     monkeypatch.setattr(introduction, "RETRY_S", 0.0)
     third = Credentials("key-of-third", "secret", "demo")
-    rival = cluster.owned_by(b"ownerid2")
+    rival = cluster.make_owner(b"ownerid2")
     await rival.open(2)  # Of that the former owner has not read.
 
     async def forward(_slot: int, _name: str, identity: Identity, body: bytes) -> bytes:

@@ -24,7 +24,7 @@ class Silent(Brokers):
         return await asyncio.Future[Address]()
 
 
-async def begun(log: KafkaLog, tasks: asyncio.TaskGroup) -> asyncio.Task[int | None]:
+async def begin_append(log: KafkaLog, tasks: asyncio.TaskGroup) -> asyncio.Task[int | None]:
     """Begin an append, and return once it looks for the leader."""
 
     async def append() -> int | None:
@@ -42,7 +42,7 @@ async def begun(log: KafkaLog, tasks: asyncio.TaskGroup) -> asyncio.Task[int | N
 async def test_an_append_that_was_cancelled_may_be_dropped_afterwards() -> None:
     log = KafkaLog(Silent(), "log", 0)
     async with asyncio.TaskGroup() as tasks:
-        appending = await begun(log, tasks)
+        appending = await begin_append(log, tasks)
         appending.cancel()
     await log.disconnect()
 
@@ -50,7 +50,7 @@ async def test_an_append_that_was_cancelled_may_be_dropped_afterwards() -> None:
 async def test_an_append_may_be_dropped_while_its_time_ends() -> None:
     log = KafkaLog(Silent(), "log", 0)
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-        appending = await begun(log, tasks)
+        appending = await begin_append(log, tasks)
         await log.disconnect()
         await asyncio.sleep(0)  # Its time has ended; it does not know it yet.
         await log.disconnect()

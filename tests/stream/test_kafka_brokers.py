@@ -50,7 +50,7 @@ class Told(Brokers):
         return Metadata(dict(self.hosts), found)
 
 
-async def looked(brokers: Brokers, times: int) -> Address:
+async def look_up_leader(brokers: Brokers, times: int) -> Address:
     """Look the log's leader up so often; return it."""
     for _ in range(times):
         await brokers.metadata(["log"])
@@ -59,23 +59,23 @@ async def looked(brokers: Brokers, times: int) -> Address:
 
 async def test_brokers_are_asked_in_turn() -> None:
     brokers = Told()
-    await looked(brokers, 6)
+    await look_up_leader(brokers, 6)
     assert brokers.asked == [ONE, TWO, THREE] * 2
 
 
 async def test_what_an_older_term_says_is_not_believed_whoever_is_asked() -> None:
     brokers = Told()
     brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
-    assert await looked(brokers, 1) == ONE, "nothing else is known"
+    assert await look_up_leader(brokers, 1) == ONE, "nothing else is known"
     for _ in range(6):
-        assert await looked(brokers, 1) == TWO
+        assert await look_up_leader(brokers, 1) == TWO
     assert brokers.epochs[LOG] == 6
 
 
 async def test_who_was_found_to_be_no_leader_is_not_taken_again_from_who_knows_no_better() -> None:
     brokers = Told()
     brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
-    await looked(brokers, 2)
+    await look_up_leader(brokers, 2)
     brokers.forget_leader(*LOG)
     brokers.silent = {TWO, THREE}
     await brokers.metadata(["log"])
@@ -87,26 +87,26 @@ async def test_a_leader_that_who_was_asked_last_does_not_know_is_asked_for_again
     """One that is cut off does not know a broker which came back since."""
     brokers = Told()
     brokers.says = dict.fromkeys(HOSTS.values(), (3, 6))
-    assert await looked(brokers, 1) == THREE
+    assert await look_up_leader(brokers, 1) == THREE
     brokers.says[TWO] = (1, 5)
     brokers.hosts = {1: ONE, 2: TWO}
     brokers.silent = {ONE}
     for _ in range(3):
         with pytest.raises(BrokerError):
-            await looked(brokers, 1)
+            await look_up_leader(brokers, 1)
     brokers.hosts, brokers.silent = HOSTS, set()
     brokers.says[TWO] = (3, 6)
-    assert await looked(brokers, 1) == THREE
+    assert await look_up_leader(brokers, 1) == THREE
 
 
 async def test_who_did_not_answer_is_asked_last() -> None:
     brokers = Told()
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     brokers.suspect(TWO)
-    await looked(brokers, 4)
+    await look_up_leader(brokers, 4)
     assert brokers.asked == [ONE, THREE, ONE, THREE, ONE]
     brokers.silent = {ONE, THREE}
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     assert brokers.asked[-1] == TWO
 
 
@@ -128,37 +128,37 @@ async def test_a_broker_that_takes_a_connection_and_says_nothing_is_told_with_th
 
 async def test_what_waits_for_a_leader_learns_that_there_is_a_later_one() -> None:
     brokers = Told()
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     left: list[str] = []
     with brokers.while_led([LOG], lambda: left.append("the first")):
-        await looked(brokers, 3)
+        await look_up_leader(brokers, 3)
         assert left == [], "the same term as before"
         brokers.says |= {TWO: (2, 6)}
-        await looked(brokers, 3)
+        await look_up_leader(brokers, 3)
     with brokers.while_led([LOG], lambda: left.append("another")):
-        await looked(brokers, 3)
+        await look_up_leader(brokers, 3)
     assert left == ["the first"]
 
 
 async def test_a_topic_that_was_deleted_may_begin_anew() -> None:
     brokers = Told()
     brokers.says = dict.fromkeys(HOSTS.values(), (1, 9))
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     brokers.forget_topics(["log"])
     brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
-    assert await looked(brokers, 1) == TWO
+    assert await look_up_leader(brokers, 1) == TWO
 
 
 async def test_a_topic_that_another_worker_deleted_is_forgotten_and_may_begin_anew() -> None:
     brokers = Told()
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     brokers.topics = []
     await brokers.metadata(["log"])
     assert brokers.find_known_leader(*LOG) is None
     assert brokers.epochs == {}
     brokers.topics = ["log"]
     brokers.says = dict.fromkeys(HOSTS.values(), (2, 0))
-    assert await looked(brokers, 1) == TWO
+    assert await look_up_leader(brokers, 1) == TWO
 
 
 async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
@@ -173,16 +173,16 @@ async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
 
 async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None:
     brokers = Told({1: ONE})
-    assert await looked(brokers, 1) == ONE
+    assert await look_up_leader(brokers, 1) == ONE
     brokers.says = {ONE: (1, 0)}
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     assert brokers.epochs[LOG] == 0
 
 
 async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowtide.stream.log.kafka.brokers.WATCH_S", 0.0)
     brokers = Told()
-    await looked(brokers, 1)
+    await look_up_leader(brokers, 1)
     brokers.says |= {THREE: (3, 7)}
     moved = asyncio.Event()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:

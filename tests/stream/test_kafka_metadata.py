@@ -24,7 +24,7 @@ def test_a_question_for_metadata_is_the_librarys_of_a_later_version(
     assert kafka_metadata.request(77, CLIENT, topics) == head + wanted
 
 
-def told() -> bytes:
+def encode_metadata() -> bytes:
     """Return an answer of version 7: three brokers, of which one has a rack, and two topics."""
     partition = types.Schema(
         *(("error", INT16), ("partition", INT32), ("leader", INT32), ("epoch", INT32)),
@@ -51,11 +51,11 @@ def test_an_answer_for_metadata_is_read() -> None:
     brokers = {1: ("one", 9092), 2: ("zw\u00f6lf", 9093), 3: ("three", 1)}
     partitions = [PartitionFound(0, 0, 1, 12, 3), PartitionFound(5, 1, -1, 13, 1)]
     topics = [TopicFound(0, "a", partitions), TopicFound(3, "b-\u00fc", [])]
-    assert kafka_metadata.answer(77, told()) == Metadata(brokers, topics)
+    assert kafka_metadata.answer(77, encode_metadata()) == Metadata(brokers, topics)
 
 
 def test_metadata_that_ends_early_or_late_is_none() -> None:
-    whole = told()
+    whole = encode_metadata()
     for frame in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
         with pytest.raises(ValueError, match=r"answer of|utf-8"):
             kafka_metadata.answer(77, frame)

@@ -32,7 +32,7 @@ from rowtide.stream.slot.lease.lease_settings import LeaseSettings
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, table
 from tests.simulation.virtual_time import in_virtual_time
-from tests.stream.test_lease_renewals import Cluster, renewed
+from tests.stream.test_lease_renewals import Cluster, renew
 
 SLOT, LEASE_S = 0, 1.0
 SOON_S = 10.0
@@ -60,7 +60,7 @@ def lapse(keeper: LeaseKeeper) -> LeaseLapsed | None:
     return failure if isinstance(failure, LeaseLapsed) else None
 
 
-async def waited(met: LeaseLapsed | None) -> float:
+async def measure_wait(met: LeaseLapsed | None) -> float:
     """Wait as a request does; return for how long."""
     assert met is not None
     loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ async def waited(met: LeaseLapsed | None) -> float:
     return loop.time() - began_s
 
 
-async def starved(keeper: LeaseKeeper, cluster: Cluster) -> None:
+async def claim_and_starve(keeper: LeaseKeeper, cluster: Cluster) -> None:
     """Claim the slot, then pause until the lease has lapsed."""
     await keeper.claim(SLOT)
     await asyncio.sleep(LEASE_S * 3)
@@ -80,12 +80,14 @@ def test_a_request_that_meets_a_lapsed_lease_waits_for_its_renewal() -> None:
     async def program() -> None:
         cluster = Cluster()
         keeper = keeper_of(cluster, b"ownerid1")
-        await starved(keeper, cluster)
+        await claim_and_starve(keeper, cluster)
         async with asyncio.TaskGroup() as tasks:
-            waiting = [tasks.create_task(waited(lapse(keeper)), name=f"{n}") for n in range(3)]
+            waiting = [
+                tasks.create_task(measure_wait(lapse(keeper)), name=f"{n}") for n in range(3)
+            ]
             await asyncio.sleep(0.1)
             assert not any(one.done() for one in waiting)
-            await renewed(keeper)
+            await renew(keeper)
         assert keeper.is_readable(SLOT)
         assert {round(one.result(), 3) for one in waiting} == {0.1}
 
@@ -96,12 +98,12 @@ def test_a_request_stops_waiting_where_another_worker_has_claimed_the_slot() -> 
     async def program() -> None:
         cluster = Cluster()
         first = keeper_of(cluster, b"ownerid1")
-        await starved(first, cluster)
+        await claim_and_starve(first, cluster)
         met = lapse(first)
         await keeper_of(cluster, b"ownerid2").claim(SLOT)
         async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(waited(met), name="request")
-            await renewed(first)  # It is void at its offset, and finds the later claim.
+            waiting = tasks.create_task(measure_wait(met), name="request")
+            await renew(first)  # It is void at its offset, and finds the later claim.
         assert waiting.result() < LAPSE_S / 2
         assert first.is_lost(SLOT)
         assert lapse(first) is None
@@ -113,10 +115,10 @@ def test_a_request_stops_waiting_where_the_slot_is_released() -> None:
     async def program() -> None:
         cluster = Cluster()
         keeper = keeper_of(cluster, b"ownerid1")
-        await starved(keeper, cluster)
+        await claim_and_starve(keeper, cluster)
         met = lapse(keeper)
         await keeper.release(SLOT)
-        assert await waited(met) == 0.0
+        assert await measure_wait(met) == 0.0
         assert lapse(keeper) is None
 
     in_virtual_time(program())
@@ -126,10 +128,10 @@ def test_requests_wait_only_in_the_first_seconds_of_a_lapse() -> None:
     async def program() -> None:
         cluster = Cluster()
         keeper = keeper_of(cluster, b"ownerid1")
-        await starved(keeper, cluster)
-        assert await waited(lapse(keeper)) == pytest.approx(LAPSE_S, abs=LEASE_S)
+        await claim_and_starve(keeper, cluster)
+        assert await measure_wait(lapse(keeper)) == pytest.approx(LAPSE_S, abs=LEASE_S)
         assert lapse(keeper) is None, "all later ones fail at once"
-        await renewed(keeper)
+        await renew(keeper)
         assert keeper.is_readable(SLOT)
         await asyncio.sleep(LEASE_S * 3)
         assert lapse(keeper) is not None, "a new lapse is waited for again"
@@ -175,7 +177,7 @@ class Lease:
 
 
 @asynccontextmanager
-async def leased(
+async def serve_leased(
     path: Path, log: MemoryLog | None = None
 ) -> AsyncIterator[tuple[ShardOwner, Lease]]:
     """Serve a shard under a lease."""
@@ -211,7 +213,7 @@ async def outcome(answer: Awaitable[object]) -> str:
     return "ok"
 
 
-def written(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
+def submit_change(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
     """Submit a change; return what becomes of it."""
     reply = Reply(asyncio.get_running_loop())
     owner.submit(change(text), reply)
@@ -233,11 +235,11 @@ def written(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
 async def test_a_refusal_waits_for_the_lease_and_a_write_does_not(
     tmp_path: Path, text: str, comes_back: bool, told: str, waits: int
 ) -> None:
-    async with leased(tmp_path) as (owner, lease):
-        await written(owner, "P a=1")
+    async with serve_leased(tmp_path) as (owner, lease):
+        await submit_change(owner, "P a=1")
         lease.holds, lease.comes_back = False, comes_back
         try:
-            await written(owner, text)
+            await submit_change(owner, text)
             found = "ok"
         except StoreError as error:
             found = error.code
@@ -245,10 +247,10 @@ async def test_a_refusal_waits_for_the_lease_and_a_write_does_not(
 
 
 async def test_writes_behind_a_refusal_that_waits_keep_their_order(tmp_path: Path) -> None:
-    async with leased(tmp_path) as (owner, lease):
+    async with serve_leased(tmp_path) as (owner, lease):
         lease.holds = False
-        first, second = written(owner, "U? a=1"), written(owner, "P! a=2")
-        third = written(owner, "U? a=3")
+        first, second = submit_change(owner, "U? a=1"), submit_change(owner, "P! a=2")
+        third = submit_change(owner, "U? a=3")
         with pytest.raises(StoreError) as refused:
             await first
         assert refused.value.code == "OTSConditionCheckFail"
@@ -258,15 +260,15 @@ async def test_writes_behind_a_refusal_that_waits_keep_their_order(tmp_path: Pat
 
 @pytest.mark.parametrize("end", ["renewed", "lost", "drained", "cancelled", "expired"])
 async def test_a_refusal_that_waits_delays_no_write(tmp_path: Path, end: str) -> None:
-    async with leased(tmp_path) as (owner, lease):
-        await written(owner, "P a=1")
+    async with serve_leased(tmp_path) as (owner, lease):
+        await submit_change(owner, "P a=1")
         lease.holds, lease.comes_back = False, end == "renewed"
         lease.answers.clear()
-        refused = written(owner, "P! a=2")
+        refused = submit_change(owner, "P! a=2")
         for text in ("U? a=2", "P a=3"):
-            assert await outcome(written(owner, text)) == "ok"
-        refusals = [refused, written(owner, "D? b")]
-        assert await outcome(written(owner, "P a=4")) == "ok"
+            assert await outcome(submit_change(owner, text)) == "ok"
+        refusals = [refused, submit_change(owner, "D? b")]
+        assert await outcome(submit_change(owner, "P a=4")) == "ok"
         assert not any(refusal.done() for refusal in refusals)
         if end in ("renewed", "lost"):
             lease.answers.set()
@@ -284,11 +286,11 @@ async def test_a_refusal_that_waits_delays_no_write(tmp_path: Path, end: str) ->
 
 
 async def test_a_refusal_without_a_lease_does_not_delay_a_drain(tmp_path: Path) -> None:
-    async with leased(tmp_path) as (owner, lease):
-        await written(owner, "P a=1")
+    async with serve_leased(tmp_path) as (owner, lease):
+        await submit_change(owner, "P a=1")
         lease.holds = False
         lease.answers.clear()
-        write, refusal = written(owner, "P a=2"), written(owner, "P! a=3")
+        write, refusal = submit_change(owner, "P a=2"), submit_change(owner, "P! a=3")
         async with asyncio.timeout(SOON_S):
             await owner.drain()
         assert await outcome(write) == "ok"
@@ -305,15 +307,15 @@ async def test_only_what_may_have_been_sent_is_unknown_when_a_shard_closes(
     tmp_path: Path, fault: Fault, told: str
 ) -> None:
     log = MemoryLog()
-    async with leased(tmp_path, log) as (owner, lease):
-        await written(owner, "P a=1")
+    async with serve_leased(tmp_path, log) as (owner, lease):
+        await submit_change(owner, "P a=1")
         lease.holds = False
         log.fault = fault
-        write, refusal = written(owner, "P a=2"), written(owner, "P! a=3")
+        write, refusal = submit_change(owner, "P a=2"), submit_change(owner, "P! a=3")
         for _ in range(3):  # The owner wakes, then the log is given the batch.
             await asyncio.sleep(0)
         assert log.fault is None
-        queued = written(owner, "P a=4")
+        queued = submit_change(owner, "P a=4")
         lease.run.cancel()
         assert await outcome(write) == told
         assert await outcome(refusal) == await outcome(queued) == "OTSPartitionUnavailable"

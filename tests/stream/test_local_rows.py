@@ -50,7 +50,7 @@ def test_what_a_store_has_not_seen_come(tmp_path: Path, name: str) -> None:
     rows.close()
 
 
-def filled(path: Path, *, read_s: float | None = None) -> None:
+def fill_store(path: Path, *, read_s: float | None = None) -> None:
     """Leave a store of several files behind, with all that was read by ``read_s``."""
     rows = RowStore(path)
     for number in range(3):
@@ -60,7 +60,7 @@ def filled(path: Path, *, read_s: float | None = None) -> None:
     rows.close()
 
 
-def kept(path: Path) -> bool:
+def is_kept(path: Path) -> bool:
     """Say whether what is in a directory is opened as it is, not as an empty store."""
     rows = local_rows(path, kept_s=KEPT_S)
     position = rows.changelog_position()
@@ -82,8 +82,8 @@ age s       kept   why
 def test_rows_are_as_old_as_the_time_noted_in_them(tmp_path: Path, line: str) -> None:
     age, expected, _ = line.split(maxsplit=2)
     with patch("rowtide.stream.slot.local_rows.time.time", lambda: 1_700_000_000.0):
-        filled(tmp_path / "rows", read_s=1_700_000_000.0 - float(age))
-        assert kept(tmp_path / "rows") == (expected == "yes")
+        fill_store(tmp_path / "rows", read_s=1_700_000_000.0 - float(age))
+        assert is_kept(tmp_path / "rows") == (expected == "yes")
 
 
 def first(path: Path, pattern: str) -> Path:
@@ -105,20 +105,20 @@ def test_damaged_rows_are_thrown_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     path = tmp_path / "rows"
-    filled(path)
+    fill_store(path)
     DAMAGES[name](path)
-    assert not kept(path)
+    assert not is_kept(path)
     assert "local rows are damaged, rebuilding from Kafka" in caplog.text
 
 
 def test_rows_that_are_in_use_stay(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    filled(path)
+    fill_store(path)
     other = RowStore(path)
     with pytest.raises(StoreFailed):
-        kept(path)
+        is_kept(path)
     other.close()
-    assert kept(path)
+    assert is_kept(path)
 
 
 UNREADABLE: dict[str, Callable[[Path], None]] = {
@@ -130,21 +130,21 @@ UNREADABLE: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_rows_of_which_a_file_is_not_readable_stay(tmp_path: Path, name: str) -> None:
     path = tmp_path / "rows"
-    filled(path)
+    fill_store(path)
     file = first(path, "*.sst")
     file.rename(aside := tmp_path / "aside")
     UNREADABLE[name](file)
     with pytest.raises(StoreFailed, match="IO error"):
-        kept(path)
+        is_kept(path)
     file.unlink() if file.is_symlink() else file.rmdir()
     aside.rename(file)
-    assert kept(path)
+    assert is_kept(path)
 
 
 def test_a_removal_that_was_cut_short_leaves_no_store(tmp_path: Path) -> None:
     """A process was killed while files went, one after another."""
     path = tmp_path / "rows"
-    filled(path)
+    fill_store(path)
 
     def cut_short(removed: Path, **_: object) -> None:
         if removed.exists():
@@ -153,16 +153,16 @@ def test_a_removal_that_was_cut_short_leaves_no_store(tmp_path: Path) -> None:
     with patch.object(shutil, "rmtree", cut_short):
         destroy(path)
     assert not path.exists()
-    assert not kept(path)
+    assert not is_kept(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows"], "the rest went, too"
 
 
 def test_a_directory_that_can_not_be_removed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    filled(path)
+    fill_store(path)
     with patch.object(Path, "rename", side_effect=PermissionError), pytest.raises(StoreFailed):
         destroy(path)
-    assert kept(path)
+    assert is_kept(path)
 
 
 def test_rows_that_nobody_opened_for_long_are_removed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ HOUR_S = 3600
 S = 1_000_000
 
 
-def told(*looks: tuple[int, int]) -> int:
+def find_bound_s(*looks: tuple[int, int]) -> int:
     """Return the bound after reads of these clocks, in seconds: the steady one, the time
     of day.
     """
@@ -42,7 +42,7 @@ def told(*looks: tuple[int, int]) -> int:
 def test_only_what_lies_below_all_that_the_clock_told_is_old(
     looks: list[tuple[int, int]], before_s: int
 ) -> None:
-    assert told(*looks) == before_s
+    assert find_bound_s(*looks) == before_s
 
 
 def test_after_a_restart_nothing_is_old_until_so_long_has_passed() -> None:

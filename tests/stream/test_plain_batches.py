@@ -46,7 +46,7 @@ pytestmark = needs_kernels
 
 
 @pytest.fixture(autouse=True)
-def used() -> Iterator[None]:
+def use_kernels() -> Iterator[None]:
     """Use kernels, also where the suite runs without."""
     before, native.kernels = native.kernels, KERNELS
     yield
@@ -95,7 +95,7 @@ class OneSlot(NamedTuple):
         return self.served
 
 
-def asked(owned: Owned, request: pb.BatchWriteRowRequest) -> asyncio.Future[bytes]:
+def submit_batch(owned: Owned, request: pb.BatchWriteRowRequest) -> asyncio.Future[bytes]:
     """Ask that shard, alone in its slot, for a batch; it is submitted at once."""
     where = directory()
     served = owned.owner.shard.table
@@ -112,7 +112,7 @@ def of_one_shard(options: TableOptions | None = None) -> Table:
     return replace(table("t", 1, options=options), shards=(ShardRange("s1", 0),))
 
 
-def stored(owned: Owned) -> list[tuple[bytes, object]]:
+def read_stored(owned: Owned) -> list[tuple[bytes, object]]:
     """Return all rows with names and values of their cells: their versions are times."""
     rows = owned.owner.rows
     found = rows.scan(row_key(1, b""), row_key(2, b""))
@@ -121,7 +121,7 @@ def stored(owned: Owned) -> list[tuple[bytes, object]]:
     ]
 
 
-async def written(
+async def write_batches(
     path: Path, requests: Sequence[pb.BatchWriteRowRequest]
 ) -> tuple[list[object], list[tuple[bytes, object]]]:
     """Return the clients' answers to batches, and the rows that are stored then."""
@@ -129,10 +129,10 @@ async def written(
     async with running(path, of=of_one_shard()) as owned:
         for request in requests:
             try:
-                told.append(await asked(owned, request))
+                told.append(await submit_batch(owned, request))
             except StoreError as error:
                 told.append((error.code, error.message))
-        return told, stored(owned)
+        return told, read_stored(owned)
 
 
 ABSENT = pb.EXPECT_NOT_EXIST
@@ -164,21 +164,21 @@ BATCHES = {
 async def test_a_batch_is_written_as_by_python(
     requests: Sequence[pb.BatchWriteRowRequest], tmp_path: Path
 ) -> None:
-    found = await written(tmp_path / "native", requests)
+    found = await write_batches(tmp_path / "native", requests)
     native.choose(pure=True)
-    assert found == await written(tmp_path / "python", requests)
+    assert found == await write_batches(tmp_path / "python", requests)
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_REQUEST])
 async def test_a_batch_of_unknown_outcome_is_written_once(fault: Fault, tmp_path: Path) -> None:
     async with running(tmp_path, log := MemoryLog(), of=of_one_shard()) as owned:
         log.fault = fault
-        told = await asked(owned, batch(*PUTS))
+        told = await submit_batch(owned, batch(*PUTS))
         assert all(one.is_ok for one in results(told))
-        assert len(stored(owned)) == len(PUTS)
+        assert len(read_stored(owned)) == len(PUTS)
         state = owned.owner.shard.state
     async with running(tmp_path / "again", log.twin(), of=of_one_shard()) as again:
-        assert len(stored(again)) == len(PUTS)
+        assert len(read_stored(again)) == len(PUTS)
         assert again.owner.shard.state.stamp == state.stamp
 
 
@@ -189,7 +189,7 @@ def results(told: bytes) -> Sequence[Any]:
 
 async def test_a_batch_that_waits_too_long_is_told_unknown_once(tmp_path: Path) -> None:
     async with running(tmp_path, of=of_one_shard()) as owned:
-        waiting = asked(owned, batch(*PUTS))
+        waiting = submit_batch(owned, batch(*PUTS))
         owned.owner._settings = replace(owned.owner._settings, write_s_max=-1.0)
         owned.owner.expire()
         owned.owner.expire()
@@ -197,19 +197,19 @@ async def test_a_batch_that_waits_too_long_is_told_unknown_once(tmp_path: Path) 
         assert isinstance(told, UnknownWithin)
         assert {one.error.code for one in results(told)} == {"OTSTimeout"}
         await owned.owner.drain()
-        assert len(stored(owned)) == len(PUTS)
+        assert len(read_stored(owned)) == len(PUTS)
 
 
 async def test_without_a_lease_a_refusal_waits_and_rows_are_written(tmp_path: Path) -> None:
     async with running(tmp_path, of=of_one_shard()) as owned:
-        await asked(owned, batch(PUTS[0]))
+        await submit_batch(owned, batch(PUTS[0]))
         owned.leased = False
         again = item(PUTS[0].row_change, expected=ABSENT)
-        told = await asked(owned, batch(again, PUTS[1]))
+        told = await submit_batch(owned, batch(again, PUTS[1]))
         codes = [one.error.code for one in results(told)]
         assert codes == ["OTSConditionCheckFail", ""], "the append proves what was seen"
-        waiting = asked(owned, batch(again))
-        await asked(owned, batch(PUTS[2]))
+        waiting = submit_batch(owned, batch(again))
+        await submit_batch(owned, batch(PUTS[2]))
         assert not waiting.done()
         owned.leased = True
         assert [one.error.code for one in results(await waiting)] == ["OTSConditionCheckFail"]
@@ -218,7 +218,7 @@ async def test_without_a_lease_a_refusal_waits_and_rows_are_written(tmp_path: Pa
 async def test_rows_of_a_held_partition_key_alone_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, of=of_one_shard()) as owned:
         assert await owned.begin(1, variant.encode("row1")) == "ok"
-        told = await asked(owned, batch(*PUTS[:3]))
+        told = await submit_batch(owned, batch(*PUTS[:3]))
         assert [one.error.code for one in results(told)] == ["", "OTSRowOperationConflict", ""]
         owned.owner.abort(name(1))
 
@@ -228,6 +228,6 @@ async def test_rows_go_to_the_shards_that_hold_them(tmp_path: Path) -> None:
     shards = (ShardRange("s1", 0, end=border), ShardRange("s2", 1, begin=border))
     both = replace(of_one_shard(), shards=shards)
     async with running(tmp_path, of=both) as owned:
-        told = await asked(owned, batch(*PUTS))
+        told = await submit_batch(owned, batch(*PUTS))
         assert [one.is_ok for one in results(told)] == [True] * 3 + [False] * 3
-        assert len(stored(owned)) == 3
+        assert len(read_stored(owned)) == 3

@@ -18,14 +18,14 @@ from tests.stream.test_source_writes import ANN, Worker, running
 Asked = Callable[[Worker, frozenset[str]], bytes | Awaitable[bytes]]
 
 
-def bound(kind: int) -> bytes:
+def encode_bound(kind: int) -> bytes:
     return HEADER + plainbuffer.encode_row([(b"pk", bytes((kind,)))], [])
 
 
-FIRST, LAST = bound(variant.INF_MIN), bound(variant.INF_MAX)
+FIRST, LAST = encode_bound(variant.INF_MIN), encode_bound(variant.INF_MAX)
 
 
-def scanned(worker: Worker, only: frozenset[str]) -> bytes | Awaitable[bytes]:
+def scan(worker: Worker, only: frozenset[str]) -> bytes | Awaitable[bytes]:
     asked = pb.GetRangeRequest(
         table_name="t",
         direction=pb.FORWARD,
@@ -36,7 +36,7 @@ def scanned(worker: Worker, only: frozenset[str]) -> bytes | Awaitable[bytes]:
     return RowOperations(worker.directory).get_range(ANN, asked.SerializeToString(), only)
 
 
-def exported(worker: Worker, only: frozenset[str]) -> bytes:
+def export(worker: Worker, only: frozenset[str]) -> bytes:
     asked = pb.BulkExportRequest(
         table_name="t",
         inclusive_start_primary_key=FIRST,
@@ -46,7 +46,7 @@ def exported(worker: Worker, only: frozenset[str]) -> bytes:
     return worker.operations.bulk_export(ANN, asked.SerializeToString(), only)
 
 
-@pytest.mark.parametrize("read", [scanned, exported])
+@pytest.mark.parametrize("read", [scan, export])
 async def test_rows_of_a_shard_that_another_catalog_has_are_not_left_out(
     tmp_path: Path, read: Asked
 ) -> None:

@@ -46,7 +46,7 @@ class OpenSlot:
         return self.shards[shard_id]
 
 
-async def found(owner: ShardOwner, *heirs: ShardRange) -> ShardOwner:
+async def find_owner(owner: ShardOwner, *heirs: ShardRange) -> ShardOwner:
     """Return the owner that answers for a transaction of a shard that others took over."""
     log = MemoryLog()
     known = CatalogOwner(log.twin(), log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
@@ -61,7 +61,7 @@ async def found(owner: ShardOwner, *heirs: ShardRange) -> ShardOwner:
 @pytest.mark.parametrize("slot", [0, 1], ids=["in its slot", "in another slot"])
 async def test_the_heir_of_a_shard_is_asked(tmp_path: Path, slot: int) -> None:
     async with running(tmp_path) as owned:
-        assert await found(owned.owner, ShardRange("s2", slot, parents=("s1",))) is owned.owner
+        assert await find_owner(owned.owner, ShardRange("s2", slot, parents=("s1",))) is owned.owner
 
 
 @dataclass(slots=True)

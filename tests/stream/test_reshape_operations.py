@@ -48,7 +48,7 @@ async def test_a_split_whose_table_is_deleted_meanwhile_is_not_told_as_done() ->
     around: Any = SimpleNamespace()
     operations = ReshapeOperations(directory, catalog, around, around, around, around)
     async with asyncio.TaskGroup() as tasks:
-        split = tasks.create_task(asked(operations.split(known, "s1", key.encode([b"\x03m"]))))
+        split = tasks.create_task(await_code(operations.split(known, "s1", key.encode([b"\x03m"]))))
         for _ in range(20):
             await asyncio.sleep(0)
         [change] = catalog.catalog.reshapes.values()
@@ -57,7 +57,7 @@ async def test_a_split_whose_table_is_deleted_meanwhile_is_not_told_as_done() ->
         assert await split == no_table().code
 
 
-async def asked(answer: Awaitable[bytes]) -> bytes | str:
+async def await_code(answer: Awaitable[bytes]) -> bytes | str:
     """Return an answer, or the code of the failure."""
     try:
         return await answer

@@ -53,10 +53,10 @@ async def running() -> AsyncIterator[Roster]:
     async with asyncio.TaskGroup() as tasks:
         roster = Roster(lambda _number: cast(Slot, Counted()), tasks)
         yield roster
-        await ended(roster)
+        await end_roster(roster)
 
 
-async def ended(roster: Roster) -> None:
+async def end_roster(roster: Roster) -> None:
     """Let a roster end as a worker does."""
     roster.close()
     roster.hurry()
@@ -273,7 +273,7 @@ async def with_copies() -> AsyncIterator[tuple[Roster, list[str]]]:
             lambda _number: cast(Standby, Copied(order)),
         )
         yield roster, order
-        await ended(roster)
+        await end_roster(roster)
 
 
 async def test_a_slot_opens_once_its_copy_has_closed_and_the_other_way_round() -> None:
@@ -328,7 +328,7 @@ async def test_what_a_copy_knew_is_there_for_the_next_life_of_its_slot_alone() -
         await settle(roster)
         roster.assign(frozenset({3}))
         await settle(roster)
-        await ended(roster)
+        await end_roster(roster)
     assert known == [Copied.left, None]
 
 
@@ -357,7 +357,7 @@ async def test_what_a_slot_left_on_disk_goes_in_its_time_and_not_while_it_runs()
         assert looked == [False, False, False]
         roster.assign(frozenset({3}))
         await settle(roster)
-        await ended(roster)
+        await end_roster(roster)
 
 
 async def test_a_slot_counts_as_not_open_while_files_of_its_former_life_are_removed() -> None:
@@ -381,7 +381,7 @@ async def test_a_slot_counts_as_not_open_while_files_of_its_former_life_are_remo
         may_end.set()
         await opened
         assert roster.slots[3].opened.is_set()
-        await ended(roster)
+        await end_roster(roster)
 
 
 async def test_a_slot_that_is_given_up_keeps_no_worker_from_serving(

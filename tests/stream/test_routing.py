@@ -144,15 +144,15 @@ class Follower:
         """Create a table of which the follower has not read."""
         await self.first.change(lambda _catalog, _stamp: _table(name))
 
-    async def asked(self, operation: str, body: bytes) -> tuple[bytes, int]:
+    async def pass_on(self, operation: str, body: bytes) -> tuple[bytes, int]:
         """Pass a request on; return the answer and how often the catalog was read for it."""
-        return await self.counted(lambda: self.router.answer_forwarded(ANN, operation, body))
+        return await self.count_reads(lambda: self.router.answer_forwarded(ANN, operation, body))
 
-    async def routed(self, operation: str, body: bytes) -> tuple[bytes, int]:
+    async def ask(self, operation: str, body: bytes) -> tuple[bytes, int]:
         """Ask as a client does."""
-        return await self.counted(lambda: self.router.make_handlers()[operation](ANN, body))
+        return await self.count_reads(lambda: self.router.make_handlers()[operation](ANN, body))
 
-    async def counted(self, ask: Callable[[], Awaited]) -> tuple[bytes, int]:
+    async def count_reads(self, ask: Callable[[], Awaited]) -> tuple[bytes, int]:
         before = self.tail.asked
         answer = ask()
         told = answer if isinstance(answer, bytes) else await answer
@@ -160,11 +160,11 @@ class Follower:
 
 
 def _table(name: str, shard: ShardRange | None = None) -> list[Document]:
-    table = _table_named(name, shard)
+    table = _make_table(name, shard)
     return [Document(TABLE, table_id(table), table_content(table))]
 
 
-def _table_named(name: str, shard: ShardRange | None = None) -> Table:
+def _make_table(name: str, shard: ShardRange | None = None) -> Table:
     return Table(
         instance=ANN.instance,
         name=name,
@@ -181,10 +181,10 @@ def _table_named(name: str, shard: ShardRange | None = None) -> Table:
     )
 
 
-def _indexed(*, building: bool) -> list[Document]:
+def _make_indexed(*, building: bool) -> list[Document]:
     """Return the table ``c`` with a local index ``d``."""
     index = Index("d", 100, LOCAL, ("PK1", "n"), (), 0, building=building)
-    changed = replace(_table_named("c"), indexes=(index,), defined_columns=(("n", 1),))
+    changed = replace(_make_table("c"), indexes=(index,), defined_columns=(("n", 1),))
     return [Document(TABLE, table_id(changed), table_content(changed))]
 
 
@@ -205,22 +205,22 @@ async def follower() -> Follower:
 
 
 async def test_what_is_known_is_answered_without_reading_the_catalog(follower: Follower) -> None:
-    assert await follower.asked("PutRow", b"a") == (b"put", 0)
-    assert await follower.asked("BatchWriteRow", batch("aa")) == (b"[True, True]", 0)
-    assert await follower.routed("PutRow", b"a") == (b"put", 0)
+    assert await follower.pass_on("PutRow", b"a") == (b"put", 0)
+    assert await follower.pass_on("BatchWriteRow", batch("aa")) == (b"[True, True]", 0)
+    assert await follower.ask("PutRow", b"a") == (b"put", 0)
 
 
 async def test_what_was_made_meanwhile_is_found_by_reading_once(follower: Follower) -> None:
-    assert await follower.asked("PutRow", b"b") == (b"put", 1)
-    assert await follower.asked("PutRow", b"b") == (b"put", 0)
+    assert await follower.pass_on("PutRow", b"b") == (b"put", 1)
+    assert await follower.pass_on("PutRow", b"b") == (b"put", 0)
 
 
 async def test_a_batch_reads_first_where_it_names_an_unknown_table(follower: Follower) -> None:
-    assert await follower.asked("BatchWriteRow", batch("ab")) == (b"[True, True]", 1)
-    assert await follower.asked("BatchWriteRow", batch("abc")) == (b"[True, True, False]", 1)
+    assert await follower.pass_on("BatchWriteRow", batch("ab")) == (b"[True, True]", 1)
+    assert await follower.pass_on("BatchWriteRow", batch("abc")) == (b"[True, True, False]", 1)
 
 
-@pytest.mark.parametrize("ask", [Follower.asked, Follower.routed], ids=["worker", "client"])
+@pytest.mark.parametrize("ask", [Follower.pass_on, Follower.ask], ids=["worker", "client"])
 async def test_nothing_is_called_absent_before_the_catalog_was_read(
     follower: Follower, ask: Callable[..., object]
 ) -> None:
@@ -238,13 +238,13 @@ async def test_after_a_lapsed_lease_nothing_is_called_absent_either(
     """The request waits for the lease, and then meets a table that it has not read of."""
     lapses = 1
 
-    async def renewed() -> None:
+    async def renew() -> None:
         nonlocal lapses
         lapses = 0
 
     def put(identity: Identity, body: bytes) -> bytes:
         if lapses:
-            raise LeaseLapsed(renewed)
+            raise LeaseLapsed(renew)
         return follower.put_row(identity, body)
 
     async def put_later(identity: Identity, body: bytes) -> bytes:
@@ -252,10 +252,10 @@ async def test_after_a_lapsed_lease_nothing_is_called_absent_either(
 
     follower.handlers["PutRow"] = put_later if later else put
     routed = follower.make_router().make_handlers()["PutRow"]
-    assert await follower.counted(lambda: routed(ANN, b"b")) == (b"put", 1)
+    assert await follower.count_reads(lambda: routed(ANN, b"b")) == (b"put", 1)
     before, lapses = follower.tail.asked, 1
     with pytest.raises(Rejected, match="not exist"):
-        await follower.counted(lambda: routed(ANN, b"c"))
+        await follower.count_reads(lambda: routed(ANN, b"c"))
     assert (follower.tail.asked, lapses) == (before + 1, 0)
 
 
@@ -272,11 +272,11 @@ def part_of_range(name: str) -> bytes:
 
 async def test_a_part_of_a_range_finds_a_table_that_was_made_meanwhile(follower: Follower) -> None:
     """The worker that divided the range has read of the table, and this one has its shard."""
-    assert await follower.asked(RangePartRequest.operation, part_of_range("a")) == (b"sa", 0)
-    assert await follower.asked(RangePartRequest.operation, part_of_range("b")) == (b"sb", 1)
+    assert await follower.pass_on(RangePartRequest.operation, part_of_range("a")) == (b"sa", 0)
+    assert await follower.pass_on(RangePartRequest.operation, part_of_range("b")) == (b"sb", 1)
     before = follower.tail.asked
     with pytest.raises(Rejected, match="not exist"):
-        await follower.asked(RangePartRequest.operation, part_of_range("c"))
+        await follower.pass_on(RangePartRequest.operation, part_of_range("c"))
     assert follower.tail.asked == before + 1
 
 
@@ -288,11 +288,11 @@ def stream_request(shard_id: str) -> bytes:
 async def test_no_shard_is_called_trimmed_before_the_catalog_was_read(follower: Follower) -> None:
     """Its id may have come from a worker that had read of the shard's split a moment earlier."""
     with pytest.raises(Elsewhere) as elsewhere:
-        await follower.asked("GetStreamRecord", stream_request("sb"))
+        await follower.pass_on("GetStreamRecord", stream_request("sb"))
     assert elsewhere.value.slot == SLOT
     before = follower.tail.asked
     with pytest.raises(LogTrimmed):
-        await follower.asked("GetStreamRecord", stream_request("sc"))
+        await follower.pass_on("GetStreamRecord", stream_request("sc"))
     assert follower.tail.asked == before + 1
 
 
@@ -308,34 +308,34 @@ async def test_no_shard_is_called_trimmed_by_what_a_deposed_leader_tells() -> No
     await follower.owner.refresh()
     assert "s7" not in follower.owner.catalog.shards
     with pytest.raises(Elsewhere):
-        await follower.asked("GetStreamRecord", stream_request("s7"))
+        await follower.pass_on("GetStreamRecord", stream_request("s7"))
     with pytest.raises(LogTrimmed):
-        await follower.asked("GetStreamRecord", stream_request("s9"))
+        await follower.pass_on("GetStreamRecord", stream_request("s9"))
 
 
 async def test_no_local_index_is_refused_before_the_catalog_was_read(follower: Follower) -> None:
     """A client that reads of a table that its index is built may have read it at another
     worker.
     """
-    await follower.first.change(lambda _catalog, _stamp: _indexed(building=True))
+    await follower.first.change(lambda _catalog, _stamp: _make_indexed(building=True))
     await follower.owner.refresh()
     before = follower.tail.asked
     with pytest.raises(Rejected, match="Disallow read local index"):
-        await follower.asked("GetRow", b"d")
+        await follower.pass_on("GetRow", b"d")
     assert follower.tail.asked == before + 1
-    await follower.first.change(lambda _catalog, _stamp: _indexed(building=False))
-    assert await follower.asked("GetRow", b"d") == (b"row", 1)
-    assert await follower.asked("GetRow", b"d") == (b"row", 0)
+    await follower.first.change(lambda _catalog, _stamp: _make_indexed(building=False))
+    assert await follower.pass_on("GetRow", b"d") == (b"row", 1)
+    assert await follower.pass_on("GetRow", b"d") == (b"row", 0)
 
 
 async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
-    assert await follower.asked("ListTable", b"") == (b"a,b", 1)
-    assert await follower.asked("ListTable", b"") == (b"a,b", 1)
+    assert await follower.pass_on("ListTable", b"") == (b"a,b", 1)
+    assert await follower.pass_on("ListTable", b"") == (b"a,b", 1)
 
 
 async def test_streams_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
     asked = pb.ListStreamRequest(table_name="b").SerializeToString()
-    told, count = await follower.routed("ListStream", asked)
+    told, count = await follower.ask("ListStream", asked)
     assert [s.stream_id for s in pb.ListStreamResponse.FromString(told).streams] == ["b_1"]
     assert count == 1
 
@@ -347,7 +347,7 @@ async def test_shards_of_a_stream_are_listed_by_the_catalog_as_it_is_now(
     child = ShardRange("sa2", SLOT, parents=("sa",))
     await follower.first.change(lambda _catalog, _stamp: _table("a", child))
     asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
-    told, count = await follower.routed("DescribeStream", asked)
+    told, count = await follower.ask("DescribeStream", asked)
     assert [s.shard_id for s in pb.DescribeStreamResponse.FromString(told).shards] == ["sa2"]
     assert count == 1
 
@@ -357,11 +357,11 @@ async def test_an_owner_reads_its_own_catalog_only_while_its_lease_holds(
 ) -> None:
     await follower.owner.open(2)
     follower.serving = True
-    assert await follower.routed("ListTable", b"") == (b"a,b", 0)
+    assert await follower.ask("ListTable", b"") == (b"a,b", 0)
     follower.serving = False  # It slept, perhaps, and another one owns the catalog by now.
-    assert await follower.routed("ListTable", b"") == (b"a,b", 1)
+    assert await follower.ask("ListTable", b"") == (b"a,b", 1)
     with pytest.raises(Rejected):
-        await follower.routed("PutRow", b"c")
+        await follower.ask("PutRow", b"c")
     assert follower.tail.asked >= 2
 
 
@@ -394,7 +394,7 @@ async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_i
         while "sa2" not in follower.first.catalog.shards:
             await asyncio.sleep(0)
             await follower.first.refresh()
-        told = tasks.create_task(follower.routed("DescribeStream", asked), name="describe")
+        told = tasks.create_task(follower.ask("DescribeStream", asked), name="describe")
         await asyncio.sleep(0.01)
         log.held.set()
     shards = pb.DescribeStreamResponse.FromString(told.result()[0]).shards
@@ -402,7 +402,7 @@ async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_i
 
 
 async def test_a_part_of_a_batch_for_this_worker_reads_nothing(follower: Follower) -> None:
-    told = await follower.counted(
+    told = await follower.count_reads(
         lambda: follower.router.ask(HERE, "BatchWriteRow", ANN, batch("a"))
     )
     assert told == (b"[True]", 0)
@@ -414,9 +414,9 @@ async def test_a_revoked_key_is_refused_whoever_let_it_in() -> None:
     follower = Follower(log)
     await follower.first.open(1)
     await follower.create("orders")
-    assert (await follower.asked("PutRow", b"orders"))[0] == b"put"
+    assert (await follower.pass_on("PutRow", b"orders"))[0] == b"put"
     await follower.first.change(lambda _c, _s: [revocation_document(ANN.access_key_id)])
     await follower.owner.refresh()
     with pytest.raises(Rejected, match="does not exist") as refused:
-        await follower.asked("PutRow", b"orders")
+        await follower.pass_on("PutRow", b"orders")
     assert refused.value.code == "OTSAuthFailed"

@@ -20,14 +20,14 @@ WIRE = st.sampled_from([1, 100, 123, 127, 128, 16_370, 16_384, 70_000]).map(lamb
 ROWS = st.builds(StreamRow, st.sampled_from([1, 2, 3]), st.just(7), WIRE, st.none() | WIRE)
 
 
-def used(read: int, write: int) -> pb.ConsumedCapacity:
+def make_consumed(read: int, write: int) -> pb.ConsumedCapacity:
     return pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=read, write=write))
 
 
 @given(UNITS, UNITS, WIRE | st.just(b""))
 def test_an_answer_with_a_row_is_what_protobuf_writes(read: int, write: int, wire: bytes) -> None:
     row = HEADER + wire if wire else b""
-    expected = pb.GetRowResponse(consumed=used(read, write), row=row)
+    expected = pb.GetRowResponse(consumed=make_consumed(read, write), row=row)
     assert row_answer(read, write, wire) == expected.SerializeToString()
 
 
@@ -35,9 +35,9 @@ def test_an_answer_with_a_row_is_what_protobuf_writes(read: int, write: int, wir
 def test_a_write_answer_has_a_row_only_where_one_was_asked_for(
     read: int, write: int, wire: bytes
 ) -> None:
-    bare = pb.PutRowResponse(consumed=used(read, write))
+    bare = pb.PutRowResponse(consumed=make_consumed(read, write))
     assert write_answer(read, write, b"") == bare.SerializeToString()
-    full = pb.PutRowResponse(consumed=used(read, write), row=HEADER + wire)
+    full = pb.PutRowResponse(consumed=make_consumed(read, write), row=HEADER + wire)
     assert write_answer(read, write, wire) == full.SerializeToString()
 
 
@@ -46,7 +46,7 @@ def test_an_answer_with_a_range_is_what_protobuf_writes(
     read: int, rows: list[bytes], next_key: bytes
 ) -> None:
     expected = pb.GetRangeResponse(
-        consumed=used(read, 0), rows=b"".join([HEADER, *rows]) if rows else b""
+        consumed=make_consumed(read, 0), rows=b"".join([HEADER, *rows]) if rows else b""
     )
     if next_key:
         expected.next_start_primary_key = HEADER + next_key
@@ -58,7 +58,7 @@ def test_an_answer_with_stream_records_is_what_protobuf_writes(
     rows: list[StreamRow], read: int, more: bool
 ) -> None:
     expected = pb.GetStreamRecordResponse(
-        next_shard_iterator="rt1:s1:5:7", consumed=used(read, 0), may_more_record=more
+        next_shard_iterator="rt1:s1:5:7", consumed=make_consumed(read, 0), may_more_record=more
     )
     for row in rows:
         item = expected.stream_records.add(action_type=row.action, record=row.row)

@@ -53,7 +53,7 @@ def test_a_snapshot_that_is_still_held_ends_with_its_store(tmp_path: Path) -> No
 KEYS = [b"r%06d" % number for number in range(3000)]
 
 
-def damaged_rows(path: Path) -> RowStore:
+def make_damaged_rows(path: Path) -> RowStore:
     """Return rows of which a part can't be read."""
     rows = RowStore(path)
     rows.write([(key, urandom(200)) for key in KEYS])
@@ -80,7 +80,7 @@ def test_a_look_at_what_cannot_be_read_says_so(
     tmp_path: Path, read: Callable[[RowStore], list[bytes | None]]
 ) -> None:
     """It was reported as our own error: by a flush, to the end of the worker."""
-    rows = damaged_rows(tmp_path / "rows")
+    rows = make_damaged_rows(tmp_path / "rows")
     with pytest.raises(StoreDamaged, match="checksum"):
         read(rows)
     assert rows.damaged
@@ -97,7 +97,7 @@ def write_often(rows: RowStore) -> None:
 
 def test_a_write_that_is_refused_since_a_compaction_met_it_says_so(tmp_path: Path) -> None:
     """So is every later one, and in each opening of these rows again."""
-    rows = damaged_rows(tmp_path / "rows")
+    rows = make_damaged_rows(tmp_path / "rows")
     with pytest.raises(StoreDamaged, match="checksum"):
         write_often(rows)
     assert rows.damaged
@@ -108,7 +108,7 @@ def test_a_write_that_is_refused_since_a_compaction_met_it_says_so(tmp_path: Pat
 @pytest.mark.parametrize("backward", [False, True], ids=["up", "down"])
 def test_a_scan_that_meets_what_cannot_be_read_says_so(tmp_path: Path, *, backward: bool) -> None:
     """RocksDB's entries just end there, and a range would lack rows that were acknowledged."""
-    rows = damaged_rows(tmp_path / "rows")
+    rows = make_damaged_rows(tmp_path / "rows")
     found = rows.scan_backward(b"s", b"r") if backward else rows.scan(b"r", b"s")
     with pytest.raises(StoreDamaged, match="not every entry"):
         list(found)

@@ -18,7 +18,7 @@ from rowtide.stream.shard import copy as module
 from rowtide.stream.shard.copy import CopyLost, ShardCopy, is_complete, row_ranges
 from tests.contract.memory_log import Fault, MemoryLog, Pairs
 from tests.core.shard_model import NOW_US, table
-from tests.stream.test_changelog_flush import columns, opened
+from tests.stream.test_changelog_flush import columns, open_shop
 
 RECORDS = 5
 """Of the copies here: the options, two rows, options again, and that this is all."""
@@ -58,7 +58,7 @@ def late(log: MemoryLog) -> None:
 @asynccontextmanager
 async def copying(path: Path, log: MemoryLog) -> AsyncIterator[ShardCopy]:
     """Copy a sealed shard of two rows, each in a record of its own."""
-    async with opened(path) as shop:
+    async with open_shop(path) as shop:
         for row in "ab":
             await shop.write(PUT, columns(0, 1), row)
         await shop.owner.seal("{}")
@@ -82,7 +82,7 @@ async def valid(log: MemoryLog) -> list[record.Body]:
     ]
 
 
-async def copied(copy: ShardCopy) -> None:
+async def copy_all(copy: ShardCopy) -> None:
     """Copy all there is."""
     await copy.base()
     await copy.complete()
@@ -92,7 +92,7 @@ async def without_faults(path: Path) -> list[record.Body]:
     """Return what a copy consists of."""
     log = MemoryLog()
     async with copying(path, log) as copy:
-        await copied(copy)
+        await copy_all(copy)
     found = await valid(log)
     assert len(found) == RECORDS
     return found
@@ -107,7 +107,7 @@ async def test_an_append_that_meets_a_fault_is_sent_again_and_counts_once(
     log = Faulty()
     log.meets = [*[nothing] * at, fault(kind), fault(kind)]
     async with copying(tmp_path / "faulty", log) as copy:
-        await copied(copy)
+        await copy_all(copy)
     assert await valid(log) == wanted
     assert await is_complete(log)
 
@@ -120,16 +120,16 @@ async def test_a_shard_that_is_written_meanwhile_is_copied_once_all_the_same(
     taken for another writer, and the copy given up.
     """
     log = Faulty()
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 1), "a")
         copy = ShardCopy(shop.owner, row_ranges(table(), ShardRange("s1", 0)), log, Counts())
 
-        async def written(entries: Pairs, *, deadline_s: float) -> int:
+        async def append_after_write(entries: Pairs, *, deadline_s: float) -> int:
             await shop.write(PUT, columns(0, 1), "b")
             return await Faulty.append(log, entries, deadline_s=deadline_s)
 
         log.meets = [nothing, fault(kind), fault(kind)]
-        with patch.object(log, "append", written):
+        with patch.object(log, "append", append_after_write):
             await copy.base()
         await shop.owner.seal("{}")
         await copy.complete()
@@ -144,7 +144,7 @@ async def test_what_lands_late_displaces_nothing(tmp_path: Path, at: int, others
     log = Faulty()
     log.meets = [*[nothing] * at, fault(Fault.DELAYED), *[nothing] * others, late]
     async with copying(tmp_path / "late", log) as copy:
-        await copied(copy)
+        await copy_all(copy)
     if log.delayed:
         log.land_late()
     assert await valid(log) == wanted
@@ -161,7 +161,7 @@ async def test_a_copy_ends_where_another_has_appended(tmp_path: Path) -> None:
     log.meets = [nothing, nothing, another]
     async with copying(tmp_path / "ours", log) as copy:
         with pytest.raises(CopyLost):
-            await copied(copy)
+            await copy_all(copy)
     assert not await is_complete(log)
 
 
@@ -170,7 +170,7 @@ async def test_a_copy_ends_where_its_log_has_lost_some(tmp_path: Path) -> None:
     log.meets = [nothing, nothing, lambda log: log.truncate(1)]
     async with copying(tmp_path / "short", log) as copy:
         with pytest.raises(CopyLost):
-            await copied(copy)
+            await copy_all(copy)
 
 
 async def test_a_copy_is_given_up_in_the_end(
@@ -181,4 +181,4 @@ async def test_a_copy_is_given_up_in_the_end(
     log.meets = [fault(Fault.REFUSED)] * 10_000
     async with copying(tmp_path / "refused", log) as copy:
         with pytest.raises(Unavailable, match="refused"):
-            await copied(copy)
+            await copy_all(copy)

@@ -12,7 +12,7 @@ from rowtide.core.shard.transaction_id import TransactionId, commit_key
 from rowtide.stream.log.log import Entry
 from rowtide.stream.slot.opening.shard_repair import Loss, hold_rows
 from tests.core.shard_model import table
-from tests.stream.test_changelog_flush import Shop, columns, opened
+from tests.stream.test_changelog_flush import Shop, columns, open_shop
 
 COMMITTED = TransactionId("s1", 1_700_000_000_000_000, 7)
 OWN, OTHERS = build_key(8, "s1"), (build_key(8, "s2"), feed_key(8, "s1"))
@@ -34,7 +34,7 @@ async def test_what_is_noted_beside_the_rows_is_in_the_changelog_too(tmp_path: P
     of these records.
     """
     number = table().table_id
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await shop.write(PUT, columns(0, 2))
         fold(
             shop,
@@ -44,7 +44,7 @@ async def test_what_is_noted_beside_the_rows_is_in_the_changelog_too(tmp_path: P
         )
         applied = shop.owner.shard.state.applied
         shop.rows.write([(key, b"1") for key in (OWN, *OTHERS)])
-    async with opened(tmp_path / "a") as again:  # Its log is empty.
+    async with open_shop(tmp_path / "a") as again:  # Its log is empty.
         hold_rows(again.owner, Loss("s1", 0, applied, in_rows=True))
         await again.flush()
         told, low_high = again.written.last(), positions_of(number)

@@ -47,7 +47,7 @@ async def test_one_that_fails_is_nobody_elses() -> None:
     work = Work()
     work.fails = 1
     async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(refused(work), name="first")
+        first = tasks.create_task(is_refused(work), name="first")
         await asyncio.sleep(0)
         tasks.create_task(work.ask(), name="other")
         work.going_on.set()
@@ -55,7 +55,7 @@ async def test_one_that_fails_is_nobody_elses() -> None:
     assert work.begun == 2
 
 
-async def refused(work: Work) -> bool:
+async def is_refused(work: Work) -> bool:
     """Say whether the work failed."""
     with pytest.raises(Unavailable):
         await work.ask()

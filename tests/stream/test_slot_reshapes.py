@@ -30,7 +30,7 @@ from tests.core.shard_model import table
 ROWS = cast(RowStore, None)
 
 
-def ended(shard_id: str, *parents: str) -> ShardRange:
+def make_ended(shard_id: str, *parents: str) -> ShardRange:
     """Return a shard that has ended, after those with lower numbers."""
     return ShardRange(shard_id, 0, parents=parents, sealed_us=int(shard_id[1:]), sealed_at=9)
 
@@ -82,7 +82,11 @@ async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> Non
     """A worker that was stopped as it opened s1 learns that others have ended it, and what came of
     it: their entries lie above those of s1 that it has not read, which would be passed over."""
     around = Around(
-        ended("s1"), ended("s2"), ended("s3", "s1"), ended("s4", "s3"), ended("s5", "s2")
+        make_ended("s1"),
+        make_ended("s2"),
+        make_ended("s3", "s1"),
+        make_ended("s4", "s3"),
+        make_ended("s5", "s2"),
     )
     begun = {"s1"}
     of = reshapes(around, begun)
@@ -97,7 +101,9 @@ async def test_what_came_of_a_shard_is_not_read_while_that_one_still_is() -> Non
 
 
 async def test_a_shard_that_can_not_be_read_holds_up_only_what_came_of_it() -> None:
-    around = Around(ended("s1"), ended("s2"), ended("s3", "s1"), ended("s4", "s2"))
+    around = Around(
+        make_ended("s1"), make_ended("s2"), make_ended("s3", "s1"), make_ended("s4", "s2")
+    )
     around.away.add("s1")
     of = reshapes(around)
     with pytest.raises(Unavailable, match="s1 has no leader"):
@@ -188,7 +194,7 @@ def test_what_a_forgotten_shard_left_is_in_the_changelog_or_was_not_read(
 ) -> None:
     rows = cast(RowStore, SimpleNamespace(find_flushed=lambda _shard_id: 7 if marked else -1))
     open_ = [(table(), ShardRange("s3", 0, parents=parents))]
-    of = reshapes(Around(*map(ended, known)))
+    of = reshapes(Around(*map(make_ended, known)))
     assert of.has_only_changelog(rows, open_) is expected
 
 

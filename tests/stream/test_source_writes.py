@@ -82,7 +82,7 @@ class Worker:
         told = pb.BulkImportResponse.FromString(answer).rows
         return "".join(letters.get(row.error.code, "u") for row in told)
 
-    def logged(self, shard_id: str) -> list[str]:
+    def read_log(self, shard_id: str) -> list[str]:
         """Return a shard's log: the positions of its rows, and behind ``=`` those reached."""
         found: list[str] = []
         for entry in self.logs[shard_id]._storage.entries:
@@ -119,7 +119,7 @@ NAMED_AS_KEY_FORM = HEADER + plainbuffer.encode_row(
 )
 
 
-def packed(
+def pack(
     name: str, at: int, *, bits: int | None = None, **more: object
 ) -> pb.RowInBulkImportRequest:
     """Return what ``part`` does, packed by ``FORM``; ``bits`` are those of its number."""
@@ -181,7 +181,7 @@ async def running(
         rows.close()
 
 
-async def divided(path: Path, rows: pb.BulkImportRequest) -> dict[str, pb.BulkImportRequest]:
+async def divide(path: Path, rows: pb.BulkImportRequest) -> dict[str, pb.BulkImportRequest]:
     """Return what a third worker asks of those that have the shards, by their addresses."""
     asked: dict[str, pb.BulkImportRequest] = {}
 
@@ -205,8 +205,8 @@ async def divided(path: Path, rows: pb.BulkImportRequest) -> dict[str, pb.BulkIm
 async def test_rows_and_their_position_are_one_group_of_each_shard(tmp_path: Path) -> None:
     async with running(tmp_path) as worker:
         assert await worker.write(("a", 1), ("z", 2), ("b", 3)) == "www"
-        assert worker.logged("s1") == ["1", "3", "=3"]
-        assert worker.logged("s2") == ["2", "=2"]
+        assert worker.read_log("s1") == ["1", "3", "=3"]
+        assert worker.read_log("s2") == ["2", "=2"]
         groups = [
             record.decode_envelope(entry.value).group
             for entry in worker.logs["s1"]._storage.entries
@@ -223,7 +223,7 @@ async def test_a_request_that_met_a_fault_is_made_again(tmp_path: Path, fault: F
             second = tasks.create_task(worker.write(("a", 1), ("b", 2)))
         assert (first.result(), second.result()) == ("ww", "ww")
         assert await worker.write(("a", 1), ("b", 2), ("c", 3)) == "www"
-        assert worker.logged("s1") == ["1", "2", "=2", "3", "=3"]
+        assert worker.read_log("s1") == ["1", "2", "=2", "3", "=3"]
 
 
 @pytest.mark.parametrize("fault", [None, Fault.LOST_REQUEST, Fault.LOST_ANSWER, Fault.REFUSED])
@@ -234,8 +234,8 @@ async def test_a_slice_of_a_request_follows_those_before_it(
         worker.logs["s1"].fault = fault
         rows = [("a", 1), ("z", 2), ("b", 3), ("c", 4), ("d", 5)]
         assert await worker.write(*rows) == "wwwww"
-        assert worker.logged("s1") == ["1", "=1", "3", "4", "=4", "5", "=5"]
-        assert worker.logged("s2") == ["2", "=2"]
+        assert worker.read_log("s1") == ["1", "=1", "3", "4", "=4", "5", "=5"]
+        assert worker.read_log("s2") == ["2", "=2"]
 
 
 async def test_no_slice_overtakes_one_that_met_a_closed_shard(tmp_path: Path) -> None:
@@ -247,16 +247,16 @@ async def test_no_slice_overtakes_one_that_met_a_closed_shard(tmp_path: Path) ->
             await asyncio.sleep(0)  # The first slice was refused.
             worker.owners["s1"].open()
         assert asking.result() == "uwuww"
-        assert worker.logged("s1") == []
+        assert worker.read_log("s1") == []
         assert await worker.write(*rows) == "wwwww"
-        assert worker.logged("s1") == ["1", "=1", "3", "=3"]
+        assert worker.read_log("s1") == ["1", "=1", "3", "=3"]
 
 
 async def test_a_fault_in_a_later_slice_leaves_those_before_it(tmp_path: Path) -> None:
     async with running(tmp_path, limits=PAIRS) as worker:
         wrong = part("b", 3, row_change=HEADER + plainbuffer.encode_row([(b"x", MIDDLE)], []))
         assert await worker.ask(request(part("a", 1), part("z", 2), wrong, part("c", 4))) == "wwru"
-        assert worker.logged("s1") == ["1", "=1"]
+        assert worker.read_log("s1") == ["1", "=1"]
 
 
 async def test_positions_are_found_in_the_rows_and_in_the_log(tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ async def test_positions_are_found_in_the_rows_and_in_the_log(tmp_path: Path) ->
     for folder in ("a", "b"):  # With the rows there were, and with none.
         async with running(tmp_path / folder, logs) as worker:
             assert await worker.write(("a", 5), ("z", 6)) == "ww"
-            assert worker.logged("s1") == ["5", "=5"]
-            assert worker.logged("s2") == ["6", "=6"]
+            assert worker.read_log("s1") == ["5", "=5"]
+            assert worker.read_log("s2") == ["6", "=6"]
 
 
 async def test_a_row_with_a_fault_of_its_own_holds_up_those_behind_it(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ async def test_a_row_with_a_fault_of_its_own_holds_up_those_behind_it(tmp_path: 
         assert await worker.ask(request(*rows)) == "wruu"
         assert await worker.ask(request(*rows)) == "wruu"
         assert await worker.ask(request(rows[0], *rows[2:])) == "www"
-        assert worker.logged("s1") == ["1", "=1", "4", "=4"]
+        assert worker.read_log("s1") == ["1", "=1", "4", "=4"]
 
 
 async def test_an_open_transaction_holds_up_all_rows_of_its_shard(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ async def test_an_open_transaction_holds_up_all_rows_of_its_shard(tmp_path: Path
         assert await worker.write(*rows) == "uuw"
         owner.abort(transaction)
         assert await worker.write(*rows) == "www"
-        assert worker.logged("s1") == ["1", "2", "=2"]
-        assert worker.logged("s2") == ["3", "=3"]
+        assert worker.read_log("s1") == ["1", "2", "=2"]
+        assert worker.read_log("s2") == ["3", "=3"]
 
 
 async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
@@ -303,11 +303,11 @@ async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
         # have "a".
         assert await worker.write(("b", 2), ("z", 3), only=("s9", "s2")) == "uw"
         assert await worker.write(("a", 1), ("b", 2), only=("s1",)) == "ww"
-        assert worker.logged("s1") == ["1", "2", "=2"]
+        assert worker.read_log("s1") == ["1", "2", "=2"]
 
 
 async def test_a_divided_request_names_the_shards_of_each_part(tmp_path: Path) -> None:
-    asked = await divided(tmp_path, request(part("a", 1), part("z", 2), part("b", 3)))
+    asked = await divide(tmp_path, request(part("a", 1), part("z", 2), part("b", 3)))
     told = {at: (one.source, list(one.only_shards)) for at, one in asked.items()}
     assert told == {"a:1": ("mysql", ["s1"]), "b:1": ("mysql", ["s2"])}
     assert [row.position for row in asked["a:1"].rows] == [b"\0\1", b"\0\3"]
@@ -351,12 +351,12 @@ async def test_a_row_that_no_source_writes_is_refused(
 ) -> None:
     async with running(tmp_path) as worker:
         assert await worker.ask(request(wrong)) == "r"
-        assert worker.logged("s1") == worker.logged("s2") == []
+        assert worker.read_log("s1") == worker.read_log("s2") == []
 
 
 async def test_packed_rows_are_written_as_others_are(tmp_path: Path) -> None:
     logs: list[list[bytes]] = []
-    for make in (part, packed):
+    for make in (part, pack):
         async with running(tmp_path / make.__name__) as worker:
             rows = [make(name, at) for at, name in enumerate(("a", "z", "é", "a"), start=1)]
             rows.append(make("a", 5, type=pb.UPDATE))
@@ -369,25 +369,23 @@ async def test_packed_rows_are_written_as_others_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "forms"),
     [
-        pytest.param(packed("a", 1, time_ms=-1), [FORM], id="a time below 0"),
-        pytest.param(packed("a", 1, type=pb.DELETE), [FORM], id="cells in a delete"),
-        pytest.param(packed("a", 1, row_change=b"x"), [FORM], id="no row at all"),
+        pytest.param(pack("a", 1, time_ms=-1), [FORM], id="a time below 0"),
+        pytest.param(pack("a", 1, type=pb.DELETE), [FORM], id="cells in a delete"),
+        pytest.param(pack("a", 1, row_change=b"x"), [FORM], id="no row at all"),
         pytest.param(
-            packed("a", 1, bits=0x7FF0 << 48), [DOUBLE_FORM], id="a double that is infinite"
+            pack("a", 1, bits=0x7FF0 << 48), [DOUBLE_FORM], id="a double that is infinite"
         ),
         pytest.param(
-            packed("a", 1, bits=0x7FF8 << 48), [DOUBLE_FORM], id="a double that is no number"
+            pack("a", 1, bits=0x7FF8 << 48), [DOUBLE_FORM], id="a double that is no number"
         ),
-        pytest.param(packed("a", 1), [NAMED_AS_KEY_FORM], id="a column named as the key's"),
-        pytest.param(packed("a", 1), [], id="no form"),
-        pytest.param(packed("a", 1, row_form=2), [FORM], id="a form that is not there"),
-        pytest.param(packed("a", 1), [b"x"], id="a form that is no row"),
-        pytest.param(packed("k" * 1025, 1), [FORM], id="a key too long"),
+        pytest.param(pack("a", 1), [NAMED_AS_KEY_FORM], id="a column named as the key's"),
+        pytest.param(pack("a", 1), [], id="no form"),
+        pytest.param(pack("a", 1, row_form=2), [FORM], id="a form that is not there"),
+        pytest.param(pack("a", 1), [b"x"], id="a form that is no row"),
+        pytest.param(pack("k" * 1025, 1), [FORM], id="a key too long"),
+        pytest.param(pack("a", 1), [FORM.replace(b"pk", b"kp")], id="a form with a wrong checksum"),
         pytest.param(
-            packed("a", 1), [FORM.replace(b"pk", b"kp")], id="a form with a wrong checksum"
-        ),
-        pytest.param(
-            packed("a", 1),
+            pack("a", 1),
             [HEADER + plainbuffer.encode_row([(b"kp", MIDDLE)], [put_cell(b"v", b"\0" * 9, None)])],
             id="another table's key",
         ),
@@ -399,11 +397,11 @@ async def test_a_packed_row_that_no_source_writes_is_refused(
     async with running(tmp_path) as worker:
         rows = [part("a", 0), wrong, part("a", 9)]
         assert await worker.ask(of_forms(*rows, forms=forms)) == "wru"
-        assert worker.logged("s1") == ["0", "=0"]
+        assert worker.read_log("s1") == ["0", "=0"]
 
 
 async def test_each_part_of_a_divided_request_has_its_forms(tmp_path: Path) -> None:
-    asked = await divided(tmp_path, of_forms(packed("a", 1), packed("z", 2), part("b", 3)))
+    asked = await divide(tmp_path, of_forms(pack("a", 1), pack("z", 2), part("b", 3)))
     told = {at: [row.position for row in one.rows] for at, one in asked.items()}
     assert told == {"a:1": [b"\0\1", b"\0\3"], "b:1": [b"\0\2"]}
     assert [list(one.row_forms) for one in asked.values()] == [[FORM], [FORM]]

@@ -27,13 +27,13 @@ CELL_BYTES = 1000
 EVERYTHING = 2**40
 
 
-def encoded(number: int) -> bytes:
+def encode(number: int) -> bytes:
     return key.encode([variant.encode(number)])
 
 
 def address(table: int, number: int) -> RowAddress:
     piece, state = plainbuffer.key_piece([(b"pk", variant.encode(number))])
-    return RowAddress(row_key(table, encoded(number)), piece, state)
+    return RowAddress(row_key(table, encode(number)), piece, state)
 
 
 def put(rows: RowStore, table: int, number: int, columns: int = 1) -> Writes:
@@ -66,7 +66,7 @@ def measure_of(rows: RowStore, piece_bytes: int = 20_000) -> Measure:
     return Measure(rows, *bounds, piece_bytes, lambda: files_within(rows, *bounds))
 
 
-def measured(
+def measure_runs(
     rows: RowStore, bytes_max: int = EVERYTHING, piece_bytes: int = 20_000
 ) -> list[RowRun]:
     measure = measure_of(rows, piece_bytes)
@@ -84,13 +84,13 @@ def assert_rows_in_order(pieces: list[RowRun]) -> None:
 
 
 def test_an_empty_store_has_no_pieces(rows: RowStore) -> None:
-    assert measured(rows) == []
+    assert measure_runs(rows) == []
 
 
 def test_all_rows_are_measured_exactly(rows: RowStore) -> None:
     fill(rows)
-    pieces = measured(rows)
-    assert pieces[0].key == encoded(0)
+    pieces = measure_runs(rows)
+    assert pieces[0].key == encode(0)
     assert_rows_in_order(pieces)
     row_bytes = pieces[0].size / 20
     assert CELL_BYTES < row_bytes < CELL_BYTES + 50
@@ -99,20 +99,20 @@ def test_all_rows_are_measured_exactly(rows: RowStore) -> None:
 
 def test_other_tables_and_deleted_rows_count_nothing(rows: RowStore) -> None:
     fill(rows)
-    before = measured(rows)
+    before = measure_runs(rows)
     fill(rows, TABLE - 1)
     fill(rows, TABLE + 1)
-    assert measured(rows) == before
+    assert measure_runs(rows) == before
     for number in range(ROWS):
         rows.write(delete_row(rows, address(TABLE, number), 2))
-    assert measured(rows) == []
+    assert measure_runs(rows) == []
 
 
 def test_a_wide_row_is_never_cut(rows: RowStore) -> None:
     for number in range(3):
         rows.write(put(rows, TABLE, number, columns=300))
-    pieces = measured(rows)
-    assert [piece.key for piece in pieces] == [encoded(number) for number in range(3)]
+    pieces = measure_runs(rows)
+    assert [piece.key for piece in pieces] == [encode(number) for number in range(3)]
     assert all(300 * CELL_BYTES < piece.size < 310 * CELL_BYTES for piece in pieces)
 
 
@@ -137,19 +137,19 @@ def test_what_was_not_read_is_estimated_from_files(
     assert len(rows.files()) > 1
     if merged:
         rows._db.compact_range(None, None)
-    pieces = measured(rows, bytes_max)
+    pieces = measure_runs(rows, bytes_max)
     assert_rows_in_order(pieces)
-    assert pieces[0].key == encoded(0)
+    assert pieces[0].key == encode(0)
     if bytes_max:
-        total = sum(piece.size for piece in measured(rows))
+        total = sum(piece.size for piece in measure_runs(rows))
         assert sum(piece.size for piece in pieces) == pytest.approx(total, rel=off_by)
 
 
 def test_an_estimate_begins_behind_a_wide_row(rows: RowStore) -> None:
     rows.write([w for n in range(3) for w in put(rows, TABLE, n, columns=300)])
     rows.flush()
-    pieces = measured(rows, 100_000)
-    assert [piece.key for piece in pieces] == [encoded(0), encoded(1)]
+    pieces = measure_runs(rows, 100_000)
+    assert [piece.key for piece in pieces] == [encode(0), encode(1)]
 
 
 class Shard:
@@ -183,7 +183,7 @@ async def test_an_unchanged_shard_is_cut_alike_though_its_files_are_merged(
     assert await cut() == first
     assert await cut() == first
     shard.end += 1  # A record was applied: the files of now are as good.
-    assert await cut() == measured(rows, bytes_max) != first
+    assert await cut() == measure_runs(rows, bytes_max) != first
 
 
 @pytest.mark.parametrize("first", [TABLE, TABLE + 1])

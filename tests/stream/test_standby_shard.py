@@ -30,7 +30,7 @@ from rowtide.stream.shard.waiting import Reply
 from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import change, shown_rows, table
-from tests.stream.test_changelog_flush import Shop, canonical, columns, opened
+from tests.stream.test_changelog_flush import Shop, canonical, columns, open_shop
 
 
 class Copy:
@@ -59,7 +59,7 @@ class Copy:
 
 
 @contextmanager
-def copied(path: Path, of: Table | None = None) -> Iterator[Copy]:
+def open_copy(path: Path, of: Table | None = None) -> Iterator[Copy]:
     rows = RowStore(path)
     try:
         yield Copy(rows, of)
@@ -90,7 +90,7 @@ async def test_rows_are_the_fold_of_the_log_whatever_is_read_when(
     tmp_path_factory: pytest.TempPathFactory, done: list[object], at_once: int
 ) -> None:
     folder = tmp_path_factory.mktemp("copy")
-    async with opened(folder / "a") as shop:
+    async with open_shop(folder / "a") as shop:
         rows = RowStore(folder / "b")
         try:
             copy = Copy(rows)
@@ -126,8 +126,8 @@ async def test_rows_are_the_fold_of_the_log_whatever_is_read_when(
 
 
 async def test_a_transaction_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await atomically(shop, "P a=1", "P b=1")
             await atomically(shop, "U a=2", "U b=2", "P c=2")
             seen: list[str] = []
@@ -141,8 +141,8 @@ async def test_a_shard_that_has_ended_is_not_shown_as_new_before_its_seal_was_re
     tmp_path: Path,
 ) -> None:
     """The catalog has the seal; a deposed broker may report an earlier end of the log."""
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await atomically(shop, "P a=1", "P b=1")
             await copy.read(shop, asked_s=1.0)
             assert copy.shard.fresh_s == 1.0
@@ -154,8 +154,8 @@ async def test_a_shard_that_has_ended_is_not_shown_as_new_before_its_seal_was_re
 
 
 async def test_a_view_is_as_young_as_the_question_whose_end_it_reached(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             for value in range(3):
                 await shop.write(PUT, columns(0, value + 1))
             first, *rest = await shop.log.read(0, bytes_max=1 << 30)
@@ -173,8 +173,8 @@ async def test_a_view_is_as_young_as_the_question_whose_end_it_reached(tmp_path:
 
 
 async def test_a_sealed_log_is_followed_no_more_and_its_view_ages(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await shop.owner.submit_hidden(record.Seal("{}"))
             await copy.read(shop, asked_s=5.0)
             assert copy.shard.has_ended
@@ -183,8 +183,8 @@ async def test_a_sealed_log_is_followed_no_more_and_its_view_ages(tmp_path: Path
 
 
 async def test_what_was_trimmed_comes_from_the_changelog(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await shop.write(PUT, columns(0, 3), "a")
             await copy.read(shop)
             for row in "bcd":
@@ -209,8 +209,8 @@ INDEX = Index("x", 9, LOCAL, ("v", "pk", "name"), (), 1, whole=False)
 async def test_an_index_that_is_not_heard_of_yet_is_waited_for(tmp_path: Path) -> None:
     plain = replace(table(), defined_columns=(("v", 1),))
     indexed = replace(plain, indexes=(INDEX,))
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b", plain) as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b", plain) as copy:
             shop.owner.shard.retable(indexed)
             await atomically(shop, "P a=1", "P b=2")
             entries = await shop.log.read(0, bytes_max=1 << 30)
@@ -226,8 +226,8 @@ async def test_an_index_that_is_not_heard_of_yet_is_waited_for(tmp_path: Path) -
 
 async def test_an_index_dropped_since_is_passed_over(tmp_path: Path) -> None:
     plain = replace(table(), defined_columns=(("v", 1),))
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b", plain) as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b", plain) as copy:
             shop.owner.shard.retable(replace(plain, indexes=(INDEX,)))
             await atomically(shop, "P a=1", "P b=2")
             copy.shard.take(await shop.log.read(0, bytes_max=1 << 30), 2, 1.0)
@@ -239,7 +239,7 @@ async def test_an_index_dropped_since_is_passed_over(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_cannot_be_read_stops_the_copy_alone(tmp_path: Path) -> None:
-    with copied(tmp_path / "b") as copy:
+    with open_copy(tmp_path / "b") as copy:
         copy.shard.take([Entry(0, b"", b"no record of ours")], 1, 1.0)
         assert copy.shard.broken
         assert copy.shard.has_ended
@@ -248,8 +248,8 @@ async def test_a_record_that_cannot_be_read_stops_the_copy_alone(tmp_path: Path)
 
 
 async def test_options_take_effect_where_they_stand_in_the_log(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             options = replace(table().options, max_versions=3, time_to_live_s=100_000)
             await shop.owner.submit_hidden(options_body(replace(table(), options=options)))
             await copy.read(shop)
@@ -259,8 +259,8 @@ async def test_options_take_effect_where_they_stand_in_the_log(tmp_path: Path) -
 async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path / "a") as shop:
-        with copied(tmp_path / "b") as copy:
+    async with open_shop(tmp_path / "a") as shop:
+        with open_copy(tmp_path / "b") as copy:
             await shop.write(PUT, columns(0, 500), "a")
             await copy.read(shop)
             await shop.flush()
@@ -279,10 +279,10 @@ async def test_a_slot_that_opens_on_the_rows_need_not_read_what_the_copy_noted(
 
 async def test_a_part_of_a_move_is_not_shown_as_all_there_is(tmp_path: Path) -> None:
     """A deposed leader of the child's log reports an end within the copy."""
-    async with opened(tmp_path / "a") as shop:
+    async with open_shop(tmp_path / "a") as shop:
         await atomically(shop, "P a=1", "P b=1")
         rows = [record.CopyEntry(*pair) for pair in shop.rows.scan(b"r", b"s")]
-        with copied(tmp_path / "b") as copy:
+        with open_copy(tmp_path / "b") as copy:
             copy.shard.place = replace(copy.shard.place, copied=True, came=True, floor_us=9)
             parts: list[record.Body] = [
                 options_body(table()),

@@ -88,7 +88,7 @@ def split_at(seal: Sealed, now: Table) -> Table:
 
 
 @asynccontextmanager
-async def enabled(path: Path) -> AsyncIterator[Reader]:
+async def open_reader(path: Path) -> AsyncIterator[Reader]:
     async with running(path) as owned:
         assert await owned.write("P a=1") == "ok"
         log = MemoryLog()
@@ -102,7 +102,7 @@ async def enabled(path: Path) -> AsyncIterator[Reader]:
 
 
 async def test_an_open_shard_is_read_once_its_log_has_the_stream(tmp_path: Path) -> None:
-    async with enabled(tmp_path) as reader:
+    async with open_reader(tmp_path) as reader:
         with pytest.raises(Unavailable):
             await reader.read()
         await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
@@ -112,7 +112,7 @@ async def test_an_open_shard_is_read_once_its_log_has_the_stream(tmp_path: Path)
 
 
 async def test_a_shard_that_ended_before_its_log_had_the_stream_has_nothing(tmp_path: Path) -> None:
-    async with enabled(tmp_path) as reader:
+    async with open_reader(tmp_path) as reader:
         seal = await reader.owned.owner.seal("{}")
         await reader.know(split_at(seal, WITH_STREAM))
         assert await reader.read() == (0, "")
@@ -123,7 +123,7 @@ async def test_a_shard_whose_clock_is_behind_the_catalogs_is_listed_when_it_has_
 ) -> None:
     ahead = replace(STREAM, enabled_at_us=NOW_US + 10_000_000)
     now = replace(WITH_STREAM, stream=ahead)
-    async with enabled(tmp_path) as reader:
+    async with open_reader(tmp_path) as reader:
         await reader.know(now)
         await reader.owned.owner.submit_hidden(options_body(now))
         assert await reader.owned.write("P b=1") == "ok"
@@ -135,7 +135,7 @@ async def test_a_shard_whose_clock_is_behind_the_catalogs_is_listed_when_it_has_
 
 async def test_the_end_of_a_shard_is_told_once_its_children_are_listed(tmp_path: Path) -> None:
     """Between the seal and the catalog there is nothing new, and the position stays."""
-    async with enabled(tmp_path) as reader:
+    async with open_reader(tmp_path) as reader:
         await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
         assert await reader.owned.write("P b=1") == "ok"
         seal = await reader.owned.owner.seal("{}")
@@ -150,7 +150,7 @@ async def test_the_end_of_a_shard_is_told_once_its_children_are_listed(tmp_path:
 
 
 async def test_who_waits_at_a_seal_is_told_when_its_children_are_listed(tmp_path: Path) -> None:
-    async with enabled(tmp_path) as reader, asyncio.TaskGroup() as tasks:
+    async with open_reader(tmp_path) as reader, asyncio.TaskGroup() as tasks:
         await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
         seal = await reader.owned.owner.seal("{}")
         _, following = await reader.read()
@@ -165,7 +165,7 @@ async def test_who_waits_at_a_seal_is_told_when_its_children_are_listed(tmp_path
 
 
 async def test_the_shards_end_of_a_dropped_table_is_its_readers_end(tmp_path: Path) -> None:
-    async with enabled(tmp_path) as reader:
+    async with open_reader(tmp_path) as reader:
         await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
         following = await reader.oldest()
         await reader.catalog.change(lambda _c, _s: [Document(TABLE, table_id(WITH_STREAM), None)])

@@ -29,7 +29,7 @@ class OvertakenLog(MemoryLog):
         return bounds
 
 
-async def written(owned: Owned) -> list[int]:
+async def write_rows(owned: Owned) -> list[int]:
     """Write some rows into a stream; return their stamps. None is in memory for readers."""
     await owned.owner.submit_hidden(options_body(replace(table(), stream=STREAM)))
     stamps: list[int] = []
@@ -45,7 +45,7 @@ async def test_a_stream_whose_log_is_trimmed_meanwhile_begins_where_it_has_not_e
 ) -> None:
     log = OvertakenLog()
     async with running(tmp_path, log) as owned:
-        stamps = await written(owned)
+        stamps = await write_rows(owned)
         log.due = 4
         now_us = stamps[3] + STREAM.expiration_hours * HOUR_US
         assert await horizon(owned.owner, STREAM, now_us) == 4
@@ -54,7 +54,7 @@ async def test_a_stream_whose_log_is_trimmed_meanwhile_begins_where_it_has_not_e
 async def test_a_time_is_found_in_a_log_that_was_trimmed_meanwhile(tmp_path: Path) -> None:
     log = MemoryLog()
     async with running(tmp_path, log) as owned:
-        stamps = await written(owned)
+        stamps = await write_rows(owned)
         await log.trim(5)
         assert await find_stamp(owned.owner, stamps[5], 0) == 6
         assert await find_stamp(owned.owner, stamps[0], 0) == 5

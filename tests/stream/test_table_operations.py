@@ -86,7 +86,7 @@ async def nothing() -> None:
     """What happens where nothing does."""
 
 
-async def opened() -> CatalogOwner:
+async def open_catalog() -> CatalogOwner:
     """Return a catalog that is owned, with one instance."""
     log = MemoryLog()
     catalog = CatalogOwner(log, log.twin(), owner=b"ownerid1", clock_us=lambda: 1)
@@ -102,32 +102,32 @@ async def create(catalog: CatalogOwner, meanwhile: Callable[[], Awaitable[None]]
 
 
 async def test_no_table_is_made_in_an_instance_that_is_deleted_meanwhile() -> None:
-    catalog = await opened()
+    catalog = await open_catalog()
 
-    async def deleted() -> None:
+    async def delete() -> None:
         gone = Document(INSTANCE, ANN.instance, None)
         await catalog.change(lambda _catalog, _stamp: [gone])
 
     with pytest.raises(Rejected, match="does not exist"):
-        await create(catalog, deleted)
+        await create(catalog, delete)
     assert catalog.catalog.table(ANN.instance, "t") is None
 
 
 async def test_no_table_is_made_of_logs_that_are_swept_meanwhile() -> None:
     """The same worker takes the catalog over again, and deletes the logs that are no table's."""
-    catalog = await opened()
+    catalog = await open_catalog()
 
-    async def taken_over() -> None:
+    async def take_over() -> None:
         await catalog.open(2)
 
     with pytest.raises(Unavailable, match="taken over"):
-        await create(catalog, taken_over)
+        await create(catalog, take_over)
     assert catalog.catalog.table(ANN.instance, "t") is None
 
 
 async def test_a_table_that_is_refused_leaves_no_log() -> None:
     """Another one of its name was made while its logs were."""
-    catalog = await opened()
+    catalog = await open_catalog()
     around = Around(catalog, lambda: create(catalog, nothing))
     with pytest.raises(Rejected, match="already exists"):
         await around.create("t")
@@ -135,7 +135,7 @@ async def test_a_table_that_is_refused_leaves_no_log() -> None:
 
 
 async def test_logs_of_a_table_whose_end_a_slow_worker_did_not_settle_go_with_the_next() -> None:
-    around = Around(await opened(), nothing)
+    around = Around(await open_catalog(), nothing)
     for name in "ab":
         await around.create(name)
     assert len(around.topics) == 2
@@ -149,7 +149,7 @@ async def test_logs_of_a_table_whose_end_a_slow_worker_did_not_settle_go_with_th
 
 
 async def test_a_table_whose_end_is_not_decided_keeps_its_logs() -> None:
-    around = Around(await opened(), nothing)
+    around = Around(await open_catalog(), nothing)
     await around.create("t")
     with pytest.raises(Rejected):
         await around.drop("u")

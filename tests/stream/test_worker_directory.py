@@ -18,7 +18,7 @@ from rowtide.stream.cluster.worker_directory import DirectoryBusy, OtherCluster,
 STARTS = 100
 
 
-def started(path: Path) -> WorkerDirectory:
+def start_and_kill(path: Path) -> WorkerDirectory:
     """Start a worker on a directory, and kill it."""
     found = WorkerDirectory(path)
     found.release()
@@ -30,33 +30,33 @@ def test_a_directory_belongs_to_one_process(tmp_path: Path) -> None:
     with pytest.raises(DirectoryBusy, match=f"in use by process {os.getpid()}"):
         WorkerDirectory(tmp_path / "d")
     first.release()
-    started(tmp_path / "d")
+    start_and_kill(tmp_path / "d")
 
 
 def test_who_starts_again_knows_its_former_owners_and_its_name(tmp_path: Path) -> None:
     owners: list[bytes] = []
     for _ in range(STARTS):
-        found = started(tmp_path / "d")
+        found = start_and_kill(tmp_path / "d")
         assert found.owner not in owners
         assert not owners or owners[-1] in found.dead, "the last one's lease may still run"
         owners.append(found.owner)
-    assert started(tmp_path / "d").instance == found.instance
+    assert start_and_kill(tmp_path / "d").instance == found.instance
 
 
 def test_a_copy_of_a_directory_knows_nobody_as_dead(tmp_path: Path) -> None:
     """The worker it was copied from may live, and read under its lease."""
-    first = started(tmp_path / "d")
+    first = start_and_kill(tmp_path / "d")
     shutil.copytree(tmp_path / "d", tmp_path / "copy")
-    copy = started(tmp_path / "copy")
+    copy = start_and_kill(tmp_path / "copy")
     assert (copy.dead, copy.instance == first.instance) == (frozenset(), False)
     assert copy.former == {first.owner}, "of a log that was copied with it, nobody else is one"
 
 
 def test_a_cloned_disk_on_another_host_knows_nobody_as_dead(tmp_path: Path) -> None:
     """Device and inode are those of the original there, and images may share a machine's id."""
-    first = started(tmp_path / "d")
+    first = start_and_kill(tmp_path / "d")
     with patch("socket.gethostname", lambda: "other"):
-        clone = started(tmp_path / "d")
+        clone = start_and_kill(tmp_path / "d")
     assert (clone.dead, clone.instance == first.instance) == (frozenset(), False)
 
 
@@ -75,7 +75,7 @@ def test_who_starts_under_another_kernel_knows_nobody_as_dead(
         if boot is not None:
             at.write_text(f"{boot}\n")
         monkeypatch.setattr(worker_directory, "BOOT_ID", at)
-        found = started(tmp_path / "d")
+        found = start_and_kill(tmp_path / "d")
         names.append(found.instance)
         assert found.dead == frozenset()
         assert found.former == frozenset(owners)
@@ -84,19 +84,19 @@ def test_who_starts_under_another_kernel_knows_nobody_as_dead(
 
 
 def test_a_directory_of_a_version_that_noted_no_boot_knows_nobody_as_dead(tmp_path: Path) -> None:
-    started(tmp_path / "d")
+    start_and_kill(tmp_path / "d")
     path = tmp_path / "d" / "identity.json"
     noted = json.loads(path.read_text())
     del noted["boot"]
     path.write_text(json.dumps(noted))
-    assert started(tmp_path / "d").dead == frozenset()
+    assert start_and_kill(tmp_path / "d").dead == frozenset()
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"file": 1}', "no json"])
 def test_an_identity_that_cannot_be_read_is_made_anew(tmp_path: Path, content: str) -> None:
-    started(tmp_path / "d")
+    start_and_kill(tmp_path / "d")
     (tmp_path / "d" / "identity.json").write_text(content)
-    assert started(tmp_path / "d").dead == frozenset()
+    assert start_and_kill(tmp_path / "d").dead == frozenset()
 
 
 @pytest.mark.parametrize("copied", [False, True])

@@ -7,10 +7,10 @@ from typing import Any
 from rowtide.cli.client import ProtocolClient
 from tests.support.waiting import until
 
-__all__ = ["until_followed"]
+__all__ = ["wait_until_followed"]
 
 
-def until_followed(client: ProtocolClient, table: str, *names: str) -> None:
+def wait_until_followed(client: ProtocolClient, table: str, *names: str) -> None:
     """Return once indexes of a table are built and behind nothing: those named, or all."""
 
     def list_named() -> list[dict[str, Any]]:

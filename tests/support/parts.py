@@ -53,7 +53,7 @@ class Part:
     beside: bool = False
     began_s: float = 0.0
 
-    def compared_s(self, *, beside: bool) -> float:
+    def find_compared_s(self, *, beside: bool) -> float:
         """Return the time by which parts are compared that ran beside others, or did not."""
         return self.cpu_s if beside else self.wall_s
 
@@ -87,8 +87,8 @@ def _one_loop_s(clock: Callable[[], float]) -> float:
 def growth(part: Part, before: Part) -> float:
     """Return how many times longer a part took than before, on a machine of the same speed."""
     speed = part.loop_s / before.loop_s
-    then_s = before.compared_s(beside=part.beside)
-    return part.compared_s(beside=part.beside) / (then_s * speed)
+    then_s = before.find_compared_s(beside=part.beside)
+    return part.find_compared_s(beside=part.beside) / (then_s * speed)
 
 
 def table(parts: Sequence[Part], baseline: Baseline | None, processors: int) -> list[str]:
@@ -104,11 +104,11 @@ def table(parts: Sequence[Part], baseline: Baseline | None, processors: int) -> 
                 f"GREW: {part.name}: {growth(part, before):.2f} times its baseline "
                 f"at the same machine speed"
             )
-    total = Part("all", _elapsed_s(parts), sum(p.cpu_s for p in parts), 1.0)
+    total = Part("all", _measure_elapsed_s(parts), sum(p.cpu_s for p in parts), 1.0)
     return [*lines, _line(total, None), *grew, *_list_uncompared(baseline, processors)]
 
 
-def _elapsed_s(parts: Sequence[Part]) -> float:
+def _measure_elapsed_s(parts: Sequence[Part]) -> float:
     """Return how long all parts took together: some run at the same time."""
     if not parts:
         return 0.0
@@ -119,7 +119,7 @@ def _line(part: Part, before: Part | None) -> str:
     line = f"{part.name:34} {part.wall_s:6.0f} s {part.cpu_s:6.0f} s"
     if before is None:
         return line
-    then_s = before.compared_s(beside=part.beside)
+    then_s = before.find_compared_s(beside=part.beside)
     return f"{line} {then_s:7.0f} s {growth(part, before) - 1:+7.0%}"
 
 
@@ -162,7 +162,7 @@ def last_parts() -> tuple[Part, ...]:
     return tuple({part.name: part for part in parts}.values())
 
 
-def recorded() -> Baseline | None:
+def read_baseline() -> Baseline | None:
     """Return the baseline, or None where none is recorded."""
     if not BASELINE.exists():
         return None
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str]) -> int:
     elif asked.command == "record":
         record(asked.machine)
     else:
-        print("\n".join(table(last_parts(), recorded(), os.cpu_count() or 1)))  # noqa: T201
+        print("\n".join(table(last_parts(), read_baseline(), os.cpu_count() or 1)))  # noqa: T201
     return 0
 
 

@@ -39,7 +39,7 @@ from tests.api.calls import (
     stored,
     update,
 )
-from tests.workers.conftest import SLOTS, Retrying, Workers, repeated, workers
+from tests.workers.conftest import SLOTS, Retrying, Workers, repeat, workers
 from tests.workers.test_forwarding import create
 
 __all__ = ["workers"]
@@ -71,13 +71,13 @@ class Walk:
         return answer
 
     @contextmanager
-    def refused(self, operation: str, match: str) -> Iterator[Retrying]:
+    def expect_refusal(self, operation: str, match: str) -> Iterator[Retrying]:
         """Yield a client of the next worker; what is asked of it must be refused."""
         with pytest.raises(ServerError, match=match):
             yield next(self._clients)
         self.done.add(operation)
 
-    def paged(self, request: Any) -> list[Key]:
+    def read_pages(self, request: Any) -> list[Key]:
         """Return the keys of all rows of a range, page by page; a page may end with a shard."""
         found: list[Key] = []
         while request.inclusive_start_primary_key:
@@ -86,7 +86,7 @@ class Walk:
             request.inclusive_start_primary_key = page.next_start_primary_key
         return found
 
-    def stored(self, row_key: Key) -> dict[str, Any] | None:
+    def read_row(self, row_key: Key) -> dict[str, Any] | None:
         """Return a row by GetRow."""
         self.done.add("GetRow")
         return shown(stored(next(self._clients), TABLE, row_key))
@@ -109,14 +109,14 @@ def walk_tables(walk: Walk) -> None:
 def walk_rows(walk: Walk) -> None:
     walk.ask(put(TABLE, key("a", 1), puts(n=1)))
     walk.ask(update(TABLE, key("a", 1), puts(n=2, m=3)))
-    assert walk.stored(key("a", 1)) == {"n": 2, "m": 3}
+    assert walk.read_row(key("a", 1)) == {"n": 2, "m": 3}
     many = [put(TABLE, key(letter, 1), puts(n=5)) for letter in "iqz"]
     assert outcomes(walk.ask(batch_write([(TABLE, many)]))) == [["ok"] * 3]
     keys = [key(letter, 1) for letter in "aiqz"]
     [read] = walk.ask(batch_get([(TABLE, keys)])).tables
     assert [len(rows(row.row)) for row in read.rows] == [1] * 4
     walk.ask(delete(TABLE, key("z", 1)))
-    assert walk.paged(get_range(TABLE, *EVERYTHING)) == keys[:3]
+    assert walk.read_pages(get_range(TABLE, *EVERYTHING)) == keys[:3]
     exact = key_order.encode([variant.encode("a"), variant.encode(1)])
     request = pb.ReadRowsRequest(table_name=TABLE, keys=[exact])
     assert walk_own(walk, "RowtideReadRows", request, pb.ReadRowsResponse).rows != [b""]
@@ -140,7 +140,7 @@ def walk_bulk(walk: Walk) -> None:
         "columns_to_get": ["n"],
         "data_block_type_hint": pb.DBT_PLAIN_BUFFER,
     }
-    exported = walk.paged(pb.BulkExportRequest(table_name=TABLE, **fields))
+    exported = walk.read_pages(pb.BulkExportRequest(table_name=TABLE, **fields))
     assert exported == [key(letter, 1) for letter in "abijqr"]
     pieces = pb.ComputeSplitPointsBySizeRequest(table_name=TABLE, split_size=1)
     assert len(walk.ask(pieces).locations) >= 1
@@ -153,7 +153,7 @@ def walk_transactions(walk: Walk) -> None:
         number = int(end is pb.CommitTransactionRequest)
         walk.ask(put(TABLE, key("a", 10 + number), transaction_id=transaction))
         walk.ask(end(transaction_id=transaction))
-    assert (walk.stored(key("a", 10)), walk.stored(key("a", 11))) == (None, {})
+    assert (walk.read_row(key("a", 10)), walk.read_row(key("a", 11))) == (None, {})
 
 
 def walk_indexes(walk: Walk) -> None:
@@ -187,8 +187,8 @@ def walk_shards(walk: Walk) -> None:
     slot = (told[0]["slot"] + 1) % SLOTS
     moved = walk.json("RowtideMoveShard", {"table": TABLE, "shard": one, "slot": slot})
     assert moved["done"]
-    assert walk.stored(key("a", 1)) == {"n": 2, "m": 3}
-    with walk.refused("RowtideRepairShard", "is not closed") as client:
+    assert walk.read_row(key("a", 1)) == {"n": 2, "m": 3}
+    with walk.expect_refusal("RowtideRepairShard", "is not closed") as client:
         client.call_json("RowtideRepairShard", {"shard": moved["children"][0]})
 
 
@@ -209,7 +209,7 @@ def walk_share_tokens(walk: Walk) -> None:
     assert walk.json("RowtideCheckToken", asked)["key"] == "a"
     walk.json("RowtideRevokeToken", {"token_id": made["token_id"]})
     assert walk.json("RowtideListTokens")["tokens"] == []
-    with walk.refused("RowtideCheckToken", "revoked") as client:
+    with walk.expect_refusal("RowtideCheckToken", "revoked") as client:
         client.call_json("RowtideCheckToken", asked)
 
 
@@ -227,13 +227,13 @@ def walk_workers(walk: Walk) -> None:
     loads = walk.json("RowtideListLoads")["shards"]
     assert {s["shard"] for s in shards if s["state"] == "open"} <= loads.keys()
     assert all(load["end"] > 0 for load in loads.values())
-    with walk.refused("RowtideForgetWorker", "is alive") as client:
+    with walk.expect_refusal("RowtideForgetWorker", "is alive") as client:
         client.call_json("RowtideForgetWorker", {"worker": address})
     assert walk.json("RowtideDrain", {"worker": address})["drained"]
     assert not walk.json("RowtideUndrain", {"worker": address})["drained"]
-    with walk.refused("RowtideSetClock", "clock") as client:
+    with walk.expect_refusal("RowtideSetClock", "clock") as client:
         client.call_json("RowtideSetClock", {"now_us": 1})
-    with walk.refused("RowtideAdvanceClock", "clock") as client:
+    with walk.expect_refusal("RowtideAdvanceClock", "clock") as client:
         client.call_json("RowtideAdvanceClock", {"by_us": 1})
 
 
@@ -241,17 +241,17 @@ def walk_unbuilt(walk: Walk) -> None:
     for operation in ("ListSearchIndex", "ListTimeseriesTable"):
         walk_own(walk, operation, pb.ListTableRequest(), pb.ListTableResponse)
     for operation in (name for name, spec in OPERATIONS.items() if not spec.is_built):
-        with walk.refused(operation, f"Unsupported operation: {operation}") as client:
+        with walk.expect_refusal(operation, f"Unsupported operation: {operation}") as client:
             client.call(operation, pb.ListTableRequest(), pb.ListTableResponse)
 
 
 def test_every_operation_is_answered_by_workers_of_a_kafka(workers: Workers) -> None:
     for _ in range(2):
         workers.start(*LEASE)
-    workers.settled()
+    workers.wait_until_divided()
     clients = [client for client in workers.clients if isinstance(client, Retrying)]
     walk = Walk(clients)
-    repeated(clients[0].list_table)
+    repeat(clients[0].list_table)
     for step in (
         *(walk_tables, walk_rows, walk_bulk, walk_transactions, walk_indexes, walk_stream),
         *(walk_shards, walk_instances_and_keys, walk_share_tokens, walk_unbuilt, walk_workers),

@@ -20,7 +20,7 @@ from tests.system.transfers import TABLE, TOTAL, Move, Mover, account, create_ac
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 
-def moved(
+def move_amounts(
     server: Server, seed: int, *, kills: int, between: int
 ) -> tuple[dict[str, Move], list[str]]:
     """Let clients move amounts while the worker is killed; return their moves and their faults."""
@@ -52,7 +52,7 @@ def check_serialisable(records: Sequence[StreamRecord], moves: dict[str, Move]) 
     marks: list[str] = []
     stamps = [r.row.sequence.timestamp_us for r in records if r.row.sequence is not None]
     assert all(a < b for a, b in pairwise(stamps)), "stamps must increase"
-    for (mark, partition), group in groupby(records, key=written_by):
+    for (mark, partition), group in groupby(records, key=read_mark):
         whole = list(group)
         rows = state.setdefault(partition, {})
         if mark != "start":
@@ -68,7 +68,7 @@ def check_serialisable(records: Sequence[StreamRecord], moves: dict[str, Move]) 
     return marks
 
 
-def written_by(record: StreamRecord) -> tuple[str, str]:
+def read_mark(record: StreamRecord) -> tuple[str, str]:
     """Return the mark of a record's move, and its partition."""
     return columns_of(record)[0], str(record.row.key[0][1])
 
@@ -84,7 +84,7 @@ def prove(server: Server, seed: int, *, kills: int, between: int) -> None:
     server.start()
     with server.client() as client:
         create_accounts(client)
-    moves, faults = moved(server, seed, kills=kills, between=between)
+    moves, faults = move_amounts(server, seed, kills=kills, between=between)
     assert faults == []
     with server.client() as client:
         wait_until(lambda: readable(client), what="reads served")
@@ -124,7 +124,7 @@ def readable(client: ProtocolClient) -> bool:
     return stored(client, TABLE, account("p0", 0)) is not None
 
 
-def flushed(client: ProtocolClient) -> bool:
+def is_flushed(client: ProtocolClient) -> bool:
     """Say whether the changelog has every row."""
     return all(
         shard["dirty_rows"] == 0
@@ -133,7 +133,7 @@ def flushed(client: ProtocolClient) -> bool:
     )
 
 
-def started(client: ProtocolClient, value: str) -> str:
+def start_transaction(client: ProtocolClient, value: str) -> str:
     """Open a transaction on the accounts of ``value``."""
     key = encode_row(account(value, 0)[:1])
     answer = ask(client, pb.StartLocalTransactionRequest(table_name=TABLE, key=key))
@@ -147,12 +147,12 @@ def test_a_commit_is_repeated_after_a_kill(make_server: MakeServer, disk: str) -
     row = account("x", 1)
     with server.client() as client:
         create_accounts(client)
-        finished, opened = started(client, "x"), started(client, "y")
+        finished, opened = start_transaction(client, "x"), start_transaction(client, "y")
         ask(client, put(TABLE, row, puts(v=1), transaction_id=finished))
         ask(client, put(TABLE, account("y", 1), puts(v=1), transaction_id=opened))
         assert refusal(client, pb.CommitTransactionRequest(transaction_id=finished)) == OK
         if disk == "lost":
-            wait_until(lambda: flushed(client), what="the changelog complete")
+            wait_until(lambda: is_flushed(client), what="the changelog complete")
     server.kill()
     if disk == "lost":
         shutil.rmtree(server.data_dir / "rows")

@@ -53,7 +53,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def copied(name: str, target: Path) -> Path:
+def copy_example(name: str, target: Path) -> Path:
     """Return a copy of an example, so that no run leaves a trace in the tree."""
     return Path(shutil.copytree(EXAMPLES / name, target / name))
 
@@ -72,7 +72,7 @@ def test_the_page_shows_or_links_each_file() -> None:
 
 @pytest.mark.system
 def test_pytest(tmp_path: Path) -> None:
-    folder = copied("pytest", tmp_path)
+    folder = copy_example("pytest", tmp_path)
     (folder / "pytest.ini").write_text(
         # The official SDK says at import that its compiled codec is for another Python.
         "[pytest]\nfilterwarnings =\n error\n ignore:OTS C\\+\\+ SDK:ImportWarning\n"
@@ -91,14 +91,14 @@ def need(*tools: str) -> None:
 @pytest.mark.system
 def test_go(tmp_path: Path) -> None:
     need("go")
-    folder = copied("go", tmp_path)
+    folder = copy_example("go", tmp_path)
     assert "--- PASS: TestANoteIsReadBack" in run(folder, "go", "test", "-v", "-count=1", "./...")
 
 
 @pytest.mark.system
 def test_junit(tmp_path: Path) -> None:
     need("mvn", "java")
-    folder = copied("java", tmp_path)
+    folder = copy_example("java", tmp_path)
     assert "Tests run: 1, Failures: 0, Errors: 0, Skipped: 0" in run(folder, "mvn", "-B", "test")
 
 

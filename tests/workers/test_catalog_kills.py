@@ -24,7 +24,7 @@ from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.support.waiting import until
-from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeated
+from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -66,11 +66,11 @@ class Maker:
     def remove(self, client: ProtocolClient) -> None:
         raise NotImplementedError
 
-    def told(self, client: ProtocolClient) -> bool:
+    def is_reported(self, client: ProtocolClient) -> bool:
         """Return whether the catalog's owner reports that it exists, through any worker."""
         raise NotImplementedError
 
-    def seen(self, client: ProtocolClient) -> set[bool]:
+    def list_visible(self, client: ProtocolClient) -> set[bool]:
         """Return all that a worker that serves slots lets one see of whether it is there."""
         raise NotImplementedError
 
@@ -89,16 +89,16 @@ class Maker:
             self.there = made
         elif code not in UNAVAILABLE:
             assert code in ("OTSTimeout", "OTSInternalServerError", NoAnswer.__name__), code
-            self._lost(made=made)
+            self._note_unknown(made=made)
 
-    def _lost(self, *, made: bool) -> None:
+    def _note_unknown(self, *, made: bool) -> None:
         """Take note that the outcome is unknown."""
         self.there = None
 
     def _look(self) -> None:
         """Check if any worker reports what we know."""
         found: list[bool] = []
-        self._code(lambda client: found.append(self.told(client)))
+        self._code(lambda client: found.append(self.is_reported(client)))
         if found and self.there is not None:
             assert found == [self.there], f"{self.name}: it is told that that is not so"
 
@@ -126,7 +126,7 @@ class TableMaker(Maker):
     def remove(self, client: ProtocolClient) -> None:
         client.delete_table(self.name)
 
-    def told(self, client: ProtocolClient) -> bool:
+    def is_reported(self, client: ProtocolClient) -> bool:
         try:
             client.describe_table(self.name)
         except ServerError as error:
@@ -135,8 +135,8 @@ class TableMaker(Maker):
             return False
         return True
 
-    def seen(self, client: ProtocolClient) -> set[bool]:
-        return {self.told(client), self.name in client.list_table()}
+    def list_visible(self, client: ProtocolClient) -> set[bool]:
+        return {self.is_reported(client), self.name in client.list_table()}
 
 
 class UserMaker(Maker):
@@ -163,8 +163,8 @@ class UserMaker(Maker):
                 return False
         return True
 
-    def seen(self, client: ProtocolClient) -> set[bool]:
-        return {self.told(client), self.lets_in(client)}
+    def list_visible(self, client: ProtocolClient) -> set[bool]:
+        return {self.is_reported(client), self.lets_in(client)}
 
     def _look(self) -> None:
         super()._look()
@@ -184,7 +184,7 @@ class InstanceMaker(UserMaker):
     def remove(self, client: ProtocolClient) -> None:
         client.call_json("RowtideDeleteInstance", {"name": self.name})
 
-    def told(self, client: ProtocolClient) -> bool:
+    def is_reported(self, client: ProtocolClient) -> bool:
         found = client.call_json("RowtideListInstances", {})["instances"]
         return self.name in [instance["name"] for instance in found]
 
@@ -208,7 +208,7 @@ class KeyMaker(UserMaker):
     def remove(self, client: ProtocolClient) -> None:
         client.call_json("RowtideRevokeKey", {"access_key_id": self.key_id})
 
-    def told(self, client: ProtocolClient) -> bool:
+    def is_reported(self, client: ProtocolClient) -> bool:
         return self.key_id in keys(client)
 
     def access(self, client: ProtocolClient) -> Access:
@@ -217,7 +217,7 @@ class KeyMaker(UserMaker):
     def _makes(self) -> bool:
         return self.there is False
 
-    def _lost(self, *, made: bool) -> None:
+    def _note_unknown(self, *, made: bool) -> None:
         self.there = False if made else None
 
 
@@ -271,7 +271,7 @@ def kill_owners(workers: Workers, chance: random.Random) -> None:
 def check(workers: Workers, makers: list[Maker]) -> None:
     """Compare every worker's report with the answers, or else with the other reports."""
     for maker in makers:
-        seen = set[bool]().union(*(maker.seen(client) for client in workers.clients))
+        seen = set[bool]().union(*(maker.list_visible(client) for client in workers.clients))
         assert len(seen) == 1, f"{maker.name}: is, and is not"
         assert maker.there is None or seen == {maker.there}, maker.name
     assert len({keys(client) for client in workers.clients}) == 1
@@ -281,9 +281,9 @@ def use_and_delete(workers: Workers) -> None:
     """Hold that the tables that are left can be used; then delete them."""
     with workers.one(Retrying) as client:
         for name in client.list_table():
-            repeated(partial(ask, client, put(name, key("k", 1), puts(n=1))))
+            repeat(partial(ask, client, put(name, key("k", 1), puts(n=1))))
             assert shown(stored(client, name, key("k", 1))) == {"n": 1}
-            repeated(partial(delete, client, name))
+            repeat(partial(delete, client, name))
 
 
 def delete(client: ProtocolClient, name: str) -> None:
@@ -300,11 +300,11 @@ async def test_what_was_answered_of_the_catalog_holds_when_workers_are_killed(
 ) -> None:
     for _ in range(3):
         workers.start("--lease-ms", "1500")
-    workers.settled()
+    workers.wait_until_divided()
     with making(workers) as makers:
         kill_owners(workers, random.Random(5))
     assert all(maker.done for maker in makers), "each did something"
-    workers.settled()
+    workers.wait_until_divided()
     check(workers, makers)
     use_and_delete(workers)
     # The next owner of the catalog removes the rest of half created or deleted tables.

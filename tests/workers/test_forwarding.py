@@ -33,7 +33,7 @@ from tests.api.calls import (
 )
 from tests.support.indexes import until_followed
 from tests.support.tables import create_request
-from tests.workers.conftest import Retrying, Workers, repeated
+from tests.workers.conftest import Retrying, Workers, repeat
 
 # Its tests share three workers: they stay in one process.
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("forwarding")]
@@ -56,10 +56,10 @@ def clients(
     with ExitStack() as closing:
         workers = Workers(tmp_path_factory.mktemp("three"), broker, closing)
         started = [workers.start() for _ in range(3)]
-        workers.settled()
+        workers.wait_until_divided()
         made = [*(create(name) for name in TABLES), create("wide", *CUTS)]
         for number, request in enumerate(made):
-            repeated(partial(ask, started[number % 3], request))  # Slots may still move.
+            repeat(partial(ask, started[number % 3], request))  # Slots may still move.
         yield started
 
 

@@ -12,7 +12,7 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Row
 from rowtide.deploy import up as up_module
 from tests.api.calls import ask, key, put, puts, shown, stored
-from tests.workers.conftest import SERVED_S_MAX, Workers, answered, repeated
+from tests.workers.conftest import SERVED_S_MAX, Workers, ask_any, repeat
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -52,14 +52,14 @@ def write_all(clients: Sequence[ProtocolClient], number: int) -> None:
         first = (number + at) % len(clients)
         asked = [*clients[first:], *clients[:first]]
         request = put(name, key("a", number), puts(n=number))
-        answered(asked, partial(ask, request=request))
-        assert shown(answered(asked[::-1], partial(row, name, number))) == {"n": number}
+        ask_any(asked, partial(ask, request=request))
+        assert shown(ask_any(asked[::-1], partial(row, name, number))) == {"n": number}
 
 
 def write_all_though_killed(client: ProtocolClient, number: int) -> None:
     """Write a row of each table, again where it may have been written."""
     for name in TABLES:
-        repeated(partial(ask, client, put(name, key("a", number), puts(n=number))))
+        repeat(partial(ask, client, put(name, key("a", number), puts(n=number))))
 
 
 def row(name: str, number: int, client: ProtocolClient) -> Row | None:
@@ -76,12 +76,12 @@ def check_all(client: ProtocolClient, numbers: range) -> None:
 def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
     first = workers.start(*LONG)
     for name in TABLES:
-        repeated(partial(ask, first, create(name)))
+        repeat(partial(ask, first, create(name)))
     write_all([first], 0)
     second = workers.start(*LONG)
     for number in range(1, 50):
         write_all([first, second], number)
-    workers.settled()
+    workers.wait_until_divided()
     check_all(first, range(50))
     check_all(second, range(50))
 
@@ -91,9 +91,9 @@ def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
     workers: Workers, how: str
 ) -> None:
     clients = [workers.start(*(LONG if how == "stopped" else ())) for _ in range(3)]
-    workers.settled()
+    workers.wait_until_divided()
     for name in TABLES:
-        repeated(partial(ask, clients[0], create(name)))  # Slots may still move.
+        repeat(partial(ask, clients[0], create(name)))  # Slots may still move.
     write_all(clients, 0)
     leaving, left = workers.running[2], clients[:2]
     if how == "killed":
@@ -102,7 +102,7 @@ def test_what_a_worker_served_others_serve_at_once_and_the_group_divides_later(
         leaving.stop()
     workers.clients = left
     number = 0
-    while number < 20 or not workers.divided():
+    while number < 20 or not workers.is_divided():
         number += 1
         if how == "killed":
             write_all_though_killed(left[number % 2], number)
@@ -117,9 +117,9 @@ def test_a_dead_workers_slots_are_taken_over_as_its_leases_tell_not_the_groups_s
 ) -> None:
     survivor = workers.start()
     workers.start()
-    workers.settled()
+    workers.wait_until_divided()
     for name in TABLES:
-        repeated(partial(ask, survivor, create(name)))
+        repeat(partial(ask, survivor, create(name)))
     workers.running[1].kill()
     write_all_though_killed(survivor, 0)
     check_all(survivor, range(1))
@@ -129,9 +129,9 @@ def test_a_dead_workers_slots_are_taken_over_as_its_leases_tell_not_the_groups_s
 def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> None:
     for _ in range(3):
         workers.start(*LONG)
-    workers.settled()
+    workers.wait_until_divided()
     for name in TABLES:
-        repeated(partial(ask, workers.clients[0], create(name)))
+        repeat(partial(ask, workers.clients[0], create(name)))
     write_all(workers.clients, 0)
     number = 0
 
@@ -146,7 +146,7 @@ def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> No
                 number += 1
                 write_all(workers.clients, number)
             restarted.result()
-            workers.settled()
+            workers.wait_until_divided()
     assert number > 3
     for client in workers.clients:
         check_all(client, range(number + 1))

@@ -10,7 +10,7 @@ import pytest
 
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.up import Ready, Up
-from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.support.waiting import until
 from tests.workers.conftest import Retrying
 from tests.workers.test_forwarding import create
@@ -55,7 +55,7 @@ def test_workers_live_and_end_together(
         until(lambda: status(second)["pid"] not in (0, child))
         until(lambda: status(first)["slots"] + status(second)["slots"] == 4)
         with Retrying(**second._asdict()) as client:
-            assert shown(stored(client, "t", key("a", 1))) == {"n": 1}
+            assert shown(read_row(client, "t", key("a", 1))) == {"n": 1}
         child = status(second)["pid"]
         if parent_ends == "stopped":
             up.stop()

@@ -10,7 +10,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient, ServerError
 from tests.api.calls import ask, delete, key, put, puts
 from tests.api.test_reshape import all_rows, followed, living, merge, numbers_of, shards, split
-from tests.workers.conftest import SLOTS, Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -37,9 +37,9 @@ def slot_of(client: ProtocolClient, shard: str) -> int:
 
 def test_a_shard_that_moves_takes_its_rows_along_and_leaves_nothing(workers: Workers) -> None:
     clients = [workers.start() for _ in range(2)]
-    workers.settled()
+    workers.wait_until_divided()
     first, second = clients
-    repeated(partial(ask, first, create("moved")))
+    repeat(partial(ask, first, create("moved")))
     write_all(first, 0)
     ask(first, delete("moved", key("a0", 1)))
     [shard] = living(first, "moved")
@@ -60,7 +60,7 @@ def test_what_was_deleted_elsewhere_stays_deleted_when_a_shard_comes_back(
     workers: Workers,
 ) -> None:
     client = workers.start()
-    repeated(partial(ask, client, create("moved")))
+    repeat(partial(ask, client, create("moved")))
     write_all(client, 0)
     [shard] = living(client, "moved")
     home = slot_of(client, shard)
@@ -80,7 +80,7 @@ def test_what_was_deleted_elsewhere_stays_deleted_when_a_shard_comes_back(
 
 def test_a_moved_shard_is_split_and_merged_like_any_other(workers: Workers) -> None:
     client = workers.start()
-    repeated(partial(ask, client, create("moved")))
+    repeat(partial(ask, client, create("moved")))
     write_all(client, 0)
     [shard] = living(client, "moved")
     left, right = split(client, "moved", shard)

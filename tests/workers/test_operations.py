@@ -17,7 +17,7 @@ from rowtide.stream.log.kafka.config import KafkaConfig
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.changed_topics import change_topic
 from tests.support.waiting import until
-from tests.workers.conftest import SLOTS, Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG, TABLES, check_all, write_all
 
@@ -30,16 +30,16 @@ def slots(client: ProtocolClient) -> list[dict[str, Any]]:
     return found
 
 
-def reclaimers_paused(client: ProtocolClient) -> set[bool]:
+def list_paused(client: ProtocolClient) -> set[bool]:
     """True if the reclaimers of a worker's slots are paused."""
     return {slot["reclaimer"]["paused"] for slot in slots(client)}
 
 
 def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers: Workers) -> None:
     first, second = workers.start(*LONG), workers.start(*LONG)
-    workers.settled()
+    workers.wait_until_divided()
     for name in TABLES:
-        repeated(partial(ask, first, create(name)))
+        repeat(partial(ask, first, create(name)))
     write_all([first], 0)
     address = second.call_json("RowtideStatus", {})["address"]
     assert first.call_json("RowtideDrain", {"worker": address})["drained"]
@@ -66,37 +66,37 @@ def test_a_drained_worker_gives_its_slots_away_and_answers_all_the_same(workers:
     with ProtocolClient(second.endpoint, instance="demo", **access) as known:
         assert known.list_table() == TABLES
     assert not second.call_json("RowtideUndrain", {})["drained"]
-    until(workers.divided)
+    until(workers.is_divided)
     write_all([second], 2)
     check_all(first, range(3))
 
 
 def test_a_pause_of_the_reclaimer_holds_for_all_workers_and_over_restarts(workers: Workers) -> None:
     clients = [workers.start(*LONG) for _ in range(2)]
-    workers.settled()
-    repeated(partial(clients[0].call_json, "RowtidePauseReclaimer", {}))
-    assert [reclaimers_paused(client) for client in clients] == [{True}, {True}]
+    workers.wait_until_divided()
+    repeat(partial(clients[0].call_json, "RowtidePauseReclaimer", {}))
+    assert [list_paused(client) for client in clients] == [{True}, {True}]
     clients.append(workers.start(*LONG))
-    workers.settled()
-    assert [reclaimers_paused(client) for client in clients] == [{True}] * 3
+    workers.wait_until_divided()
+    assert [list_paused(client) for client in clients] == [{True}] * 3
     for worker in workers.running:
         worker.stop()
     workers.running.clear()
     workers.clients.clear()
     again = workers.start(*LONG)
-    assert reclaimers_paused(again) == {True}
-    repeated(partial(again.call_json, "RowtideResumeReclaimer", {}))
-    assert reclaimers_paused(again) == {False}
+    assert list_paused(again) == {True}
+    repeat(partial(again.call_json, "RowtideResumeReclaimer", {}))
+    assert list_paused(again) == {False}
 
 
 def test_consumption_and_reclaiming_are_those_of_all_workers(workers: Workers) -> None:
     clients = [workers.start() for _ in range(3)]
-    workers.settled()
-    repeated(partial(ask, clients[0], create("wide", "d", "h", "m", "q", "u")))
+    workers.wait_until_divided()
+    repeat(partial(ask, clients[0], create("wide", "d", "h", "m", "q", "u")))
     letters = "behkmoqsuw"
     for version in (1, 2):
         for letter in letters:
-            repeated(partial(ask, clients[1], put("wide", key(letter, 1), puts(n=version))))
+            repeat(partial(ask, clients[1], put("wide", key(letter, 1), puts(n=version))))
     for client in clients:
         told = client.call_json("RowtideConsumption", {"table": "wide"})
         assert sum(hour["write"] for hour in told["hours"]) == 2 * len(letters)
@@ -104,24 +104,24 @@ def test_consumption_and_reclaiming_are_those_of_all_workers(workers: Workers) -
         done = client.call_json("RowtideReclaim", {"table": "wide"})
         assert done["rows"] >= len(letters)
     workers.running[2].kill()
-    told = repeated_answer(partial(clients[0].call_json, "RowtideConsumption", {"table": "wide"}))
+    told = repeat_for_answer(partial(clients[0].call_json, "RowtideConsumption", {"table": "wide"}))
     assert len(told["silent"]) == 1
     address = told["silent"][0]["address"]
-    repeated(partial(clients[0].call_json, "RowtideForgetWorker", {"worker": address}))
+    repeat(partial(clients[0].call_json, "RowtideForgetWorker", {"worker": address}))
     until(lambda: not clients[1].call_json("RowtideConsumption", {})["silent"])
     assert shown(stored(clients[0], "wide", key("w", 1))) == {"n": 2}
 
 
-def repeated_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def repeat_for_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Do what SDKs repeat until it succeeds; return its answer."""
     answers: list[dict[str, Any]] = []
-    repeated(lambda: answers.append(attempt()))
+    repeat(lambda: answers.append(attempt()))
     return answers[0]
 
 
 def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
     first, second = workers.start(*LONG), workers.start(*LONG)
-    workers.settled()
+    workers.wait_until_divided()
     address = second.call_json("RowtideStatus", {})["address"]
     workers.running[1].kill()
     with ProtocolClient(**workers.ready(0)) as asking:
@@ -135,7 +135,7 @@ def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
 def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
     """Kafka came back without its logs, say: the same ids of shards would come to mean others."""
     first = workers.start(*LONG)
-    repeated(partial(ask, first, create("kept")))
+    repeat(partial(ask, first, create("kept")))
     ask(first, put("kept", key("a", 1), puts(n=1)))
     [up] = workers.running
     up.stop()
@@ -173,20 +173,20 @@ def test_a_worker_does_not_start_on_a_shards_log_that_somebody_changed(
 ) -> None:
     """Its entries are in the broker's memory alone now, where a power cut would find them."""
     client = workers.start(*LONG)
-    repeated(partial(ask, client, create("kept")))
+    repeat(partial(ask, client, create("kept")))
     ask(client, put("kept", key("a", 1), puts(n=1)))
     [shard] = client.call_json("RowtideListShards", {"table": "kept"})["shards"]
     log = f"{workers.folder.name}.shard.{shard['shard']}"
     workers.running[0].stop()
-    asyncio.run(changed(broker, log, "flush.messages", "1000"))
+    asyncio.run(change(broker, log, "flush.messages", "1000"))
     with pytest.raises(NotReady, match="ended with exit code 1"):
         workers.again(0)
     assert f"{log} is not fsync: flush.messages is 1000" in (workers.folder / "output0").read_text()
-    asyncio.run(changed(broker, log, "flush.messages", "1"))
+    asyncio.run(change(broker, log, "flush.messages", "1"))
     assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
 
 
-async def changed(broker: str, topic: str, name: str, value: str) -> None:
+async def change(broker: str, topic: str, name: str, value: str) -> None:
     async with KafkaCluster(KafkaConfig(broker)) as cluster:
         await change_topic(cluster, topic, name, value)
 
@@ -195,4 +195,4 @@ async def changed(broker: str, topic: str, name: str, value: str) -> None:
 def test_a_worker_takes_the_number_of_slots_that_there_is(workers: Workers, more: int) -> None:
     workers.start(*LONG)
     workers.start(*LONG, "--slots", str(SLOTS + more))
-    workers.settled()
+    workers.wait_until_divided()

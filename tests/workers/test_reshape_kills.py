@@ -17,7 +17,7 @@ import pytest
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from tests.api.calls import ask, key, put, puts
 from tests.api.test_reshape import all_rows, followed, numbers_of, shards
-from tests.workers.conftest import SERVED_S_MAX, SLOTS, Retrying, Workers, repeated
+from tests.workers.conftest import SERVED_S_MAX, SLOTS, Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -41,7 +41,7 @@ class Writers:
             while not self._stop.is_set():
                 for name in names:
                     number = self.written[name] + 1
-                    repeated(partial(self._write, name, number))
+                    repeat(partial(self._write, name, number))
                     self.written[name] = number
         except BaseException as error:
             self.failures.append(error)
@@ -98,7 +98,7 @@ def change(client: ProtocolClient, chance: random.Random) -> str | None:
     return kind
 
 
-def settled(client: Callable[[], ProtocolClient]) -> None:
+def wait_until_settled(client: Callable[[], ProtocolClient]) -> None:
     """Return once nothing is under way any more."""
 
     def look() -> None:
@@ -107,7 +107,7 @@ def settled(client: Callable[[], ProtocolClient]) -> None:
         if states - {"open", "ended"}:
             raise ServerError("OTSPartitionUnavailable", "under way", 503, "")
 
-    repeated(look)
+    repeat(look)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def settled(client: Callable[[], ProtocolClient]) -> None:
 def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) -> None:
     chance = random.Random(seed)
     clients = [workers.start("--lease-ms", "1500") for _ in range(2)]
-    workers.settled()
-    repeated(partial(ask, clients[0], create("moved")))
+    workers.wait_until_divided()
+    repeat(partial(ask, clients[0], create("moved")))
     with writing(workers) as writers:
         for _ in range(ROUNDS):
             kill_within_a_change(workers, chance)
@@ -140,7 +140,7 @@ def kill_within_a_change(workers: Workers, chance: random.Random) -> None:
         workers.running[victim].kill()
     asked.result()
     workers.again(victim)
-    settled(workers.another)
+    wait_until_settled(workers.another)
 
 
 def ask_for_change(workers: Workers, seed: int) -> None:

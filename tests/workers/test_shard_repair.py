@@ -19,7 +19,7 @@ from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames, TopicSpec
 from tests.api.calls import ask, key, put, puts, shown, stored
 from tests.support.waiting import until
-from tests.workers.conftest import SLOTS, Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import create
 from tests.workers.test_handover import LONG
 
@@ -33,15 +33,13 @@ ASKED = 4
 def fill(workers: Workers) -> ProtocolClient:
     """Start a worker and write rows of one shard."""
     client = workers.start(*LONG)
-    repeated(partial(ask, client, create("t")))
+    repeat(partial(ask, client, create("t")))
     for number in range(ROWS):
-        repeated(partial(ask, client, put("t", key("a", number), puts(n=number))))
+        repeat(partial(ask, client, put("t", key("a", number), puts(n=number))))
     return client
 
 
-async def filled_and_lost(
-    workers: Workers, broker: str, folder: Path
-) -> tuple[ProtocolClient, int]:
+async def fill_and_lose(workers: Workers, broker: str, folder: Path) -> tuple[ProtocolClient, int]:
     """Fill a shard and lose its log; return the worker, started again, and the log's former end."""
     fill(workers)
     workers.running[0].stop()
@@ -70,7 +68,7 @@ def repair(data_dir: Path, *options: str) -> str:
     return result.output
 
 
-def found(client: ProtocolClient) -> list[Any]:
+def read_rows(client: ProtocolClient) -> list[Any]:
     """Return what is left of the rows."""
     rows = [shown(stored(client, "t", key("a", number))) for number in range(ROWS)]
     return [row and row["n"] for row in rows]
@@ -79,18 +77,18 @@ def found(client: ProtocolClient) -> list[Any]:
 async def test_rows_survive_the_loss_of_their_log(
     workers: Workers, broker: str, tmp_path: Path
 ) -> None:
-    client, end = await filled_and_lost(workers, broker, tmp_path)
+    client, end = await fill_and_lose(workers, broker, tmp_path)
     data_dir = tmp_path / "worker0"
     told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are lost."
     assert told in repair(data_dir)
     assert "were acknowledged" in refusal_of(workers)
     assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
-    assert found(client) == list(range(ROWS))
+    assert read_rows(client) == list(range(ROWS))
     ask(client, put("t", key("a", 0), puts(n=77)))
     # What the rows had is in the changelog now: another disk has it too.
     workers.running[0].kill()
     shutil.rmtree(data_dir / "rows")
-    assert found(workers.again(0)) == [77, *range(1, ROWS)]
+    assert read_rows(workers.again(0)) == [77, *range(1, ROWS)]
 
 
 async def test_what_was_deleted_before_it_was_applied_is_lost(
@@ -110,7 +108,7 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
         client.call_json("RowtideRepairShard", {"shard": "s99"})
     assert f"Entries 0 to {end - 2} of {SHARD}" in repair(data_dir)
     assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
-    assert found(client) == [None] * (ROWS - 1) + [ROWS - 1]
+    assert read_rows(client) == [None] * (ROWS - 1) + [ROWS - 1]
     with pytest.raises(ServerError, match="is not closed"):
         client.call_json("RowtideRepairShard", {"shard": SHARD})
 
@@ -126,7 +124,7 @@ async def test_a_worker_serves_all_others_where_a_topic_was_deleted(
 ) -> None:
     """It starts, and its tables are read, made and dropped: the one without its log, too."""
     client = fill(workers)
-    repeated(partial(ask, client, create("u")))
+    repeat(partial(ask, client, create("u")))
     workers.running[0].stop()
     async with KafkaCluster(KafkaConfig(broker)) as cluster:
         await cluster.delete_topics([TopicNames(tmp_path.name, "").shard(SHARD)])
@@ -135,7 +133,7 @@ async def test_a_worker_serves_all_others_where_a_topic_was_deleted(
     assert refusal_of(workers) == "The partition is not available."
     assert opening(client) == {SHARD}
     for number in range(SLOTS):
-        repeated(partial(ask, client, create(f"more{number}")))
+        repeat(partial(ask, client, create(f"more{number}")))
         ask(client, put(f"more{number}", key("a", 1), puts(n=1)))
     ask(client, pb.DeleteTableRequest(table_name="t"))
     until(lambda: not opening(client))
@@ -145,14 +143,14 @@ async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
     workers: Workers, broker: str, tmp_path: Path
 ) -> None:
     """A client that timed out at the first request asks again."""
-    client, _ = await filled_and_lost(workers, broker, tmp_path)
+    client, _ = await fill_and_lose(workers, broker, tmp_path)
     with ThreadPoolExecutor(ASKED) as threads:
-        told = sorted(threads.map(accepted, [workers] * ASKED))
+        told = sorted(threads.map(accept_loss, [workers] * ASKED))
     assert told == ["", *[f"Shard '{SHARD}' is not closed."] * (ASKED - 1)]
-    assert found(client) == list(range(ROWS))
+    assert read_rows(client) == list(range(ROWS))
 
 
-def accepted(workers: Workers) -> str:
+def accept_loss(workers: Workers) -> str:
     """Have the loss accepted; return what was refused, and why."""
     with workers.another() as client:
         try:

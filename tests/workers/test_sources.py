@@ -21,7 +21,7 @@ from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from tests.api.calls import ask
 from tests.api.test_reshape import all_rows, followed, numbers_of
-from tests.workers.conftest import Retrying, Workers, repeated
+from tests.workers.conftest import Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 from tests.workers.test_reshape_kills import NAMES, kill_within_a_change
 
@@ -107,8 +107,8 @@ def sourcing(workers: Workers, chance: random.Random) -> Iterator[Sourcing]:
 def test_a_source_survives_the_death_of_any_worker(workers: Workers, seed: int) -> None:
     chance = random.Random(seed)
     clients = [workers.start("--lease-ms", "1500") for _ in range(2)]
-    workers.settled()
-    repeated(partial(ask, clients[0], create(TABLE)))
+    workers.wait_until_divided()
+    repeat(partial(ask, clients[0], create(TABLE)))
     with sourcing(workers, random.Random(seed)) as source:
         assert source.begun.wait(BEGUN_S_MAX)
         for _ in range(ROUNDS):
@@ -121,12 +121,12 @@ def test_a_source_survives_the_death_of_any_worker(workers: Workers, seed: int) 
         name: [number for number in numbers if number <= source.written]
         for name, numbers in stream.items()
     }
-    assert answered == expected(source.written)
+    assert answered == list_expected(source.written)
     assert all(numbers == sorted(set(numbers)) for numbers in stream.values())
     assert rows == {name: numbers[-1] for name, numbers in stream.items()}
 
 
-def expected(last: int) -> dict[str, list[int]]:
+def list_expected(last: int) -> dict[str, list[int]]:
     """Return what a stream has of the source's first rows."""
     found: dict[str, list[int]] = {}
     for number in range(1, last + 1):

@@ -35,7 +35,7 @@ from tests.api.calls import (
 from tests.api.test_reshape import living, merge, shards, split
 from tests.metric import metric
 from tests.support.waiting import until
-from tests.workers.conftest import SLOTS, Workers, repeated
+from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import CUTS, create
 
 pytestmark = pytest.mark.system
@@ -50,7 +50,7 @@ def number(client: ProtocolClient, name: str) -> float:
     return metric(client.endpoint, name)
 
 
-def copied(client: ProtocolClient) -> dict[int, dict[str, Any]]:
+def list_copies(client: ProtocolClient) -> dict[int, dict[str, Any]]:
     """Return the copies of a worker, by slot."""
     told = client.call_json("RowtideStatus", {})["standbys"]
     return {copy["slot"]: copy for copy in told}
@@ -58,7 +58,7 @@ def copied(client: ProtocolClient) -> dict[int, dict[str, Any]]:
 
 def warm(workers: Workers) -> bool:
     """Say whether each slot has one copy, and all of it is there."""
-    copies = [copied(client) for client in workers.clients]
+    copies = [list_copies(client) for client in workers.clients]
     return sorted(slot for found in copies for slot in found) == list(range(SLOTS)) and all(
         copy["warm"] and copy["lag_records"] == 0 for found in copies for copy in found.values()
     )
@@ -69,8 +69,8 @@ def pair(workers: Workers) -> Workers:
     """Two workers that keep copies of each other's slots, and a table of six shards."""
     for _ in range(2):
         workers.start("--standbys", "1", "--lease-ms", "1500")
-    workers.settled()
-    repeated(partial(ask, workers.clients[0], create("t", *CUTS)))
+    workers.wait_until_divided()
+    repeat(partial(ask, workers.clients[0], create("t", *CUTS)))
     until(partial(warm, workers), "copies are warm")
     return workers
 
@@ -78,7 +78,7 @@ def pair(workers: Workers) -> Workers:
 def write(client: ProtocolClient, value: int, table: str = "t") -> None:
     """Write a row of each shard."""
     for letter in LETTERS:
-        repeated(partial(ask, client, put(table, key(letter, 0), puts(n=value))))
+        repeat(partial(ask, client, put(table, key(letter, 0), puts(n=value))))
 
 
 def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers) -> None:
@@ -168,19 +168,19 @@ def test_tables_made_changed_and_dropped_are_followed(pair: Workers) -> None:
     second.max_staleness_ms = BOUND_MS
     for name in ("t", "u"):
         write(first, 1, name)
-        repeated(partial(ask, first, pb.DeleteTableRequest(table_name=name)))
+        repeat(partial(ask, first, pb.DeleteTableRequest(table_name=name)))
         assert refusal(second, get(name, key("b", 0))).split()[1] == "OTSObjectNotExist"
-        repeated(partial(ask, first, create(name, *CUTS[:2])))
+        repeat(partial(ask, first, create(name, *CUTS[:2])))
         # Made again: what the former one had is never shown, whatever the bound.
         for letter in LETTERS:
             assert shown(stored(second, name, key(letter, 0))) is None
-        repeated(partial(ask, first, put(name, key("b", 0), puts(n=2))))
+        repeat(partial(ask, first, put(name, key("b", 0), puts(n=2))))
         until(
             lambda name=name: shown(stored(second, name, key("b", 0))) == {"n": 2},  # type: ignore[misc]
             "the row is seen",
         )
         if name == "t":
-            repeated(partial(ask, first, create("u")))
+            repeat(partial(ask, first, create("u")))
     until(partial(warm, pair), "copies are warm")
 
 
@@ -231,15 +231,15 @@ def test_lost_rows_of_a_copy_are_made_again_and_are_those_of_the_owner(pair: Wor
     first = pair.clients[0]
     wide = puts(**{f"c{number:03d}": "x" * 200 for number in range(400)})
     for letter in LETTERS:
-        repeated(partial(ask, first, put("t", key(letter, 1), wide)))
-        repeated(partial(ask, first, delete("t", key(letter, 0))))
+        repeat(partial(ask, first, put("t", key(letter, 1), wide)))
+        repeat(partial(ask, first, delete("t", key(letter, 0))))
     write(first, 5)
     before = everything(first)
     stopped = pair.running[1]
     stopped.stop()
     shutil.rmtree(pair.folder / "worker1" / "rows")
     pair.again(1)
-    pair.settled()
+    pair.wait_until_divided()
     until(partial(warm, pair), "copies are warm")
     pair.running[0].kill()
     pair.clients = pair.clients[1:]
@@ -257,7 +257,7 @@ def everything(client: ProtocolClient) -> list[Any]:
             nonlocal answer
             answer = ask(client, page)
 
-        repeated(read)
+        repeat(read)
         found += rows(answer.rows)
         if not answer.next_start_primary_key:
             return found
@@ -267,12 +267,12 @@ def everything(client: ProtocolClient) -> list[Any]:
 def test_a_third_worker_takes_copies_and_slots_over(pair: Workers) -> None:
     write(pair.clients[0], 1)
     pair.start("--standbys", "1", "--lease-ms", "1500")
-    pair.settled()
+    pair.wait_until_divided()
     until(partial(warm, pair), "copies are warm")
-    assert all(copied(client) for client in pair.clients)
+    assert all(list_copies(client) for client in pair.clients)
     pair.running[1].stop()
     pair.clients.pop(1)
-    pair.settled()
+    pair.wait_until_divided()
     until(partial(warm, pair), "copies are warm")
     for client in pair.clients:
         assert {str(shown(stored(client, "t", key(letter, 0)))) for letter in LETTERS} == {
@@ -290,7 +290,7 @@ def test_shards_that_are_split_and_merged_are_followed(pair: Workers) -> None:
         write(first, next(values))
         living = [shard["shard"] for shard in shards(first, "t") if shard["state"] == "open"]
         for row in range(20):
-            repeated(partial(ask, first, put("t", key(f"{letter}x", row), puts(n=row))))
+            repeat(partial(ask, first, put("t", key(f"{letter}x", row), puts(n=row))))
         children = split(first, "t", living[place], f"{letter}w")
         write(second, next(values))
         if place:
@@ -322,12 +322,12 @@ def test_a_shard_that_moves_and_comes_back_is_followed(pair: Workers) -> None:
     [shard, *_] = living(first, "t")
     home = next(int(s["slot"]) for s in shards(first, "t") if s["shard"] == shard)
     for row in range(30):
-        repeated(partial(ask, first, put("t", key("a", row), puts(n=row))))
+        repeat(partial(ask, first, put("t", key("a", row), puts(n=row))))
     until(partial(warm, pair), "copies are warm")
     for slot in ((home + 1) % SLOTS, home, (home + 3) % SLOTS, home):
         done = first.call_json("RowtideMoveShard", {"table": "t", "shard": shard, "slot": slot})
         [shard] = done["children"]
-        repeated(partial(ask, second, delete("t", key("a", slot))))
+        repeat(partial(ask, second, delete("t", key("a", slot))))
     write(second, 9)
     until(partial(warm, pair), "copies are warm")
     before = everything(first)

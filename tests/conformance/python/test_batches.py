@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.python.conftest import MakeTable
 from tests.conformance.python.test_rows import read
-from tests.conformance.python.test_tables import refused
+from tests.conformance.python.test_tables import read_refusal
 
 pytestmark = pytest.mark.system
 
@@ -67,21 +67,21 @@ def test_a_batch_is_held_to_its_limits(ts: Any, sdk: Any, make_table: MakeTable)
     keys = [[("pk1", "a"), ("pk2", number)] for number in range(201)]
     rows = [putting(ts, key) for key in keys]
     assert write(ts, sdk, {table: rows[:200]}).is_all_succeed()
-    assert refused(ts, lambda: write(ts, sdk, {table: rows})) == invalid(
+    assert read_refusal(ts, lambda: write(ts, sdk, {table: rows})) == invalid(
         "Rows count exceeds the upper limit: 200."
     )
     request = ts.BatchGetRowRequest()
     request.add(ts.TableInBatchGetRowItem(table, keys[:101], max_version=1))
-    assert refused(ts, lambda: sdk.batch_get_row(request)) == invalid(
+    assert read_refusal(ts, lambda: sdk.batch_get_row(request)) == invalid(
         "Rows count exceeds the upper limit: 100."
     )
-    assert refused(ts, lambda: sdk.batch_get_row(ts.BatchGetRowRequest())) == invalid(
+    assert read_refusal(ts, lambda: sdk.batch_get_row(ts.BatchGetRowRequest())) == invalid(
         "No row specified in the request of BatchGetRow."
     )
-    assert refused(ts, lambda: write(ts, sdk, {})) == invalid(
+    assert read_refusal(ts, lambda: write(ts, sdk, {})) == invalid(
         "No row is specified in BatchWriteRow."
     )
-    assert refused(ts, lambda: write(ts, sdk, {table: []})) == invalid(
+    assert read_refusal(ts, lambda: write(ts, sdk, {table: []})) == invalid(
         f"No operation is specified for table: '{table}'."
     )
 
@@ -93,7 +93,7 @@ def test_a_batch_is_held_to_four_mebibytes(ts: Any, sdk: Any, table: str) -> Non
     fitting = [putting(ts, key, ("c", half)) for key in keys]
     assert write(ts, sdk, {table: fitting}).is_all_succeed()
     larger = [fitting[0], putting(ts, keys[1], ("c", more))]
-    assert refused(ts, lambda: write(ts, sdk, {table: larger})) == invalid(
+    assert read_refusal(ts, lambda: write(ts, sdk, {table: larger})) == invalid(
         "The total data size of BatchWriteRow request exceeds the limit, limit size: 4194304, "
         "data size: 4194305."
     )

@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.python.conftest import KEY
 from tests.conformance.python.test_batches import invalid, putting, write
 from tests.conformance.python.test_rows import Key, read
-from tests.conformance.python.test_tables import refused
+from tests.conformance.python.test_tables import read_refusal
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -258,7 +258,7 @@ class TestWhatAnIndexHolds:
             lambda: sdk.get_row(name, key, transaction_id=within),
             lambda: sdk.get_range(name, "FORWARD", low, high, transaction_id=within),
         ):
-            assert refused(ts, call) == LOCAL_READ
+            assert read_refusal(ts, call) == LOCAL_READ
         sdk.abort_transaction(within)
         assert read(sdk, name, key) is None
 
@@ -325,7 +325,7 @@ class TestWhatIsDropped:
             lambda: sdk.delete_secondary_index(table.name, index.index_name),
             lambda: sdk.delete_secondary_index("absent", index.index_name),
         ):
-            assert refused(ts, call) == NO_TABLE
+            assert read_refusal(ts, call) == NO_TABLE
         assert read(sdk, table.name, row_key("a", 1)) == {"n": 1}
         table.create(index, base=False)
         table.holds(index)
@@ -339,7 +339,7 @@ class TestWhatIsDropped:
         table.holds(other, entry(other, "a", 1, 1))
         sdk.delete_table(table.name)
         for index in (local, other):
-            assert refused(ts, lambda i=index: table.rows(i)) == NO_TABLE
+            assert read_refusal(ts, lambda i=index: table.rows(i)) == NO_TABLE
         table.make(table.name, local, other)
         for index in (local, other):
             table.holds(index)
@@ -361,10 +361,10 @@ class TestWhatIsRefused:
         )
         table = make()
         for name in (table.name, "absent"):
-            call = refused(ts, lambda n=name: sdk.create_secondary_index(n, index, False))
+            call = read_refusal(ts, lambda n=name: sdk.create_secondary_index(n, index, False))
             assert call == told
-        assert refused(ts, lambda: table.make("absent", index)) == told
-        assert refused(ts, lambda: sdk.describe_table("absent")) == NO_TABLE
+        assert read_refusal(ts, lambda: table.make("absent", index)) == told
+        assert read_refusal(ts, lambda: sdk.describe_table("absent")) == NO_TABLE
 
     def test_what_is_just_within_them(self, ts: Any, sdk: Any) -> None:
         columns = [(f"c{n}", "INTEGER") for n in range(32)]
@@ -395,12 +395,12 @@ class TestWhatIsRefused:
         many = [by_n(ts, local=True) for _ in range(6)]
         quota = invalid("Number of index per table exceeds the quota:5.")
         table = make(*many[:5])
-        assert refused(ts, lambda: table.create(many[5], base=False)) == quota
-        assert refused(ts, lambda: table.make("absent", *many)) == quota
+        assert read_refusal(ts, lambda: table.create(many[5], base=False)) == quota
+        assert read_refusal(ts, lambda: table.make("absent", *many)) == quota
 
     def test_an_index_of_a_table_that_is_not_there_is_refused(self, ts: Any, sdk: Any) -> None:
         index = by_n(ts, local=False)
-        call = refused(ts, lambda: sdk.create_secondary_index("absent", index, True))
+        call = read_refusal(ts, lambda: sdk.create_secondary_index("absent", index, True))
         assert call == NO_TABLE
 
     def test_an_index_that_does_not_fit_its_table_is_refused(self, ts: Any, make: Any) -> None:
@@ -421,16 +421,16 @@ class TestWhatIsRefused:
                 "but is 'n'.",
             ),
         ):
-            assert refused(ts, lambda i=index: table.create(i, base=True)) == invalid(text)
-            assert refused(ts, lambda i=index: table.make("absent", i)) == invalid(text)
+            assert read_refusal(ts, lambda i=index: table.create(i, base=True)) == invalid(text)
+            assert read_refusal(ts, lambda i=index: table.make("absent", i)) == invalid(text)
 
     def test_a_name_that_is_taken(self, ts: Any, make: Any) -> None:
         index = by_n(ts, local=False)
         table = make(index)
         for name in (index.index_name, table.name):
             taken = by(ts, "n", name=name)
-            assert refused(ts, lambda i=taken: table.create(i, base=False)) == TAKEN
-        assert refused(ts, lambda: table.make(index.index_name)) == TAKEN
+            assert read_refusal(ts, lambda i=taken: table.create(i, base=False)) == TAKEN
+        assert read_refusal(ts, lambda: table.make(index.index_name)) == TAKEN
 
     def test_an_index_of_versions_or_of_a_lifetime(self, ts: Any, sdk: Any, make: Any) -> None:
         index = by_n(ts, local=True)
@@ -438,10 +438,10 @@ class TestWhatIsRefused:
         lifetime = "The time_to_live of a table with an index must be -1, but is 86400."
         for options, text in (({"max_version": 2}, versions), ({"time_to_live": 86400}, lifetime)):
             table = make(**options)
-            assert refused(ts, lambda t=table: t.create(index, base=False)) == invalid(text)
+            assert read_refusal(ts, lambda t=table: t.create(index, base=False)) == invalid(text)
             indexed = make(by_n(ts, local=True))
             wanted = ts.TableOptions(**{"time_to_live": None, "max_version": None, **options})
-            call = refused(ts, lambda t=indexed, w=wanted: sdk.update_table(t.name, w))
+            call = read_refusal(ts, lambda t=indexed, w=wanted: sdk.update_table(t.name, w))
             assert call == invalid(text)
 
     @KINDS
@@ -464,7 +464,7 @@ class TestWhatIsRefused:
             lambda: sdk.create_secondary_index(name, by(ts, "s"), False),
             lambda: sdk.start_local_transaction(name, key[:1]),
         ):
-            assert refused(ts, call) == told
+            assert read_refusal(ts, call) == told
 
     @KINDS
     def test_a_value_that_cannot_be_in_an_index(
@@ -479,8 +479,10 @@ class TestWhatIsRefused:
         )
         for cell, text in ((("n", "1"), wrong), (("b", bytearray(1025)), long)):
             row = ts.Row(row_key("a", 1), {"PUT": [cell]})
-            assert refused(ts, lambda c=cell: table.put("a", 1, **dict([c]))) == invalid(text)
-            assert refused(ts, lambda r=row: sdk.update_row(table.name, r, None)) == invalid(text)
+            assert read_refusal(ts, lambda c=cell: table.put("a", 1, **dict([c]))) == invalid(text)
+            assert read_refusal(ts, lambda r=row: sdk.update_row(table.name, r, None)) == invalid(
+                text
+            )
         assert read(sdk, table.name, row_key("a", 1)) is None
         table.put("a", 1, n=1, d="no index looks at it", b=bytearray(1024))
         table.holds(index, entry(index, "a", 1, 1))

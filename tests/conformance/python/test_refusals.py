@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.python.conftest import MakeTable
 from tests.conformance.python.test_batches import invalid
 from tests.conformance.python.test_rows import Key, read
-from tests.conformance.python.test_tables import refused
+from tests.conformance.python.test_tables import read_refusal
 
 pytestmark = pytest.mark.system
 
@@ -35,7 +35,7 @@ def every_call(ts: Any, sdk: Any, table: str, key: Key) -> list[tuple[int, str, 
         lambda: sdk.update_row(table, ts.Row(key, {"PUT": [("c", 1)]}), condition),
         lambda: sdk.delete_row(table, ts.Row(key), condition),
     )
-    return [refused(ts, call) for call in calls]
+    return [read_refusal(ts, call) for call in calls]
 
 
 @pytest.mark.parametrize("text", WRONG_KEYS)
@@ -64,7 +64,7 @@ def test_a_wrong_column_name(ts: Any, sdk: Any, table: str, name: str) -> None:
         lambda: sdk.get_row(table, ROW, start_column=name),
         lambda: sdk.get_row(table, ROW, end_column=name),
     )
-    told = [refused(ts, call) for call in calls]
+    told = [read_refusal(ts, call) for call in calls]
     assert told == [invalid(f"Invalid column name: '{name}'.")] * len(calls)
 
 
@@ -79,31 +79,32 @@ def test_wrong_ranges(ts: Any, sdk: Any, table: str) -> None:
         ("BACKWARD", ROW, ROW, backward),
     ):
         assert (
-            refused(ts, lambda d=direction, s=start, e=end: sdk.get_range(table, d, s, e)) == told
+            read_refusal(ts, lambda d=direction, s=start, e=end: sdk.get_range(table, d, s, e))
+            == told
         )
     for limit in (0, -1):
-        call = refused(ts, lambda n=limit: sdk.get_range(table, "FORWARD", low, high, limit=n))
+        call = read_refusal(ts, lambda n=limit: sdk.get_range(table, "FORWARD", low, high, limit=n))
         assert call == invalid("The limit must be greater than 0.")
 
 
 def test_wrong_reads(ts: Any, sdk: Any, table: str) -> None:
     many = [f"c{number}" for number in range(1025)]
     sdk.get_row(table, ROW, columns_to_get=many[1:])
-    assert refused(ts, lambda: sdk.get_row(table, ROW, columns_to_get=many)) == invalid(
+    assert read_refusal(ts, lambda: sdk.get_row(table, ROW, columns_to_get=many)) == invalid(
         "The number of columns from the request exceeds the limit, limit count: 1024, "
         "column count: 1025."
     )
-    assert refused(ts, lambda: sdk.get_row(table, ROW, max_version=None)) == invalid(
+    assert read_refusal(ts, lambda: sdk.get_row(table, ROW, max_version=None)) == invalid(
         "No version condition is specified."
     )
     late = 2**63 // 1000
     for times in ((-1, 5), (late, late + 1), late):
-        told = refused(ts, lambda t=times: sdk.get_row(table, ROW, None, None, None, t))
+        told = read_refusal(ts, lambda t=times: sdk.get_row(table, ROW, None, None, None, t))
         assert told == invalid("Timestamp must be in range [0, INT64_MAX/1000).")
 
 
 def test_wrong_filters(ts: Any, sdk: Any, table: str) -> None:
-    def combined(operator: str, *parts: Any) -> Any:
+    def combine(operator: str, *parts: Any) -> Any:
         node = ts.CompositeColumnCondition(getattr(ts.LogicalOperator, operator))
         for part in parts:
             node.add_sub_condition(part)
@@ -114,24 +115,26 @@ def test_wrong_filters(ts: Any, sdk: Any, table: str) -> None:
     count = "The count of filter exceeds the max: 32."
     arity = "Invalid {} operator: the number of sub-filters must be {}."
     for test, text in (
-        (combined("AND", *[one] * 32), count),
-        (combined("NOT", combined("AND", *[one] * 40), one), count),
-        (combined("NOT", one, one), arity.format("NOT", "1")),
-        (combined("NOT"), arity.format("NOT", "1")),
-        (combined("AND", one), arity.format("AND/OR", "more than 1")),
-        (combined("OR"), arity.format("AND/OR", "more than 1")),
+        (combine("AND", *[one] * 32), count),
+        (combine("NOT", combine("AND", *[one] * 40), one), count),
+        (combine("NOT", one, one), arity.format("NOT", "1")),
+        (combine("NOT"), arity.format("NOT", "1")),
+        (combine("AND", one), arity.format("AND/OR", "more than 1")),
+        (combine("OR"), arity.format("AND/OR", "more than 1")),
         (named, "Invalid column name: '#c'."),
     ):
-        assert refused(ts, lambda t=test: sdk.get_row(table, ROW, column_filter=t)) == invalid(text)
+        assert read_refusal(ts, lambda t=test: sdk.get_row(table, ROW, column_filter=t)) == invalid(
+            text
+        )
         update = ts.Row(ROW, {"PUT": [("c", 1)]})
         condition = ts.Condition(IGNORE, test)
-        told = refused(ts, lambda u=update, c=condition: sdk.update_row(table, u, c))
+        told = read_refusal(ts, lambda u=update, c=condition: sdk.update_row(table, u, c))
         assert told == invalid(text)
-    assert read(sdk, table, ROW, column_filter=combined("AND", *[one] * 31)) is None
+    assert read(sdk, table, ROW, column_filter=combine("AND", *[one] * 31)) is None
 
 
 def test_an_assigned_key_cannot_be_chosen(ts: Any, sdk: Any, make_table: MakeTable) -> None:
     table = make_table([("pk1", "STRING"), ("pk2", "INTEGER", ts.PK_AUTO_INCR)])
     chosen = ts.Row([("pk1", "a"), ("pk2", 7)], [("c", 1)])
-    told = refused(ts, lambda: sdk.put_row(table, chosen, ts.Condition(IGNORE)))
+    told = read_refusal(ts, lambda: sdk.put_row(table, chosen, ts.Condition(IGNORE)))
     assert told == (403, "OTSConditionCheckFail", "Condition check failed.")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.python.conftest import MakeTable
-from tests.conformance.python.test_tables import refused
+from tests.conformance.python.test_tables import read_refusal
 
 pytestmark = pytest.mark.system
 
@@ -64,7 +64,7 @@ def test_a_value_comes_back(ts: Any, sdk: Any, table: str, row: Key, name: str) 
 def test_no_double_but_a_finite_one(
     ts: Any, sdk: Any, table: str, row: Key, value: float, text: str
 ) -> None:
-    told = refused(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", value)])))
+    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", value)])))
     assert told == (400, "OTSParameterInvalid", text)
     assert read(sdk, table, row) is None
 
@@ -98,7 +98,7 @@ def test_a_value_of_two_mebibytes(ts: Any, sdk: Any, table: str, row: Key) -> No
     largest = bytearray(b"\x5a" * 2097152)
     sdk.put_row(table, ts.Row(row, [("c", largest)]))
     assert read(sdk, table, row) == {"c": largest}
-    told = refused(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", largest + b"x")])))
+    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", largest + b"x")])))
     assert told == (
         400,
         "OTSParameterInvalid",
@@ -111,7 +111,7 @@ def test_a_row_of_1024_columns(ts: Any, sdk: Any, table: str, row: Key) -> None:
     cells = [(f"c{number:04}", number) for number in range(1024)]
     sdk.put_row(table, ts.Row(row, cells))
     assert read(sdk, table, row) == dict(cells)
-    told = refused(ts, lambda: sdk.put_row(table, ts.Row(row, [*cells, ("more", 1)])))
+    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [*cells, ("more", 1)])))
     assert told[2] == (
         "The number of attribute columns exceeds the limit, limit count: 1024, column count: 1025."
     )
@@ -148,7 +148,7 @@ def test_increment(ts: Any, sdk: Any, table: str, row: Key) -> None:
     for by in (5, -7, INT64_MAX):
         sdk.update_row(table, ts.Row(row, {"INCREMENT": [("n", by)]}), ts.Condition("IGNORE"))
     assert read(sdk, table, row) == {"n": INT64_MAX - 2}
-    status, code, _ = refused(
+    status, code, _ = read_refusal(
         ts,
         lambda: sdk.update_row(
             table, ts.Row(row, {"INCREMENT": [("n", 3)]}), ts.Condition("IGNORE")
@@ -174,10 +174,10 @@ def test_expectations(ts: Any, sdk: Any, table: str, row: Key, there: bool) -> N
         sdk.put_row(table, ts.Row(row, [("c", 1)]))
     wrong = ts.Condition("EXPECT_NOT_EXIST" if there else "EXPECT_EXIST")
     right = ts.Condition("EXPECT_EXIST" if there else "EXPECT_NOT_EXIST")
-    assert refused(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", 2)]), wrong)) == FAILED
+    assert read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", 2)]), wrong)) == FAILED
     update = ts.Row(row, {"PUT": [("c", 2)]})
-    assert refused(ts, lambda: sdk.update_row(table, update, wrong)) == FAILED
-    assert refused(ts, lambda: sdk.delete_row(table, ts.Row(row), wrong)) == FAILED
+    assert read_refusal(ts, lambda: sdk.update_row(table, update, wrong)) == FAILED
+    assert read_refusal(ts, lambda: sdk.delete_row(table, ts.Row(row), wrong)) == FAILED
     sdk.update_row(table, update, right)
     assert read(sdk, table, row) == {"c": 2}
 
@@ -206,7 +206,7 @@ def test_a_comparison_as_filter_and_as_condition(
     if passes:
         sdk.update_row(table, update, condition)
     else:
-        assert refused(ts, lambda: sdk.update_row(table, update, condition)) == FAILED
+        assert read_refusal(ts, lambda: sdk.update_row(table, update, condition)) == FAILED
 
 
 def test_combined_and_regex_filters(ts: Any, sdk: Any, table: str, row: Key) -> None:
@@ -217,16 +217,16 @@ def test_combined_and_regex_filters(ts: Any, sdk: Any, table: str, row: Key) -> 
     def passes(test: Any) -> bool:
         return read(sdk, table, row, column_filter=test) is not None
 
-    def combined(operator: str, *parts: Any) -> Any:
+    def combine(operator: str, *parts: Any) -> Any:
         node = ts.CompositeColumnCondition(getattr(ts.LogicalOperator, operator))
         for part in parts:
             node.add_sub_condition(part)
         return node
 
-    assert passes(combined("OR", five, missing))
-    assert not passes(combined("AND", five, missing))
-    assert passes(combined("NOT", missing))
-    assert passes(combined("AND", five, combined("NOT", combined("AND", five, missing))))
+    assert passes(combine("OR", five, missing))
+    assert not passes(combine("AND", five, missing))
+    assert passes(combine("NOT", missing))
+    assert passes(combine("AND", five, combine("NOT", combine("AND", five, missing))))
     rule = ts.RegexRule("length=([0-9]+);", ts.CastType.VT_INTEGER)
     assert passes(ts.SingleColumnRegexCondition("s", ts.ComparatorType.GREATER_THAN, 41, rule))
     assert not passes(ts.SingleColumnRegexCondition("s", ts.ComparatorType.LESS_THAN, 42, rule))

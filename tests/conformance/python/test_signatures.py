@@ -13,7 +13,7 @@ import pytest
 from rowtide.deploy.up import Ready
 from tests.conformance.python.conftest import REGIONS
 from tests.conformance.python.test_rows import Key, read
-from tests.conformance.python.test_tables import create, refused
+from tests.conformance.python.test_tables import create, read_refusal
 
 pytestmark = [
     pytest.mark.system,
@@ -62,6 +62,6 @@ def test_a_wrong_credential_is_refused(
     given[["key", "secret", "instance"].index(wrong)] += "x"
     version = request.node.callspec.params["sdk"]
     stranger = ts.OTSClient(server.endpoint, *given, region=REGIONS[version])
-    status, code, _ = refused(ts, stranger.list_table)
+    status, code, _ = read_refusal(ts, stranger.list_table)
     stranger.connection.pool.clear()
     assert (status, code) == (403, "OTSAuthFailed")

@@ -11,7 +11,7 @@ from tests.conformance.python.conftest import KEY, MakeTable
 pytestmark = pytest.mark.system
 
 
-def refused(ts: Any, call: Any) -> tuple[int, str, str]:
+def read_refusal(ts: Any, call: Any) -> tuple[int, str, str]:
     """Return the status, code and text that a call is refused with."""
     with pytest.raises(ts.OTSServiceError) as told:
         call()
@@ -67,7 +67,7 @@ def test_defined_columns(ts: Any, sdk: Any) -> None:
     assert [tuple(column) for column in told] == kinds
     many = [(f"c{number}", "INTEGER") for number in range(33)]
     limit = "The number of defined columns must be in range: [0, 32]."
-    assert refused(ts, lambda: make(many)) == (400, "OTSParameterInvalid", limit)
+    assert read_refusal(ts, lambda: make(many)) == (400, "OTSParameterInvalid", limit)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_errors_are_exceptions_with_code_and_text(ts: Any, sdk: Any, make_table:
     table = make_table()
     no_table = (404, "OTSObjectNotExist", "Requested table does not exist.")
     key = [("pk1", "a"), ("pk2", 1)]
-    assert refused(ts, lambda: create(ts, sdk, table)) == (
+    assert read_refusal(ts, lambda: create(ts, sdk, table)) == (
         409,
         "OTSObjectAlreadyExist",
         "Requested table already exists.",
     )
-    assert refused(ts, lambda: create(ts, sdk, "3t")) == (
+    assert read_refusal(ts, lambda: create(ts, sdk, "3t")) == (
         400,
         "OTSParameterInvalid",
         "Invalid table name: '3t'.",
@@ -111,12 +111,12 @@ def test_errors_are_exceptions_with_code_and_text(ts: Any, sdk: Any, make_table:
         lambda: sdk.get_row("absent", key),
         lambda: sdk.put_row("absent", ts.Row(key, [])),
     ):
-        assert refused(ts, call) == no_table
-    assert refused(ts, lambda: sdk.get_row(table, key[:1])) == (
+        assert read_refusal(ts, call) == no_table
+    assert read_refusal(ts, lambda: sdk.get_row(table, key[:1])) == (
         400,
         "OTSInvalidPK",
         "Validate PK size fail. Input: 1, Meta: 2.",
     )
     failed = (403, "OTSConditionCheckFail", "Condition check failed.")
     expected = ts.Condition(ts.RowExistenceExpectation.EXPECT_EXIST)
-    assert refused(ts, lambda: sdk.put_row(table, ts.Row(key, []), expected)) == failed
+    assert read_refusal(ts, lambda: sdk.put_row(table, ts.Row(key, []), expected)) == failed

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.python.conftest import MakeTable
 from tests.conformance.python.test_rows import read
-from tests.conformance.python.test_tables import refused
+from tests.conformance.python.test_tables import read_refusal
 
 pytestmark = pytest.mark.system
 
@@ -70,16 +70,18 @@ def test_a_batch_is_written_within(ts: Any, sdk: Any, table: str) -> None:
 
 def test_what_is_held_is_refused_to_others(ts: Any, hasty: Any, table: str) -> None:
     within = hasty.start_local_transaction(table, KEY)
-    assert refused(ts, lambda: hasty.put_row(table, ts.Row(ONE, [("v", 1)]))) == CONFLICT
-    assert refused(ts, lambda: hasty.start_local_transaction(table, KEY)) == CONFLICT
+    assert read_refusal(ts, lambda: hasty.put_row(table, ts.Row(ONE, [("v", 1)]))) == CONFLICT
+    assert read_refusal(ts, lambda: hasty.start_local_transaction(table, KEY)) == CONFLICT
     hasty.abort_transaction(within)
-    assert refused(ts, lambda: hasty.abort_transaction(within)) == MISSING
-    assert refused(ts, lambda: hasty.commit_transaction(within)) == MISSING
+    assert read_refusal(ts, lambda: hasty.abort_transaction(within)) == MISSING
+    assert read_refusal(ts, lambda: hasty.commit_transaction(within)) == MISSING
 
 
 def test_a_wrong_id_is_refused(ts: Any, sdk: Any, table: str) -> None:
     row = ts.Row(ONE, [("v", 1)])
-    told = refused(ts, lambda: sdk.put_row(table, row, transaction_id="not existed transaction id"))
+    told = read_refusal(
+        ts, lambda: sdk.put_row(table, row, transaction_id="not existed transaction id")
+    )
     assert told == INVALID
-    told = refused(ts, lambda: sdk.commit_transaction(""))
+    told = read_refusal(ts, lambda: sdk.commit_transaction(""))
     assert told == INVALID

@@ -75,7 +75,9 @@ class Place:
         self._broker, self._topic, self._schemas = broker, topic, schemas
 
     @asynccontextmanager
-    async def opened(self, columns: Mapping[str, str], **more: object) -> AsyncIterator[KafkaSink]:
+    async def open_sink(
+        self, columns: Mapping[str, str], **more: object
+    ) -> AsyncIterator[KafkaSink]:
         where = {"registry": {"url": self._schemas.url}} if self.form == "avro" else {}
         settings = {"format": self.form, "columns": dict(columns), **where, **more}
         async with open_sink(self._broker, self._topic, TABLE, **settings) as sink:
@@ -160,7 +162,7 @@ SEEN: dict[str, list[dict[str, object]]] = {
 @pytest.mark.kafka
 async def test_values_have_their_types_and_verify_finds_them_equal(place: Place) -> None:
     rows = number_rows(FIT)
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         assert await sink.apply(batch(*rows)) == []
         assert await unequal(sink, rows) == []
         # A text of the same value is equal, another is not.
@@ -168,7 +170,7 @@ async def test_values_have_their_types_and_verify_finds_them_equal(place: Place)
         [other] = number_rows([{**FIT[0], "amount": "1.51"}])
         assert await unequal(sink, [first]) == []
         assert await unequal(sink, [other]) == [1]
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         assert await unequal(sink, rows) == []
     told = [envelope["after"] for envelope in await place.envelopes()]
     for wanted, after in zip(SEEN[place.form], told, strict=False):
@@ -178,7 +180,7 @@ async def test_values_have_their_types_and_verify_finds_them_equal(place: Place)
 
 @pytest.mark.kafka
 async def test_schemas_name_the_types(place: Place) -> None:
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         await sink.apply(batch(*number_rows([{}])))
     fields = await place.fields()
     for name, declared in {
@@ -200,7 +202,7 @@ async def test_rows_that_do_not_fit_are_refused_with_what_is_behind_them(place: 
     unfit = number_rows(UNFIT)
     behind = put(STAMP + 30, [1], {"amount": "2"}, sequence=30)
     whole = batch(*unfit, *fit, behind)
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         for _ in range(2):  # The same batch again refuses the same.
             refused = await sink.apply(whole)
             assert [refusal.row for refusal in refused] == [*unfit, behind]
@@ -219,7 +221,7 @@ async def test_a_refused_row_is_the_first_of_its_key_whatever_it_is_refused_for(
 ) -> None:
     large = put(STAMP + 1, [1], {"text": "x" * (17 << 20)}, sequence=1)
     unfit = put(STAMP + 2, [1], {"amount": "no"}, sequence=2)
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         for _ in range(2):
             refused = await sink.apply(batch(large, unfit))
             assert [refusal.row for refusal in refused] == [large, unfit]
@@ -231,7 +233,7 @@ async def test_what_does_not_fit_is_null_before_an_update_that_does(place: Place
     update = put(STAMP + 1, [1], {"amount": "1.23"}, before=was, sequence=1)
     gone = delete(STAMP + 2, [1], sequence=2)
     gone.before = was
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         assert await sink.apply(batch(update)) == []
         assert await unequal(sink, [update]) == []
         assert await sink.apply(batch(gone)) == []
@@ -244,9 +246,9 @@ async def test_what_does_not_fit_is_null_before_an_update_that_does(place: Place
 @pytest.mark.kafka
 async def test_a_type_may_be_declared_later_and_taken_away(place: Place) -> None:
     rows = number_rows([{"amount": "1.5"}, {"amount": "1.50"}, {"amount": "1.51"}])
-    async with place.opened({}) as sink:
+    async with place.open_sink({}) as sink:
         assert await sink.apply(batch(rows[0])) == []
-    async with place.opened({"amount": "DECIMAL(10,2)"}) as sink:
+    async with place.open_sink({"amount": "DECIMAL(10,2)"}) as sink:
         assert await sink.apply(batch(rows[1])) == []
         assert await unequal(sink, rows[:2]) == []
     fields = await place.fields()
@@ -255,7 +257,7 @@ async def test_a_type_may_be_declared_later_and_taken_away(place: Place) -> None
         assert fields["amount"] == ["null", "string", avro_branch(decimal)]
     else:
         assert fields["amount"]["type"] == "bytes"
-    async with place.opened({}) as sink:
+    async with place.open_sink({}) as sink:
         assert await sink.apply(batch(rows[2])) == []
         assert await unequal(sink, rows) == []
         other = put(STAMP + 9, [9], {"amount": b"\x01"}, sequence=9)
@@ -295,14 +297,14 @@ CLASHES: list[tuple[Scalar, dict[str, str], dict[str, str], str]] = [
 async def test_types_that_one_union_cannot_have_are_refused_when_the_sink_opens(
     place: Place, value: Scalar, earlier: dict[str, str], later: dict[str, str], refused: str
 ) -> None:
-    async with place.opened(earlier) as sink:
+    async with place.open_sink(earlier) as sink:
         assert await sink.apply(batch(*number_rows([{"v": value}]))) == []
     if refused and place.form == "avro":
         with pytest.raises(SettingsRefused, match=refused):
-            async with place.opened(later):
+            async with place.open_sink(later):
                 pass
         return
-    async with place.opened(later) as sink:
+    async with place.open_sink(later) as sink:
         row = put(STAMP + 2, [2], {}, sequence=2)
         assert await sink.apply(batch(row)) == []
         assert await unequal(sink, [row]) == []
@@ -314,7 +316,7 @@ async def test_a_page_of_a_snapshot_refuses_rows_too(place: Place) -> None:
     for row in (first, second):
         row.kind, row.sequence = ROW, -1
     page = SinkBatch("things", "shard-1", [first, second], (b"", b""), STAMP)
-    async with place.opened(DECLARED) as sink:
+    async with place.open_sink(DECLARED) as sink:
         for _ in range(2):
             assert [refusal.row for refusal in await sink.apply(page)] == [second]
         assert len(await sink.read_rows(b"", b"", limit=9)) == 1
@@ -340,7 +342,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], rea
 @pytest.mark.kafka
 async def test_a_key_column_has_no_logical_type(place: Place) -> None:
     with pytest.raises(SettingsRefused, match="of the key of things"):
-        async with place.opened({"id": "DECIMAL(10,2)"}):
+        async with place.open_sink({"id": "DECIMAL(10,2)"}):
             pass
 
 

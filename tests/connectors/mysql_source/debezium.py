@@ -108,13 +108,13 @@ def _with_fraction(moment: datetime, digits: int) -> str:
 
 
 def _clock(digits: int) -> Callable[[int], str]:
-    def mapped(value: int) -> str:
+    def format_time(value: int) -> str:
         seconds, us = divmod(abs(value), 10**6)
         text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         fraction = f".{us:06}"[: digits + 1] if digits else ""
         return ("-" if value < 0 else "") + text + fraction
 
-    return mapped
+    return format_time
 
 
 def _decimal(digits: int) -> Callable[[str], str]:

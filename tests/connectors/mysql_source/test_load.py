@@ -44,7 +44,7 @@ class Loads(NamedTuple):
         folder = f"INFILE '{self.folder}/"
         log_statements(self.server, *(text.replace("INFILE '", folder) for text in statements))
 
-    async def copied(self, target: MemoryTarget) -> str:
+    async def wait_until_copied(self, target: MemoryTarget) -> str:
         """Wait until everything is copied; return the tables of which rows were written."""
         await self.running.settle()
         return " ".join(sorted({row.table for row in target.made}))
@@ -87,7 +87,7 @@ async def test_a_load_copies_the_tables_that_it_may_write(
     for line in LOADS.strip().splitlines():
         statement, copied = (part.strip() for part in line.split("|"))
         loads.run(made, statement.format(by=BY_COMMA))
-        assert await loads.copied(target) == copied, line
+        assert await loads.wait_until_copied(target) == copied, line
         wanted = loads.server.rows("SELECT id, x FROM shop.a")
         assert plain(target.rows["a"]) == {(key,): {"x": x} for key, x in wanted}, line
         loads.server.execute("DELETE FROM shop.a WHERE id > 1", "UPDATE shop.a SET x = x + 1")
@@ -99,7 +99,7 @@ async def test_a_load_in_a_transaction_with_rows(loads: Loads, target: MemoryTar
     load = f"LOAD DATA LOCAL INFILE 'file' INTO TABLE a {BY_COMMA}"
     loads.run("BEGIN", "INSERT INTO b VALUES (2)", load, "DELETE FROM b WHERE id = 1", "COMMIT")
     loads.run("BEGIN", load.replace("INTO", "REPLACE INTO"), "ROLLBACK")
-    assert await loads.copied(target) == "a b"
+    assert await loads.wait_until_copied(target) == "a b"
     assert plain(target.rows["a"]) == LOADED
     assert plain(target.rows["b"]) == {(2,): {}}
 
@@ -118,7 +118,7 @@ async def test_a_load_of_a_session_without_backslash_escapes(
     """The server rewrites the clauses with backslashes, but not the rest."""
     mode = "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES'"
     loads.run(mode, f"LOAD DATA LOCAL INFILE 'file' INTO TABLE a {clauses}")
-    assert await loads.copied(target) == copied
+    assert await loads.wait_until_copied(target) == copied
     for name in ("a", "b"):
         wanted = loads.server.rows(f"SELECT id FROM shop.{name}")
         assert set(plain(target.rows[name])) == set(wanted)

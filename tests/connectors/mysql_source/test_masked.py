@@ -7,8 +7,8 @@ import pytest
 from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
-from tests.connectors.masked_source_rows import SECRET, columns_of, tell_masked
-from tests.connectors.parked_source_rows import Told
+from tests.connectors.masked_source_rows import SECRET, check_masked_rows, columns_of
+from tests.connectors.parked_source_rows import ParkedStory
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
 
@@ -32,8 +32,8 @@ def test_columns_are_masked_before_they_leave_the_process(
     source = {"kind": "mysql", **where, "tables": ["shop.masked_here"]}
     document = {"source": source, "columns": columns_of("shop.masked_here"), "lease_ms": 1000}
     declare(server, yaml_of("masking-mysql", document))
-    told = Told("masking-mysql", "masked_here", mariadb.execute, rows, processes, connector)
+    story = ParkedStory("masking-mysql", "masked_here", mariadb.execute, rows, processes, connector)
     try:
-        tell_masked(told)
+        check_masked_rows(story)
     finally:
         connector("delete", "masking-mysql", "--yes")

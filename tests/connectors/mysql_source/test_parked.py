@@ -7,7 +7,7 @@ import pytest
 from demo.servers.sql_server import SqlServer
 from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
-from tests.connectors.parked_source_rows import Told, tell
+from tests.connectors.parked_source_rows import ParkedStory, check_parked_rows
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
 
@@ -25,8 +25,10 @@ def test_a_refused_row_waits_with_its_key(
     where = {"host": "127.0.0.1", "port": mariadb.port, "user": "root"}
     source = {"kind": "mysql", **where, "tables": ["shop.parked_here"]}
     declare(server, yaml_of("refusing-mysql", {"source": source, "lease_ms": 1000}))
-    told = Told("refusing-mysql", "parked_here", mariadb.execute, rows, processes, connector)
+    story = ParkedStory(
+        "refusing-mysql", "parked_here", mariadb.execute, rows, processes, connector
+    )
     try:
-        tell(told)
+        check_parked_rows(story)
     finally:
         connector("delete", "refusing-mysql", "--yes")

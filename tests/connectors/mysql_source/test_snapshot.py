@@ -107,12 +107,12 @@ async def test_a_chunk_stays_within_its_bytes(
     sizes: list[int] = []
     chunk = Snapshots.chunk
 
-    def measured(self: Snapshots, table: MySqlTable, cursor: Any, before: Gtids) -> MySqlChunk:
+    def measure_chunk(self: Snapshots, table: MySqlTable, cursor: Any, before: Gtids) -> MySqlChunk:
         made = chunk(self, table, cursor, before)
         sizes.append(sum(len(str((row.columns or {})["x"])) for row in made.rows))
         return made
 
-    monkeypatch.setattr(Snapshots, "chunk", measured)
+    monkeypatch.setattr(Snapshots, "chunk", measure_chunk)
     mariadb.execute(
         "CREATE TABLE shop.a (id INT PRIMARY KEY, x MEDIUMTEXT)",
         f"INSERT INTO shop.a SELECT seq, REPEAT('x', IF(seq % 50, 10, 9000)) FROM {numbers(700)}",

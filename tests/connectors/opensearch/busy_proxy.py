@@ -41,7 +41,7 @@ async def busy_proxy(server: str, *, busy: int) -> AsyncIterator[BusyProxy]:
 
     async with aiohttp.ClientSession() as session:
 
-        async def passed(request: web.Request) -> web.Response:
+        async def pass_on(request: web.Request) -> web.Response:
             body = await request.read()
             lines = body.split(b"\n")
             pairs = [b"\n".join(lines[i : i + 2]) for i in range(0, len(lines) - 1, 2)]
@@ -72,7 +72,7 @@ async def busy_proxy(server: str, *, busy: int) -> AsyncIterator[BusyProxy]:
             )
 
         application = web.Application(client_max_size=100 * 1024 * 1024)
-        application.router.add_route("*", "/{path:.*}", passed)
+        application.router.add_route("*", "/{path:.*}", pass_on)
         runner = web.AppRunner(application)
         await runner.setup()
         try:

@@ -145,7 +145,7 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
 def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: History) -> None:
     alias = f"history{next(_numbers)}"
 
-    async def told() -> None:
+    async def apply_history() -> None:
         async with open_sink(server, alias) as sink:
             for one in history.batches:
                 assert not await sink.apply(one)
@@ -156,7 +156,7 @@ def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: 
             end = {key: sorted(columns.items()) for key, columns in history.end.items()}
             assert repr(sorted(rows.items())) == repr(sorted(end.items()))
 
-    asyncio.run(told())
+    asyncio.run(apply_history())
     server.call("DELETE", f"/{alias}-r1")
 
 

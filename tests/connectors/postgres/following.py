@@ -39,7 +39,7 @@ class Running(RunningSource):
     def __init__(self, server: PostgreSQL, target: MemoryTarget, **settings: Any) -> None:
         super().__init__(lambda: source_of(server, **settings), target)
         self.server = server
-        self._run_before = self.kept()["run"]
+        self._run_before = self.read_checkpoint()["run"]
 
     async def settle(self) -> None:
         """Wait until every table is copied, and all that the server has done by now is there."""
@@ -52,9 +52,9 @@ class Running(RunningSource):
 
     def is_copied(self) -> bool:
         """Say whether all tables are, as the checkpoint has it."""
-        tables = self.kept()["tables"].values()
+        tables = self.read_checkpoint()["tables"].values()
         return (
-            self.kept()["run"] > self._run_before
+            self.read_checkpoint()["run"] > self._run_before
             and bool(tables)
             and all(table["copied"] and not table["sweep"] for table in tables)
         )
@@ -67,11 +67,11 @@ class Running(RunningSource):
     async def until_failed(self, table: str, why: str) -> TableState:
         """Wait until a table is reported as failed, for a reason that has these words."""
 
-        def failed() -> bool:
+        def has_failed() -> bool:
             state = self.states().get(table)
             return state is not None and state.state == "failed" and why in state.reason
 
-        await self.until(failed, f"{table} failed: {why}")
+        await self.until(has_failed, f"{table} failed: {why}")
         return self.states()[table]
 
     async def until_equal(self, target: str, query: str) -> None:
@@ -89,9 +89,9 @@ class Running(RunningSource):
 
     def lsn(self) -> int:
         """Return where the checkpoint is."""
-        return parse_lsn(self.kept()["lsn"])
+        return parse_lsn(self.read_checkpoint()["lsn"])
 
-    def kept(self) -> Mapping[str, Any]:
+    def read_checkpoint(self) -> Mapping[str, Any]:
         """Return the checkpoint."""
         found: Mapping[str, Any] = json.loads(
             self.target.kept or b'{"tables": {}, "lsn": "0/0", "run": 0}'

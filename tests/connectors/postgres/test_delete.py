@@ -72,15 +72,15 @@ def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
 def test_what_a_changed_connector_leaves_is_told(connector: Run, tmp_path: Path) -> None:
     """Its slot stayed at the former server and retained the log, without any message."""
 
-    def applied(port: int, **more: object) -> str:
+    def apply(port: int, **more: object) -> str:
         (tmp_path / "moved.yaml").write_text(document("moved", port, **more))
         return str(connector("apply", str(tmp_path / "moved.yaml")))
 
-    assert "leaves" not in applied(1)
-    told = applied(2)
+    assert "leaves" not in apply(1)
+    told = apply(2)
     assert "moved leaves behind the slot rowtide_moved in database shop at 127.0.0.1:1," in told
     assert told.count("moved leaves behind") == 2
-    assert "leaves" not in applied(2, chunk_rows=7)
+    assert "leaves" not in apply(2, chunk_rows=7)
     connector("delete", "moved", "--yes")
 
 

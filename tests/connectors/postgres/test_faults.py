@@ -63,7 +63,7 @@ async def test_a_slot_that_was_dropped_ends_in_a_new_copy(
     postgres.drop_slots()
     miss_something(postgres)
     running = await follow_once(postgres, target)
-    assert running.kept()["epoch"] == 2
+    assert running.read_checkpoint()["epoch"] == 2
     assert f"the slot {SLOT} is gone" in caplog.text
 
 
@@ -76,7 +76,7 @@ async def test_a_slot_that_somebody_moved_ends_in_a_new_copy(
     miss_something(postgres)
     postgres.rows(f"SELECT pg_replication_slot_advance('{SLOT}', pg_current_wal_lsn())")
     running = await follow_once(postgres, target)
-    assert running.kept()["epoch"] == 2
+    assert running.read_checkpoint()["epoch"] == 2
     assert "another program moved it" in caplog.text
 
 
@@ -93,7 +93,7 @@ async def test_a_slot_whose_log_was_thrown_away_ends_in_a_new_copy(
     server.execute("CHECKPOINT")
     assert server.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
     running = await follow_once(server, target)
-    assert running.kept()["epoch"] == 2
+    assert running.read_checkpoint()["epoch"] == 2
     assert "has removed log" in caplog.text
 
 
@@ -109,7 +109,7 @@ async def test_a_rewound_source_copies_everything_again(postgres: PostgreSQL) ->
     target.rows["a"][changed] = {"n": -1}
     target.rows["a"][(("id", 5000),)] = {"n": 0}
     running = await follow_once(postgres, target)
-    assert running.kept()["epoch"] == 1, "the slot is the same"
+    assert running.read_checkpoint()["epoch"] == 1, "the slot is the same"
 
 
 async def test_one_table_is_copied_again_and_the_others_stay(postgres: PostgreSQL) -> None:
@@ -143,7 +143,7 @@ async def test_another_server_is_copied_anew(
     make_numbers(other)
     miss_something(other)
     running = await follow_once(other, target)
-    assert running.kept()["epoch"] == 2
+    assert running.read_checkpoint()["epoch"] == 2
     assert "the server is" in caplog.text
 
 
@@ -181,11 +181,11 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
     answers = []
     met = Required.is_met
 
-    def noted(required: Required, visible: Visible) -> bool:
+    def note(required: Required, visible: Visible) -> bool:
         answers.append(met(required, visible))
         return answers[-1]
 
-    monkeypatch.setattr(Required, "is_met", noted)
+    monkeypatch.setattr(Required, "is_met", note)
     server = make_postgres()
     make_numbers(server)
     target = await crash_after(12, server)
@@ -269,12 +269,12 @@ async def test_an_idle_source_is_not_said_to_have_more_than_it_has(postgres: Pos
     async with following(postgres, target) as running:
         await running.settle()
 
-        def replied() -> bool:
+        def has_replied() -> bool:
             postgres.execute("INSERT INTO public.other VALUES ('x')")
             replies.update(postgres.rows("SELECT reply_time FROM pg_stat_replication"))
             return len(replies) > 4
 
-        await running.until(replied, "the source replies to the server")
+        await running.until(has_replied, "the source replies to the server")
         [(confirmed,)] = postgres.rows("SELECT confirmed_flush_lsn FROM pg_replication_slots")
         assert parse_lsn(confirmed) <= running.lsn()
 
@@ -288,7 +288,7 @@ async def test_the_server_is_told_of_no_more_than_is_kept(
     target = MemoryTarget()
     query = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
 
-    def confirmed() -> int:
+    def read_confirmed() -> int:
         [(lsn,)] = postgres.rows(query)
         return parse_lsn(lsn)
 
@@ -296,20 +296,20 @@ async def test_the_server_is_told_of_no_more_than_is_kept(
         await running.settle()
 
         def fate(step: SourceRow | str) -> None:
-            assert confirmed() <= running.lsn()
+            assert read_confirmed() <= running.lsn()
 
         target.fate = fate
-        begin = confirmed()
+        begin = read_confirmed()
         for _ in range(2):
             # The tables that are followed do not change: marks let the slot go on.
-            before = confirmed()
+            before = read_confirmed()
             postgres.execute(
                 "INSERT INTO public.other SELECT i::text FROM generate_series(1, 100) i"
             )
-            await running.until(lambda before=before: confirmed() > before, "the slot goes on")  # type: ignore[misc]
+            await running.until(lambda before=before: read_confirmed() > before, "the slot goes on")  # type: ignore[misc]
         postgres.execute("UPDATE shop.a SET n = n + 1")
         await running.settle()
-    assert begin < confirmed() <= running.lsn()
+    assert begin < read_confirmed() <= running.lsn()
     skipped = target.skipped
     await follow_once(postgres, target)
     assert target.skipped == skipped, "who stops repeats nothing"

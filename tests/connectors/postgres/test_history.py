@@ -235,11 +235,11 @@ async def test_what_was_read_ahead_is_not_made_after_a_row_that_is_copied_again(
 ) -> None:
     read, parts = Chunks.read, []
 
-    def counted(*arguments: Any) -> PostgresChunk | None:
+    def count_part(*arguments: Any) -> PostgresChunk | None:
         parts.append(read(*arguments))
         return parts[-1]
 
-    monkeypatch.setattr(Chunks, "read", counted)
+    monkeypatch.setattr(Chunks, "read", count_part)
     postgres.execute(
         "CREATE TABLE shop.a (id int PRIMARY KEY, n int)",
         "INSERT INTO shop.a SELECT i, i FROM generate_series(1, 30) i",
@@ -272,5 +272,5 @@ async def test_a_server_that_is_killed_loses_nothing(make_postgres: MakeServer) 
             await running.until(running.is_copied, "the tables are copied")
     async with following(server, target, chunk_rows=37) as running:
         await running.settle()
-    assert running.kept()["epoch"] == 1, "nothing was missed"
+    assert running.read_checkpoint()["epoch"] == 1, "nothing was missed"
     assert_equal(server, target)

@@ -7,7 +7,7 @@ import pytest
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.cli.client import ProtocolClient
 from rowtide.deploy.up import Ready
-from tests.connectors.parked_source_rows import Told, tell
+from tests.connectors.parked_source_rows import ParkedStory, check_parked_rows
 from tests.connectors.processes import ConnectorProcesses, declare, yaml_of
 from tests.connectors.runtime.conftest import Run
 
@@ -25,8 +25,8 @@ def test_a_refused_row_waits_with_its_key(
     where = {"host": HOST, "port": postgres.port, "user": "postgres", "database": "shop"}
     source = {"kind": "postgres", **where, "tables": ["shop.*"]}
     declare(server, yaml_of("parking", {"source": source, "lease_ms": 1000}))
-    told = Told("parking", "parked_there", postgres.execute, rows, processes, connector)
+    story = ParkedStory("parking", "parked_there", postgres.execute, rows, processes, connector)
     try:
-        tell(told)
+        check_parked_rows(story)
     finally:
         connector("delete", "parking", "--yes")

@@ -75,7 +75,7 @@ class Scene:
         [told] = self.connector("status", sink.name, "--output", "json")
         return told
 
-    def parked(self, sink: Sink) -> Any:
+    def list_parked(self, sink: Sink) -> Any:
         return self.connector("parked", "list", sink.name, "--output", "json")
 
     def until(self, holds: Callable[[], bool]) -> None:
@@ -104,8 +104,8 @@ def test_a_refused_row_is_parked_with_its_key_while_others_flow(scene: Scene) ->
     scene.put("second", v="bad")
     scene.put("third", v="good")
     scene.until(lambda: sink.rows.keys() == {"first", "third"})
-    scene.until(lambda: scene.parked(sink) != [])
-    [entry] = scene.parked(sink)
+    scene.until(lambda: scene.list_parked(sink) != [])
+    [entry] = scene.list_parked(sink)
     assert entry["row"]["key"] == {"id": "second"}
     assert entry["row"]["columns"] == {"v": "bad"}
     assert entry["reason"] == "bad is refused"
@@ -125,7 +125,7 @@ def test_a_refused_row_is_parked_with_its_key_while_others_flow(scene: Scene) ->
     scene.until(lambda: waiting() == 1)
     scene.connector("parked", "retry", sink.name, entry["id"])
     scene.until(lambda: sink.rows.get("second") == {"v": "better", "w": 1})
-    scene.until(lambda: scene.parked(sink) == [])
+    scene.until(lambda: scene.list_parked(sink) == [])
     scene.put("second", v="best")
     scene.until(lambda: sink.rows["second"] == {"v": "best"})
 
@@ -136,12 +136,12 @@ def test_a_parked_row_is_skipped_and_one_refused_again_stays(scene: Scene) -> No
     scene.put("one", v="bad")
     scene.put("two", v="bad")
     scene.processes.start(sink.name)
-    scene.until(lambda: len(scene.parked(sink)) == 2)
+    scene.until(lambda: len(scene.list_parked(sink)) == 2)
     scene.connector("parked", "retry", sink.name, "--all")
-    until(lambda: {entry["wanted"] for entry in scene.parked(sink)} == {None})
-    assert len(scene.parked(sink)) == 2
+    until(lambda: {entry["wanted"] for entry in scene.list_parked(sink)} == {None})
+    assert len(scene.list_parked(sink)) == 2
     scene.connector("parked", "skip", sink.name, "--all")
-    scene.until(lambda: scene.parked(sink) == [])
+    scene.until(lambda: scene.list_parked(sink) == [])
     assert sink.rows == {}
     scene.put("one", v="good")
     scene.until(lambda: sink.rows == {"one": {"v": "good"}})
@@ -155,7 +155,7 @@ def test_too_many_refused_rows_are_a_failure_of_the_connector(scene: Scene) -> N
         scene.put(f"row{number}", v="bad")
     scene.processes.start(sink.name)
     scene.until(lambda: "TooManyParked" in scene.connector("status", sink.name))
-    assert scene.parked(sink) == []
+    assert scene.list_parked(sink) == []
     sink.mend()
     scene.until(lambda: len(sink.rows) == 5)
 

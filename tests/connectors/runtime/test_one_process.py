@@ -132,23 +132,23 @@ async def test_files_that_are_elsewhere_are_filled_anew(
             tasks.create_task(run.run())
             return run
 
-        def held(folder: str) -> int:
+        def count_rows(folder: str) -> int:
             file = tmp_path / folder / "alone" / "rows.db"
             return len(read_file_rows(str(file))) if file.exists() else 0
 
         first, second = start("here"), start("here")
-        await until_async(lambda: held("here") == 1)
+        await until_async(lambda: count_rows("here") == 1)
         assert sorted([first.state, second.state]) == ["running", "waiting"]
         # Of one machine: the other goes on with the same files.
         running, waiting = (first, second) if first.state == "running" else (second, first)
         running.stop()
         await asyncio.to_thread(rows.put_row, orders, [("id", "two")], [Put("n", 2)])
-        await until_async(lambda: held("here") == 2)
+        await until_async(lambda: count_rows("here") == 2)
         assert waiting.progress.snapshot_rows == 0
         # Of another: its files begin with the rows.
         third = start("there")
         waiting.stop()
-        await until_async(lambda: held("there") == 2)
+        await until_async(lambda: count_rows("there") == 2)
         third.stop()
 
 

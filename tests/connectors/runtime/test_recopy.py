@@ -87,23 +87,26 @@ def test_one_table_is_copied_again_and_the_others_flow(
     assert "follows no table yet" in connector("recopy", "again", "rc_a", code=1)
     processes.start("again")
 
-    def written(table: str) -> dict[object, object]:
+    def read_written(table: str) -> dict[object, object]:
         if table not in rows.list_table():
             return {}
         low, high = [("id", Special.INF_MIN)], [("id", Special.INF_MAX)]
         pages = rows.get_range(table, low, high)
         return {row.key[0][1]: row.columns[0].value for page in pages for row in page}
 
-    until(lambda: [written("rc_a"), written("rc_b")] == [{"1": 1}] * 2, message=processes.said)
+    until(
+        lambda: [read_written("rc_a"), read_written("rc_b")] == [{"1": 1}] * 2,
+        message=processes.said,
+    )
     told = connector("recopy", "again", "rc_a", "rc_c", code=1)
     assert "follows no table rc_c; it follows folder.rc_a, folder.rc_b" in told
     for table in ("rc_a", "rc_b"):
         rows.put_row(table, [("id", "1")], [Put("n", 0)])
     assert connector("recopy", "again", "rc_a") == "again copies rc_a again.\n"
-    until(lambda: written("rc_a") == {"1": 1}, message=processes.said)
+    until(lambda: read_written("rc_a") == {"1": 1}, message=processes.said)
     with (folder / "rc_b.jsonl").open("a") as out:
         out.write(json.dumps({"id": "2", "n": 2}) + "\n")
-    until(lambda: written("rc_b") == {"1": 0, "2": 2}, message=processes.said)
+    until(lambda: read_written("rc_b") == {"1": 0, "2": 2}, message=processes.said)
     processes.stop_all()
     connector("delete", "again", "--yes")
     for table in ("rc_a", "rc_b"):

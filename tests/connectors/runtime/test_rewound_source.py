@@ -50,10 +50,10 @@ async def test_it_begins_again_though_its_lease_is_renewed_meanwhile(
     """Once the new checkpoint met a renewal and was lost without an error."""
     leases = Renewed(renewals)
 
-    def made(*_: Any, **__: Any) -> Renewed:
+    def make_leases(*_: Any, **__: Any) -> Renewed:
         return leases
 
-    monkeypatch.setattr(removal, "TableLeases", made)
+    monkeypatch.setattr(removal, "TableLeases", make_leases)
     monkeypatch.setattr(removal, "make_source", lambda *_: Repeating())
     declared = parse_document("c", {"source": {"kind": "mysql", "host": "h", "user": "u"}})
     place = ProcessContext(cast(Endpoint, None), {}, "")

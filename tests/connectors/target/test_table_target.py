@@ -24,7 +24,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
-from tests.api.test_reshape import followed, living, merge, split
+from tests.api.test_reshape import living, merge, read_stream, split
 
 pytestmark = pytest.mark.system
 
@@ -58,7 +58,7 @@ async def read_cells(
 ) -> dict[str, list[tuple[str, Scalar, int]]]:
     """Return every row's cells as (column, value, version)."""
 
-    def bound(end: bytes) -> bytes:
+    def encode_bound(end: bytes) -> bytes:
         key = [(column.name.encode(), end) for column in KEY]
         return plainbuffer.HEADER + plainbuffer.encode_row(key, [])
 
@@ -66,8 +66,8 @@ async def read_cells(
         table_name=shape.name,
         direction=pb.FORWARD,
         max_versions=versions,
-        inclusive_start_primary_key=bound(variant.V_INF_MIN),
-        exclusive_end_primary_key=bound(variant.V_INF_MAX),
+        inclusive_start_primary_key=encode_bound(variant.V_INF_MIN),
+        exclusive_end_primary_key=encode_bound(variant.V_INF_MAX),
     )
     told = await endpoint.call("GetRange", request, pb.GetRangeResponse)
     return {
@@ -296,7 +296,7 @@ async def test_rows_stay_once_through_splits_and_merges(
     assert numbers == {
         name: [n for n in range(1, 400) if "abcdefgh"[n % 8] == name] for name in "abcdefgh"
     }
-    changes = await asyncio.to_thread(followed, client, shape.name)
+    changes = await asyncio.to_thread(read_stream, client, shape.name)
     assert len(changes) == 399
 
 

@@ -117,7 +117,7 @@ async def test_equal_tables_are_equal_over_many_pages() -> None:
     assert all(c.checksum == c.checksum_held for c in verdict.ranges)
 
 
-def lost(target: Target) -> None:
+def lose_row(target: Target) -> None:
     del target.rows[b"000003"]
 
 
@@ -138,7 +138,7 @@ def retype_row(target: Target) -> None:
 @pytest.mark.parametrize(
     ("plant", "found"),
     [
-        (lost, Difference("missing", b"000003")),
+        (lose_row, Difference("missing", b"000003")),
         (keep_extra_row, Difference("surplus", b"0000031")),
         (change_row, Difference("different", b"000003", ("even", "n", "odd"))),
         (retype_row, Difference("different", b"000003", ("n",))),

@@ -60,7 +60,7 @@ class World:
             self.table.merge(living[at], living[at + 1])
             self.source.note_change()
 
-    def expected(self, since: int = 0, wanted: Callable[[str], bool] = bool) -> dict[str, Any]:
+    def list_expected(self, since: int = 0, wanted: Callable[[str], bool] = bool) -> dict[str, Any]:
         """Return the numbers by key of what was written from the write ``since`` on."""
         found: dict[str, list[int]] = defaultdict(list)
         for name, number in self.written[since:]:
@@ -121,7 +121,7 @@ def test_a_resumer_within_the_ring_costs_no_read() -> None:
         await asyncio.sleep(1)
         await world.console.open(viewer)
         await viewer.until(20)
-        assert viewer.numbers() == world.expected()
+        assert viewer.numbers() == world.list_expected()
         assert world.console.hub.catch_up.reads == 0
 
     play(story)
@@ -136,7 +136,7 @@ def test_many_resumers_behind_the_ring_share_one_reader() -> None:
             await world.console.open(viewer)
         for viewer in viewers:
             await viewer.until(3000)
-            assert viewer.numbers() == world.expected()
+            assert viewer.numbers() == world.list_expected()
         # 6 pages of 500, and one read for those who want the end.
         assert world.console.hub.catch_up.reads <= 10
 
@@ -155,7 +155,7 @@ def test_the_ring_forgets_and_the_older_records_are_read_again() -> None:
         assert world.console.hub.ring.size < 30_000
         await world.console.open(viewer)
         await viewer.until(100)
-        assert viewer.numbers() == world.expected()
+        assert viewer.numbers() == world.list_expected()
         assert world.console.hub.catch_up.reads > 0
 
     play(story, ring_bytes_max=20_000)
@@ -192,7 +192,7 @@ def test_one_key_is_followed_by_lookup() -> None:
             world.write(KEYS[number % len(KEYS)])
         for name, viewer in viewers.items():
             await viewer.until(5)
-            assert viewer.numbers() == world.expected(0, partial(str.__eq__, name))
+            assert viewer.numbers() == world.list_expected(0, partial(str.__eq__, name))
 
     play(story)
 
@@ -259,7 +259,7 @@ def test_a_viewer_that_takes_nothing_is_too_slow() -> None:
         await world.console.open(viewer)
         await viewer.until(len(world.written))
         await other.until(len(world.written))
-        assert viewer.numbers() == other.numbers() == world.expected()
+        assert viewer.numbers() == other.numbers() == world.list_expected()
 
     play(story)
 
@@ -320,7 +320,7 @@ def test_a_position_that_is_no_longer_kept_is_expired_and_names_the_oldest() -> 
         again = MemoryViewer(after=oldest)
         await world.console.open(again)
         await again.until(5)
-        assert again.numbers() == world.expected(5)
+        assert again.numbers() == world.list_expected(5)
 
     play(story)
 
@@ -379,7 +379,7 @@ def test_some_shards_are_followed_with_their_children() -> None:
         world.write("e1")
         await world.console.open(first)
         await first.until(4)
-        assert first.numbers() == world.expected(0, lambda key: key < "c0")
+        assert first.numbers() == world.list_expected(0, lambda key: key < "c0")
         assert second.numbers() == {"e0": [1, 2], "e1": [1]}
 
     play(story)
@@ -416,7 +416,7 @@ def test_rows_come_first_and_then_what_changes() -> None:
         await asyncio.sleep(1)
         viewer.take()
         assert replay(viewer) == {
-            key: numbers[-1] for key, numbers in world.expected().items() if key != "f1"
+            key: numbers[-1] for key, numbers in world.list_expected().items() if key != "f1"
         }
         assert [row["key"]["pk"] for row in viewer.rows] == sorted(
             row["key"]["pk"] for row in viewer.rows
@@ -513,9 +513,11 @@ class Reconnects:
         await self.viewers["sampled"].until(total)
         await asyncio.sleep(10)
         world = self.world
-        assert self.viewers["every"].numbers() == world.expected()
-        assert self.viewers["key"].numbers() == world.expected(0, lambda key: key == KEYS[2])
-        assert self.viewers["filter"].numbers() == world.expected(0, lambda key: key >= KEYS[5])
+        assert self.viewers["every"].numbers() == world.list_expected()
+        assert self.viewers["key"].numbers() == world.list_expected(0, lambda key: key == KEYS[2])
+        assert self.viewers["filter"].numbers() == world.list_expected(
+            0, lambda key: key >= KEYS[5]
+        )
         sampled = self.viewers["sampled"]
         sampled.take()
         assert len(sampled.records) + sampled.left_out == total
@@ -523,7 +525,7 @@ class Reconnects:
             assert numbers == sorted(set(numbers))
         rows = self.viewers["rows"]
         rows.take()
-        assert replay(rows) == {key: numbers[-1] for key, numbers in world.expected().items()}
+        assert replay(rows) == {key: numbers[-1] for key, numbers in world.list_expected().items()}
 
 
 @given(steps=STEPS)

@@ -15,27 +15,27 @@ def shard(name: str, *parents: str, **more: Any) -> dict[str, Any]:
     return {"shard": name, "parents": list(parents), **fields, **more}
 
 
-def drawn(*shards: dict[str, Any]) -> list[str]:
+def draw_tree(*shards: dict[str, Any]) -> list[str]:
     return [f"{line.branch}{line.shard['shard']}" for line in order_as_tree(shards)]
 
 
 def test_children_are_below_their_parents() -> None:
     shards = (shard("a"), shard("b", "a"), shard("c", "a"), shard("d", "b"), shard("e"))
-    assert drawn(*shards) == ["a", "├ b", "│ └ d", "└ c", "e"]
+    assert draw_tree(*shards) == ["a", "├ b", "│ └ d", "└ c", "e"]
 
 
 def test_a_merged_shard_is_below_the_last_of_its_parents() -> None:
     shards = (shard("a"), shard("b", "a"), shard("c", "a"), shard("d", "b", "c"))
-    assert drawn(*shards) == ["a", "├ b", "└ c", "  └ d"]
+    assert draw_tree(*shards) == ["a", "├ b", "└ c", "  └ d"]
 
 
 def test_a_shard_whose_parents_are_forgotten_is_a_root() -> None:
-    assert drawn(shard("d", "b", "c"), shard("e", "d")) == ["d", "└ e"]
+    assert draw_tree(shard("d", "b", "c"), shard("e", "d")) == ["d", "└ e"]
 
 
 def test_a_deep_tree_needs_no_recursion() -> None:
     shards = [shard("s0"), *(shard(f"s{n}", f"s{n - 1}") for n in range(1, 5000))]
-    assert len(drawn(*shards)) == 5000
+    assert len(draw_tree(*shards)) == 5000
 
 
 @given(st.lists(st.integers(0, 30), max_size=40))

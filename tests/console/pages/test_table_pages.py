@@ -48,15 +48,15 @@ def data(visitor: Visitor, path: str) -> Any:
     return answer.document
 
 
-def listed(visitor: Visitor, table: str) -> dict[str, Any]:
+def find_table(visitor: Visitor, table: str) -> dict[str, Any]:
     """Return the line of a table in the list."""
     [found] = [one for one in data(visitor, f"{TABLES}.json")["tables"] if one["name"] == table]
     return dict(found)
 
 
 def test_a_table_is_listed_with_what_it_is_doing(visitor: Visitor, flights: str) -> None:
-    until(lambda: listed(visitor, flights)["requests_per_s"] > 0)
-    found = listed(visitor, flights)
+    until(lambda: find_table(visitor, flights)["requests_per_s"] > 0)
+    found = find_table(visitor, flights)
     assert found["shards"] == 1
     assert found["bytes"] >= 0
     assert found["write_units"] >= 40
@@ -92,12 +92,12 @@ def test_the_last_hour_is_there_by_the_second_and_by_the_minute(
 
 def test_a_page_reads_no_rows(visitor: Visitor, flights: str) -> None:
     """Pages renew themselves: they must cost a table nothing."""
-    until(lambda: listed(visitor, flights)["requests_per_s"] == 0)
-    units = listed(visitor, flights)["read_units"]
+    until(lambda: find_table(visitor, flights)["requests_per_s"] == 0)
+    units = find_table(visitor, flights)["read_units"]
     for path in (TABLES, "/i/demo/t/flights", "/i/demo/t/flights/shards", "/i/demo/usage"):
         assert visitor.get(path).status == 200
-    assert listed(visitor, flights)["requests_per_s"] == 0
-    assert listed(visitor, flights)["read_units"] == units
+    assert find_table(visitor, flights)["requests_per_s"] == 0
+    assert find_table(visitor, flights)["read_units"] == units
 
 
 def test_a_table_page_says_what_the_table_is(visitor: Visitor, flights: str) -> None:
@@ -190,7 +190,7 @@ def test_a_read_only_visitor_has_no_buttons_and_a_forged_form_changes_nothing(
 def test_a_visitor_without_the_admin_right_sees_tables_and_units_but_no_shards(
     guest: Visitor, flights: str
 ) -> None:
-    assert listed(guest, flights)["write_units"] >= 40
+    assert find_table(guest, flights)["write_units"] >= 40
     assert guest.get("/i/demo/usage").status == 200
     answer = guest.get(f"/i/demo/t/{flights}/shards")
     assert answer.status == 403

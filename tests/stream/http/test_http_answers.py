@@ -320,12 +320,12 @@ async def test_a_code_without_a_status_is_a_fault_of_ours(
 async def test_a_cancelled_handler_leaves_the_outcome_unknown(
     running: Running, request_bytes: RequestBytes
 ) -> None:
-    def cancelled(_: object, body: bytes) -> Awaitable[bytes]:
+    def return_cancelled(_: object, body: bytes) -> Awaitable[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         future.cancel()
         return future
 
-    async with running({"Echo": cancelled}) as live:
+    async with running({"Echo": return_cancelled}) as live:
         answer = await live.ask(request_bytes())
     assert answer.error == "503 OTSTimeout Operation timeout."
 

@@ -55,7 +55,7 @@ class Reading:
         for piece in pieces:
             self.reader.feed(memoryview(piece) if self._views else piece)
 
-    def seen(self) -> list[object]:
+    def list_effects(self) -> list[object]:
         """Return everything that a connection may act upon."""
         reader = self.reader
         found: list[object] = [
@@ -77,7 +77,7 @@ def both(*pieces: bytes, first: bytes = FIRST) -> tuple[list[object], list[objec
     formed, parsed = (Reading(first, views=views) for views in (False, True))
     formed.feed(*pieces)
     parsed.feed(*pieces)
-    return formed.seen(), parsed.seen()
+    return formed.list_effects(), parsed.list_effects()
 
 
 ALIKE = {
