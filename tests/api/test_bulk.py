@@ -271,7 +271,7 @@ def _value(field: bytes) -> Any:
 
 
 @pytest.fixture
-def filled(client: ProtocolClient, table: str) -> str:
+def full_table(client: ProtocolClient, table: str) -> str:
     """The table with rows 150 to 299; every tenth lacks DC2."""
     changes: list[Import] = []
     for number in range(150, 300):
@@ -294,13 +294,13 @@ def filled(client: ProtocolClient, table: str) -> str:
 )
 def test_a_matrix_has_the_columns_asked_for_the_keys_first(
     client: ProtocolClient,
-    filled: str,
+    full_table: str,
     asked: list[str],
     names: list[str],
     keys: int,
     first: list[Any],
 ) -> None:
-    answer = ask(client, exports(filled, columns_to_get=asked))
+    answer = ask(client, exports(full_table, columns_to_get=asked))
     assert answer.data_block_type == pb.DBT_SIMPLE_ROW_MATRIX
     assert not answer.HasField("next_start_primary_key")
     told_names, told_keys, told = shown_matrix(answer.rows)
@@ -309,10 +309,12 @@ def test_a_matrix_has_the_columns_asked_for_the_keys_first(
 
 
 def test_rows_without_any_named_attribute_are_left_out_of_a_matrix(
-    client: ProtocolClient, filled: str
+    client: ProtocolClient, full_table: str
 ) -> None:
-    _, _, without_key = shown_matrix(ask(client, exports(filled, columns_to_get=["DC2"])).rows)
-    _, _, with_key = shown_matrix(ask(client, exports(filled, columns_to_get=["DC2", "PK1"])).rows)
+    _, _, without_key = shown_matrix(ask(client, exports(full_table, columns_to_get=["DC2"])).rows)
+    _, _, with_key = shown_matrix(
+        ask(client, exports(full_table, columns_to_get=["DC2", "PK1"])).rows
+    )
     assert (len(without_key), len(with_key)) == (135, 150)
 
 
@@ -417,10 +419,10 @@ def test_a_matrix_needs_a_column(client: ProtocolClient, table: str) -> None:
 
 
 def test_a_range_as_matrix_has_the_whole_key_on_every_page(
-    client: ProtocolClient, filled: str
+    client: ProtocolClient, full_table: str
 ) -> None:
     request = get_range(
-        filled,
+        full_table,
         *EVERYTHING,
         columns_to_get=["DC2", "DC1"],
         limit=50,
@@ -444,22 +446,26 @@ def test_a_range_as_matrix_has_the_whole_key_on_every_page(
     ]
 
 
-def test_a_range_as_matrix_costs_what_it_costs_as_rows(client: ProtocolClient, filled: str) -> None:
+def test_a_range_as_matrix_costs_what_it_costs_as_rows(
+    client: ProtocolClient, full_table: str
+) -> None:
     fields: dict[str, Any] = {"columns_to_get": ["DC1", "DC2", "DC3"]}
-    plain = ask(client, get_range(filled, *EVERYTHING, **fields))
+    plain = ask(client, get_range(full_table, *EVERYTHING, **fields))
     hint = pb.DBT_SIMPLE_ROW_MATRIX
-    matrix = ask(client, get_range(filled, *EVERYTHING, **fields, data_block_type_hint=hint))
+    matrix = ask(client, get_range(full_table, *EVERYTHING, **fields, data_block_type_hint=hint))
     assert matrix.consumed == plain.consumed
 
 
-def test_a_range_as_matrix_may_leave_key_columns_out(client: ProtocolClient, filled: str) -> None:
+def test_a_range_as_matrix_may_leave_key_columns_out(
+    client: ProtocolClient, full_table: str
+) -> None:
     fields: dict[str, Any] = {
         "columns_to_get": ["PK2", "DC1"],
         "return_entire_primary_keys": False,
         "limit": 1,
     }
     hint = pb.DBT_SIMPLE_ROW_MATRIX
-    answer = ask(client, get_range(filled, *EVERYTHING, **fields, data_block_type_hint=hint))
+    answer = ask(client, get_range(full_table, *EVERYTHING, **fields, data_block_type_hint=hint))
     assert shown_matrix(answer.rows) == (["PK2", "DC1"], 1, [[150, "150"]])
 
 
@@ -483,9 +489,9 @@ def test_a_matrix_whose_nulls_outgrow_an_answer_is_cut(
 
 
 def test_a_hint_without_columns_is_answered_with_plain_rows(
-    client: ProtocolClient, filled: str
+    client: ProtocolClient, full_table: str
 ) -> None:
     hint = pb.DBT_SIMPLE_ROW_MATRIX
-    answer = ask(client, get_range(filled, *EVERYTHING, limit=2, data_block_type_hint=hint))
+    answer = ask(client, get_range(full_table, *EVERYTHING, limit=2, data_block_type_hint=hint))
     assert answer.data_block_type == pb.DBT_PLAIN_BUFFER
     assert [row.key[1][1] for row in rows(answer.rows)] == [150, 151]

@@ -50,7 +50,7 @@ def test_the_schema_shows_an_auto_increment_column(
 
 
 @pytest.fixture(scope="module")
-def filled(client: ProtocolClient, make_table: MakeTable) -> str:
+def large_table(client: ProtocolClient, make_table: MakeTable) -> str:
     """A table of 200 rows of 100,000 bytes each."""
     table = make_table()
     for number in range(200):
@@ -58,17 +58,17 @@ def filled(client: ProtocolClient, make_table: MakeTable) -> str:
     return table
 
 
-def test_a_table_below_the_size_is_one_part(client: ProtocolClient, filled: str) -> None:
-    assert points(ask(client, splits(filled))) == []
+def test_a_table_below_the_size_is_one_part(client: ProtocolClient, large_table: str) -> None:
+    assert points(ask(client, splits(large_table))) == []
 
 
 def test_parts_have_the_size_asked_for_and_hold_every_row_once(
-    client: ProtocolClient, filled: str
+    client: ProtocolClient, large_table: str
 ) -> None:
-    answer = ask(client, splits(filled, 4, split_size_unit_in_byte=MIB))
+    answer = ask(client, splits(large_table, 4, split_size_unit_in_byte=MIB))
     cuts = points(answer)
     edges = [key(INF_MIN, INF_MIN), *cuts, key(INF_MAX, INF_MAX)]
-    counts = [len(ask_all(client, filled, start, end)) for start, end in pairwise(edges)]
+    counts = [len(ask_all(client, large_table, start, end)) for start, end in pairwise(edges)]
     assert sum(counts) == 200
     assert all(4 * MIB <= count * 100_000 < 4.5 * MIB for count in counts[:-1])
     assert len(cuts) == 4
@@ -86,9 +86,9 @@ def ask_all(client: ProtocolClient, table: str, start: Key, end: Key) -> list[An
         request.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def test_a_limit_of_cuts_makes_larger_parts(client: ProtocolClient, filled: str) -> None:
+def test_a_limit_of_cuts_makes_larger_parts(client: ProtocolClient, large_table: str) -> None:
     for limit in (1, 2, 3):
-        request = splits(filled, split_size_unit_in_byte=MIB, split_point_limit=limit)
+        request = splits(large_table, split_size_unit_in_byte=MIB, split_point_limit=limit)
         assert len(points(ask(client, request))) == limit
 
 
@@ -105,9 +105,9 @@ def test_a_table_in_several_shards_names_the_owner_of_each_part(client: Protocol
         client.delete_table("in_four_shards")
 
 
-def test_a_cut_can_be_the_bound_of_a_range(client: ProtocolClient, filled: str) -> None:
-    answer = ask(client, splits(filled, 4, split_size_unit_in_byte=MIB))
-    request = get_range(filled, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
+def test_a_cut_can_be_the_bound_of_a_range(client: ProtocolClient, large_table: str) -> None:
+    answer = ask(client, splits(large_table, 4, split_size_unit_in_byte=MIB))
+    request = get_range(large_table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX))
     request.exclusive_end_primary_key = answer.split_points[0]
     request.limit = 1
     assert rows(ask(client, request).rows)[0].key == key("00000", 0)

@@ -104,7 +104,7 @@ OFF = pb.StreamSpecification(enable_stream=False)
 
 
 @pytest.fixture
-def followed(client: ProtocolClient, make_table: MakeTable) -> tuple[str, Follower]:
+def table_and_follower(client: ProtocolClient, make_table: MakeTable) -> tuple[str, Follower]:
     """Return a fresh table with a stream, and its follower."""
     table = make_table(stream=enable_stream(), options=OLD_VERSIONS)
     return table, Follower(client, table)
@@ -137,9 +137,9 @@ def test_a_stream_is_listed_and_described(client: ProtocolClient, make_table: Ma
 
 
 def test_a_write_is_in_the_stream_once_answered(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for number in range(30):
         ask(client, put(table, PK, puts(c=number)))
         (record,) = follower.read()
@@ -169,9 +169,9 @@ CHANGES: dict[str, tuple[Any, int, list[Change]]] = {
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_record_says_what_was_changed(
-    client: ProtocolClient, followed: tuple[str, Follower], case: str
+    client: ProtocolClient, table_and_follower: tuple[str, Follower], case: str
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     request, action, cells = CHANGES[case]
     ask(client, put(table, PK, puts(old=1)))
     follower.read()
@@ -185,9 +185,9 @@ def test_a_record_says_what_was_changed(
 
 
 def test_a_put_without_a_version_is_recorded_with_the_stored_one(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     ask(client, put(table, PK, puts(c=1)))
     (record,) = follower.read()
     found = read_row(client, table, PK)
@@ -196,9 +196,9 @@ def test_a_put_without_a_version_is_recorded_with_the_stored_one(
 
 
 def test_an_increment_is_recorded_as_its_result(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for _ in range(2):
         ask(client, update(table, PK, [Increment("n", 21)]))
     records = follower.read()
@@ -225,9 +225,9 @@ def test_an_assigned_key_is_recorded_as_its_value(
 
 
 def test_what_failed_is_not_recorded(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     present = pb.Condition(row_existence=pb.EXPECT_EXIST)
     for request in (
         put(table, PK, condition=present),
@@ -245,9 +245,9 @@ def test_what_failed_is_not_recorded(
 
 
 def test_records_come_in_the_order_of_the_writes(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for number in range(20):
         ask(client, put(table, key("single", number % 3), puts(c=number)))
     batch = [put(table, key("batch", number % 7), puts(c=number)) for number in range(100)]
@@ -260,9 +260,9 @@ def test_records_come_in_the_order_of_the_writes(
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 1000])
 def test_pages_of_records_join_to_the_whole(
-    client: ProtocolClient, followed: tuple[str, Follower], limit: int
+    client: ProtocolClient, table_and_follower: tuple[str, Follower], limit: int
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     batch = [put(table, key("a", number), puts(c=number)) for number in range(100)]
     ask(client, batch_write([(table, batch)]))
     found: list[int] = []
@@ -273,9 +273,9 @@ def test_pages_of_records_join_to_the_whole(
 
 
 def test_no_hidden_record_holds_a_reader_up(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for number in range(3):
         for versions in (2, 3):
             changed = pb.TableOptions(max_versions=versions)
@@ -286,9 +286,9 @@ def test_no_hidden_record_holds_a_reader_up(
 
 
 def test_an_iterator_is_a_position_that_can_be_read_again(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     ask(client, batch_write([(table, [put(table, key("a", n)) for n in range(10)])]))
     start = follower.iterator
     first = follower.read(limit=4)
@@ -305,9 +305,9 @@ def test_an_iterator_is_a_position_that_can_be_read_again(
 
 
 def test_an_answer_has_a_thousand_records_unless_told(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for part in range(6):
         writes = [put(table, key("a", part * 200 + n)) for n in range(200)]
         ask(client, batch_write([(table, writes)]))
@@ -315,9 +315,9 @@ def test_an_answer_has_a_thousand_records_unless_told(
 
 
 def test_a_large_answer_stops_early_and_loses_nothing(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for number in range(8):
         ask(client, put(table, key("a", number), [Put("c", b"x" * 2**20)]))
     sizes = []
@@ -328,9 +328,9 @@ def test_a_large_answer_stops_early_and_loses_nothing(
 
 
 def test_a_time_finds_the_first_record_not_before_it(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     for number in range(10):
         ask(client, put(table, key("a", number)))
     records = follower.read()
@@ -380,9 +380,9 @@ def test_a_stream_can_be_changed_while_it_runs(
 
 
 def test_disabling_ends_a_stream_and_enabling_begins_another(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     ask(client, put(table, PK, puts(c="old")))
     off = ask(client, pb.UpdateTableRequest(table_name=table, stream_spec=OFF))
     assert not off.stream_details.enable_stream
@@ -429,9 +429,9 @@ def test_a_deleted_tables_stream_is_gone(client: ProtocolClient, make_table: Mak
 
 
 def test_names_that_are_not_there_are_told(
-    client: ProtocolClient, followed: tuple[str, Follower]
+    client: ProtocolClient, table_and_follower: tuple[str, Follower]
 ) -> None:
-    table, follower = followed
+    table, follower = table_and_follower
     assert refusal(client, pb.DescribeStreamRequest(stream_id=f"{table}_1")).startswith("404 ")
     shard = pb.GetShardIteratorRequest(stream_id=follower.stream_id, shard_id="absent")
     assert refusal(client, shard).startswith("404 ")

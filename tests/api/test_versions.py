@@ -159,18 +159,18 @@ def test_a_shorter_life_hides_at_once_and_a_longer_one_shows_again(
     at = [now_ms - age * 3_600_000 for age in ages_h]
     ask(client, put(table, key("a", 1), [Put("c", "x", version) for version in at]))
 
-    def seen(**changed: Any) -> list[int | None]:
+    def change_options(**changed: Any) -> list[int | None]:
         changes = pb.TableOptions(**changed)
         ask(client, pb.UpdateTableRequest(table_name=table, table_options=changes))
         found = read_row(client, table, key("a", 1), max_versions=9)
         assert found is not None, "a row whose cells have all expired is a row"
         return versions(found)
 
-    assert seen(time_to_live=2 * DAY_S) == at[:4]
-    assert seen(time_to_live=DAY_S) == at[:2]
-    assert seen(max_versions=1) == at[:1]
-    assert seen(max_versions=9, time_to_live=2 * DAY_S) == at[:4]
-    assert seen(time_to_live=-1) == at
+    assert change_options(time_to_live=2 * DAY_S) == at[:4]
+    assert change_options(time_to_live=DAY_S) == at[:2]
+    assert change_options(max_versions=1) == at[:1]
+    assert change_options(max_versions=9, time_to_live=2 * DAY_S) == at[:4]
+    assert change_options(time_to_live=-1) == at
 
 
 def test_columns_and_versions_are_chosen_together(
@@ -178,14 +178,14 @@ def test_columns_and_versions_are_chosen_together(
 ) -> None:
     ask(client, put(table, row, [Put(name, v, v) for name in "abcd" for v in (1, 2)]))
 
-    def seen(**fields: Any) -> list[tuple[str, int | None]] | None:
+    def read_cells(**fields: Any) -> list[tuple[str, int | None]] | None:
         found = read_row(client, table, row, **fields)
         return found and [(c.name, c.version_ms) for c in found.columns]
 
-    assert seen(columns_to_get=["d", "b"]) == [("b", 2), ("d", 2)]
-    assert seen(start_column="b", end_column="d") == [("b", 2), ("c", 2)]
-    assert seen(start_column="c", max_versions=2) == [("c", 2), ("c", 1), ("d", 2), ("d", 1)]
-    assert seen(columns_to_get=["x"]) is None, "no named column: no row"
-    assert seen(columns_to_get=["x", "PK2"]) == [], "but a named key column keeps it"
-    assert seen(columns_to_get=["a"], max_versions=None, time_range=between(5, 9)) is None
-    assert seen(start_column="x") == []
+    assert read_cells(columns_to_get=["d", "b"]) == [("b", 2), ("d", 2)]
+    assert read_cells(start_column="b", end_column="d") == [("b", 2), ("c", 2)]
+    assert read_cells(start_column="c", max_versions=2) == [("c", 2), ("c", 1), ("d", 2), ("d", 1)]
+    assert read_cells(columns_to_get=["x"]) is None, "no named column: no row"
+    assert read_cells(columns_to_get=["x", "PK2"]) == [], "but a named key column keeps it"
+    assert read_cells(columns_to_get=["a"], max_versions=None, time_range=between(5, 9)) is None
+    assert read_cells(start_column="x") == []

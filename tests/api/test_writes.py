@@ -418,54 +418,54 @@ def test_a_delete_returns_its_key_when_asked(client: ProtocolClient, table: str,
 
 
 @pytest.fixture(scope="module")
-def numbered(make_table: MakeTable) -> str:
+def auto_table(make_table: MakeTable) -> str:
     """Return a table whose second key column is assigned."""
     return make_table([KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER, auto_increment=True)])
 
 
 @pytest.mark.parametrize("write", [put, update])
 def test_assigned_values_are_unique_and_increase(
-    client: ProtocolClient, numbered: str, row: Any, write: Any
+    client: ProtocolClient, auto_table: str, row: Any, write: Any
 ) -> None:
     partition = f"p{row[1][1]}"
     asked = write(
-        numbered,
+        auto_table,
         key(partition, Special.AUTO_INCREMENT),
         puts(c=1),
         return_content=returning(pb.RT_PK),
     )
     told = [rows(ask(client, asked).row)[0].key[1][1] for _ in range(20)]
-    batch = ask(client, batch_write([(numbered, [asked] * 20)]))
+    batch = ask(client, batch_write([(auto_table, [asked] * 20)]))
     told += [rows(result.row)[0].key[1][1] for result in batch.tables[0].rows]
     assert told == sorted(set(told), key=int)
-    everything = get_range(numbered, key(partition, INF_MIN), key(partition, INF_MAX))
+    everything = get_range(auto_table, key(partition, INF_MIN), key(partition, INF_MAX))
     assert [found.key[1][1] for found in rows(ask(client, everything).rows)] == told
 
 
-def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, numbered: str) -> None:
+def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, auto_table: str) -> None:
     asked = update(
-        numbered,
+        auto_table,
         key("both", Special.AUTO_INCREMENT),
         [Increment("n", 3)],
         return_content=returning(pb.RT_PK),
     )
     (told,) = rows(ask(client, asked).row)
-    assert shown(read_row(client, numbered, told.key)) == {"n": 3}
+    assert shown(read_row(client, auto_table, told.key)) == {"n": 3}
 
 
 def test_a_named_value_of_an_assigned_column_must_exist(
-    client: ProtocolClient, numbered: str
+    client: ProtocolClient, auto_table: str
 ) -> None:
-    assert refusal(client, put(numbered, key("named", 5), puts(c=1))) == FAILED
-    assert refusal(client, update(numbered, key("named", 5), puts(c=1))) == FAILED
-    assert refusal(client, delete(numbered, key("named", 5))) == "ok"
+    assert refusal(client, put(auto_table, key("named", 5), puts(c=1))) == FAILED
+    assert refusal(client, update(auto_table, key("named", 5), puts(c=1))) == FAILED
+    assert refusal(client, delete(auto_table, key("named", 5))) == "ok"
     asked = put(
-        numbered,
+        auto_table,
         key("named", Special.AUTO_INCREMENT),
         puts(c=1),
         return_content=returning(pb.RT_PK),
     )
     (told,) = rows(ask(client, asked).row)
-    assert refusal(client, put(numbered, told.key, puts(c=2))) == "ok"
-    assert refusal(client, update(numbered, told.key, puts(d=2))) == "ok"
-    assert shown(read_row(client, numbered, told.key)) == {"c": 2, "d": 2}
+    assert refusal(client, put(auto_table, told.key, puts(c=2))) == "ok"
+    assert refusal(client, update(auto_table, told.key, puts(d=2))) == "ok"
+    assert shown(read_row(client, auto_table, told.key)) == {"c": 2, "d": 2}

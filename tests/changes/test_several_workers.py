@@ -45,7 +45,7 @@ def put_again(client: ProtocolClient) -> None:
 async def test_rows_and_changes_of_all_workers_make_the_table(workers: Workers) -> None:
     for _ in range(2):
         await asyncio.to_thread(workers.start, *SHORT_LEASE)
-    await asyncio.to_thread(workers.settled)
+    await asyncio.to_thread(workers.wait_until_divided)
     staying = workers.clients[1]
     await asyncio.to_thread(staying.create_table, TABLE, KEY, stream=STREAM)
     world = Rewritten(staying, TABLE, random.Random(1))

@@ -48,7 +48,7 @@ def write(directory: Path, value: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def local_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stopped directory, which nothing here changes."""
     path = tmp_path_factory.mktemp("local") / "data"
     write(path, "x" * 1000)
@@ -56,15 +56,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exported(written: Path) -> Path:
+def export_dir(local_dir: Path) -> Path:
     """An export, which nothing here changes."""
-    folder = written.with_name("export")
-    assert rowtide("export", folder, "--data", written)[0] == 0
+    folder = local_dir.with_name("export")
+    assert rowtide("export", folder, "--data", local_dir)[0] == 0
     return folder
 
 
-def test_an_export_says_what_it_has(exported: Path, written: Path, tmp_path: Path) -> None:
-    code, out, error = rowtide("export", tmp_path / "export", "--data", written)
+def test_an_export_says_what_it_has(export_dir: Path, local_dir: Path, tmp_path: Path) -> None:
+    code, out, error = rowtide("export", tmp_path / "export", "--data", local_dir)
     assert (code, error) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == ["topics", "partitions", "records", "bytes"]
@@ -75,7 +75,7 @@ def test_an_export_says_what_it_has(exported: Path, written: Path, tmp_path: Pat
         ["shard", "1"],
     ]
     assert "the secrets of access keys" in out
-    assert sorted(path.name for path in exported.iterdir()) == sorted(
+    assert sorted(path.name for path in export_dir.iterdir()) == sorted(
         path.name for path in (tmp_path / "export").iterdir()
     )
 
@@ -109,7 +109,7 @@ def test_a_directory_without_a_local_log_is_refused(
     assert not (tmp_path / "export").exists()
 
 
-def test_folders_of_others_are_refused(written: Path, exported: Path, tmp_path: Path) -> None:
+def test_folders_of_others_are_refused(local_dir: Path, export_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "letter").write_text("dear")
     (tmp_path / "file").write_text("dear")
@@ -117,27 +117,27 @@ def test_folders_of_others_are_refused(written: Path, exported: Path, tmp_path: 
         (tmp_path / "foreign", "foreign is not empty: it has letter"),
         (tmp_path / "file", "file: File exists"),
     ):
-        code, _, error = rowtide("export", folder, "--data", written)
+        code, _, error = rowtide("export", folder, "--data", local_dir)
         assert (code, words in error) == (1, True), error
     copy = tmp_path / "copy"
-    shutil.copytree(written, copy)
-    code, _, error = rowtide("export", exported, "--data", copy)
+    shutil.copytree(local_dir, copy)
+    code, _, error = rowtide("export", export_dir, "--data", copy)
     assert code == 1
     assert "has an export of another directory or state" in error
 
 
-def test_another_prefix_is_refused(written: Path, tmp_path: Path) -> None:
+def test_another_prefix_is_refused(local_dir: Path, tmp_path: Path) -> None:
     code, _, error = rowtide(
-        *("export", tmp_path / "export", "--data", written, "--topic-prefix", "other")
+        *("export", tmp_path / "export", "--data", local_dir, "--topic-prefix", "other")
     )
     assert code == 1
     assert "no topic other.catalog; it has rowtide.catalog\n  Name their prefix" in error
 
 
-def test_rows_ahead_of_their_log_are_not_left_behind(written: Path, tmp_path: Path) -> None:
+def test_rows_ahead_of_their_log_are_not_left_behind(local_dir: Path, tmp_path: Path) -> None:
     """A disk that lost the end of the log: the server would keep the shard closed."""
     data = tmp_path / "data"
-    shutil.copytree(written, data)
+    shutil.copytree(local_dir, data)
     shutil.copytree(data / "log", tmp_path / "older")
     write(data, "y")
     shutil.rmtree(data / "log")
@@ -151,17 +151,17 @@ def test_rows_ahead_of_their_log_are_not_left_behind(written: Path, tmp_path: Pa
     assert rowtide("export", tmp_path / "export", "--data", data)[0] == 0
 
 
-def test_an_export_goes_on_once_a_full_disk_has_room(written: Path, tmp_path: Path) -> None:
+def test_an_export_goes_on_once_a_full_disk_has_room(local_dir: Path, tmp_path: Path) -> None:
     try:
         with small_disk(tmp_path / "disk", 4 << 20) as disk:
             ballast = Ballast(disk)
             ballast.leave(64 << 10)
-            code, _, error = rowtide("export", disk / "export", "--data", written)
+            code, _, error = rowtide("export", disk / "export", "--data", local_dir)
             assert code == 1
             assert "No space left on device" in error
             assert not (disk / "export" / "manifest.json").exists()
             ballast.drop()
-            assert rowtide("export", disk / "export", "--data", written)[0] == 0
+            assert rowtide("export", disk / "export", "--data", local_dir)[0] == 0
     except NoDisk as error:
         pytest.skip(str(error))
 
@@ -186,8 +186,8 @@ def test_progress_is_a_line_a_second(capsys: pytest.CaptureFixture[str]) -> None
 # Import.
 
 
-def copy_changed(exported: Path, folder: Path, change: Callable[[Path], None]) -> Path:
-    shutil.copytree(exported, folder)
+def copy_changed(export_dir: Path, folder: Path, change: Callable[[Path], None]) -> Path:
+    shutil.copytree(export_dir, folder)
     change(folder)
     return folder
 
@@ -216,9 +216,9 @@ def flip_last_byte(folder: Path) -> None:
 )
 @pytest.mark.kafka
 def test_a_folder_that_is_no_whole_export_is_refused(
-    exported: Path, tmp_path: Path, broker: str, change: Callable[[Path], None], words: str
+    export_dir: Path, tmp_path: Path, broker: str, change: Callable[[Path], None], words: str
 ) -> None:
-    folder = copy_changed(exported, tmp_path / "export", change)
+    folder = copy_changed(export_dir, tmp_path / "export", change)
     prefix = f"none{uuid4().hex[:8]}"
     code, _, error = rowtide("import", folder, "--kafka", broker, "--topic-prefix", prefix)
     assert (code, words in error) == (1, True), error
@@ -226,34 +226,34 @@ def test_a_folder_that_is_no_whole_export_is_refused(
 
 
 @pytest.mark.kafka
-def test_a_cluster_with_topics_is_refused(exported: Path, tmp_path: Path, broker: str) -> None:
+def test_a_cluster_with_topics_is_refused(export_dir: Path, tmp_path: Path, broker: str) -> None:
     prefix = f"taken{uuid4().hex[:8]}"
     kafka = ("--kafka", broker, "--topic-prefix", prefix)
     with Up(tmp_path / "worker", options=["--port", "0", *kafka], command="worker") as up:
         up.start()
-    code, _, error = rowtide("import", exported, *kafka)
+    code, _, error = rowtide("import", export_dir, *kafka)
     assert code == 1
     assert f"the cluster has topics of {prefix} already, such as {prefix}" in error
 
 
 @pytest.mark.kafka
 def test_the_rows_are_served_and_the_local_directory_is_not(
-    exported: Path, written: Path, tmp_path: Path, broker: str
+    export_dir: Path, local_dir: Path, tmp_path: Path, broker: str
 ) -> None:
     prefix = f"moved{uuid4().hex[:8]}"
     kafka = ("--kafka", broker, "--topic-prefix", prefix)
-    code, out, error = rowtide("import", exported, *kafka)
+    code, out, error = rowtide("import", export_dir, *kafka)
     assert code == 0, error
     assert f"Imported into {broker}: every record and setting was compared" in out
     started = f"rowtide worker {' '.join(kafka)} --data-dir NEW-DIRECTORY"
     assert out.splitlines()[-1] == f"Now start workers: {started}"
-    code, out, _ = rowtide("import", exported, *kafka)
+    code, out, _ = rowtide("import", export_dir, *kafka)
     assert (code, f"{broker} was complete" in out) == (0, True)
-    code, _, error = rowtide("worker", "--data-dir", written, "--port", "0", *kafka)
+    code, _, error = rowtide("worker", "--data-dir", local_dir, "--port", "0", *kafka)
     assert code == 1
     assert "has its logs in 'log', which --log kafka does not read" in error
     (tmp_path / "worker").mkdir()
-    shutil.copy(written / "credentials.json", tmp_path / "worker")
+    shutil.copy(local_dir / "credentials.json", tmp_path / "worker")
     with (
         Up(tmp_path / "worker", options=["--port", "0", *kafka], command="worker") as up,
         ProtocolClient(**up.start()._asdict()) as client,
@@ -263,16 +263,16 @@ def test_the_rows_are_served_and_the_local_directory_is_not(
         assert len(keys) == 1, "the worker has the key that it was given"
 
 
-def test_a_second_import_of_a_folder_is_refused(exported: Path) -> None:
-    with ExportFolder(exported).lock():
-        code, _, error = rowtide("import", exported, "--kafka", "127.0.0.1:1")
+def test_a_second_import_of_a_folder_is_refused(export_dir: Path) -> None:
+    with ExportFolder(export_dir).lock():
+        code, _, error = rowtide("import", export_dir, "--kafka", "127.0.0.1:1")
     assert code == 1
-    assert f"another import of {exported} is under way" in error
+    assert f"another import of {export_dir} is under way" in error
 
 
-def test_a_broker_that_does_not_answer_is_told(exported: Path) -> None:
+def test_a_broker_that_does_not_answer_is_told(export_dir: Path) -> None:
     port = next(iter(free_ports("127.0.0.1")))
-    code, _, error = rowtide("import", exported, "--kafka", f"127.0.0.1:{port}")
+    code, _, error = rowtide("import", export_dir, "--kafka", f"127.0.0.1:{port}")
     assert code == 3
     assert "Kafka does not answer: " in error
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def results(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what the program found."""
     need("mvn", "java")
     folder = copy_program("java", tmp_path_factory.mktemp("java"))
@@ -22,9 +22,9 @@ def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize("check", checks_of("java"))
-def test_java(found: dict[str, str], check: str) -> None:
-    assert found.get(check, "not made") == "ok"
+def test_java(results: dict[str, str], check: str) -> None:
+    assert results.get(check, "not made") == "ok"
 
 
-def test_java_checks_nothing_that_is_not_listed(found: dict[str, str]) -> None:
-    assert set(found) == set(checks_of("java"))
+def test_java_checks_nothing_that_is_not_listed(results: dict[str, str]) -> None:
+    assert set(results) == set(checks_of("java"))

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def results(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what the program found."""
     need("node", "npm")
     folder = copy_program("node", tmp_path_factory.mktemp("node"))
@@ -20,9 +20,9 @@ def found(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 @pytest.mark.parametrize("check", checks_of("node"))
-def test_node(found: dict[str, str], check: str) -> None:
-    assert found.get(check, "not made") == "ok"
+def test_node(results: dict[str, str], check: str) -> None:
+    assert results.get(check, "not made") == "ok"
 
 
-def test_node_checks_nothing_that_is_not_listed(found: dict[str, str]) -> None:
-    assert set(found) == set(checks_of("node"))
+def test_node_checks_nothing_that_is_not_listed(results: dict[str, str]) -> None:
+    assert set(results) == set(checks_of("node"))

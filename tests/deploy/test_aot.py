@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def untrained(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
+def fresh_config(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
     """The cache of a machine that has the jars and nothing else."""
     resolve_jars(cache_dir, read_lock())
     fresh = tmp_path / "cache"
@@ -30,20 +30,20 @@ def untrained(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
 
 
 def test_a_stop_during_the_training_leaves_neither_process_nor_file(
-    untrained: EmbeddedConfig,
+    fresh_config: EmbeddedConfig,
 ) -> None:
-    with EmbeddedBroker(untrained):
+    with EmbeddedBroker(fresh_config):
         pass
-    training = untrained.cache_dir / "aot" / "training"
+    training = fresh_config.cache_dir / "aot" / "training"
     assert find_broker(training.resolve() / "server.properties") is None
     assert sorted(path.name for path in training.parent.iterdir()) == ["training.lock"]
 
 
-def test_without_the_cache_there_is_no_training(untrained: EmbeddedConfig) -> None:
-    plain = EmbeddedConfig(untrained.data_dir, untrained.cache_dir, aot=False)
+def test_without_the_cache_there_is_no_training(fresh_config: EmbeddedConfig) -> None:
+    plain = EmbeddedConfig(fresh_config.data_dir, fresh_config.cache_dir, aot=False)
     with EmbeddedBroker(plain):
         pass
-    assert not (untrained.cache_dir / "aot").exists()
+    assert not (fresh_config.cache_dir / "aot").exists()
 
 
 ALONE: dict[str, str] = {}
@@ -53,13 +53,13 @@ ONE_OF_TWO = {"node.id": "2", "controller.quorum.voters": "1@127.0.0.1:1,2@127.0
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [ALONE, ONE_OF_TWO], ids=["alone", "one of two"])
 def test_a_prepared_cache_is_one_that_java_accepts(
-    untrained: EmbeddedConfig, settings: dict[str, str]
+    fresh_config: EmbeddedConfig, settings: dict[str, str]
 ) -> None:
-    prepare(replace(untrained, settings=settings))
-    jars = resolve_jars(untrained.cache_dir, read_lock(), repository="")
+    prepare(replace(fresh_config, settings=settings))
+    jars = resolve_jars(fresh_config.cache_dir, read_lock(), repository="")
     runtime = Runtime(find_java(None), tuple(jars))
-    cache = AotCache.of(untrained.cache_dir, runtime)
+    cache = AotCache.of(fresh_config.cache_dir, runtime)
     assert cache.is_made
     # With AOTMode=on Java refuses to start when the cache does not fit it or the class path.
     command = java_command(cache.apply_to(runtime), ["-XX:AOTMode=on"])
-    subprocess.run([*command, "-version"], check=True, cwd=untrained.cache_dir)
+    subprocess.run([*command, "-version"], check=True, cwd=fresh_config.cache_dir)

@@ -8,7 +8,7 @@ from rowtide.client.wire_row import Change, Delete, Increment, Put
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from tests.api.calls import INF_MAX, INF_MIN, get_range, key
-from tests.api.test_stream import OFF, enabled
+from tests.api.test_stream import OFF, enable_stream
 from tests.model.difference import same
 from tests.model.drafts import Bound, ChangeDraft, ReadDraft, VersionDraft, WriteDraft
 from tests.model.followed_stream import FollowedStream
@@ -43,7 +43,7 @@ def options_message(options: Options) -> pb.TableOptions:
 
 def stream_message(stream: Stream | None) -> pb.StreamSpecification:
     """Return what enables a stream, or disables it."""
-    return OFF if stream is None else enabled(stream.hours, *stream.originals)
+    return OFF if stream is None else enable_stream(stream.hours, *stream.originals)
 
 
 class Pair:
@@ -81,12 +81,12 @@ class Pair:
 
     @property
     def unread(self) -> bool:
-        """Say whether the stream has more than was read."""
+        """True if the stream has more than was read."""
         return self.followed is not None and self.followed.unread
 
     @property
     def hidden(self) -> bool:
-        """Say whether rows hold what nobody sees."""
+        """True if rows hold what nobody sees."""
         return (
             reclaim_rows(self.model.rows, self.model.options, self.world.now_ms) != self.model.rows
         )
@@ -202,19 +202,19 @@ class Pair:
         elif before is not None:
             before.note_expired()
         request = pb.UpdateTableRequest(table_name=self.name, stream_spec=stream_message(stream))
-        told = self.world.ask(request).stream_details
+        details = self.world.ask(request).stream_details
         self.always = self.always and stream is not None
         self.model.change_stream(stream)
-        same("a stream is enabled", told.enable_stream, stream is not None)
+        same("a stream is enabled", details.enable_stream, stream is not None)
         if stream is None:
             self.followed = None
             same("streams", self.world.client.list_stream(self.name), [])
             if before is not None:
                 before.check_ended()
             return
-        same("hours", told.expiration_time, stream.hours)
+        same("hours", details.expiration_time, stream.hours)
         if before is not None:
-            same("the stream", told.stream_id, before.stream_id)
+            same("the stream", details.stream_id, before.stream_id)
         else:
             self.followed = FollowedStream(self.world, self.name, self.model)
 
@@ -241,13 +241,13 @@ class Pair:
 
     def verify_description(self) -> None:
         """Compare what the server says of the table."""
-        told, model = self.world.client.describe_table(self.name), self.model
-        columns = [(column.name, column.type) for column in told.table_meta.defined_column]
+        described, model = self.world.client.describe_table(self.name), self.model
+        columns = [(column.name, column.type) for column in described.table_meta.defined_column]
         same("defined", columns, [(name, DEFINED[kind]) for name, kind in model.defined.items()])
-        options = told.table_options
+        options = described.table_options
         shown = options.time_to_live, options.max_versions, options.deviation_cell_version_in_sec
         same("options", shown, tuple(model.options))
-        stream = told.stream_details
+        stream = described.stream_details
         same("stream enabled", stream.enable_stream, model.stream is not None)
         if model.stream is not None and self.followed is not None:
             settings = stream.stream_id, stream.expiration_time

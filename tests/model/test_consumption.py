@@ -26,7 +26,7 @@ from tests.api.calls import (
     refusal,
     update,
 )
-from tests.api.test_stream import enabled
+from tests.api.test_stream import enable_stream
 from tests.model.world import PARTITION_UNITS, World
 
 pytestmark = pytest.mark.system
@@ -57,7 +57,7 @@ def table(world: World, hour_s: int) -> Iterator[str]:
     """Return a table made at the hour's begin, with 100 units reserved for reads and writes."""
     world.tables += 1
     name = f"metered_{world.tables}"
-    world.client.create_table(name, KEY, reserved=(100, 100), stream=enabled())
+    world.client.create_table(name, KEY, reserved=(100, 100), stream=enable_stream())
     yield name
     world.client.delete_table(name)
 

@@ -183,7 +183,7 @@ def table(options: TableOptions | None = None) -> Table:
     )
 
 
-class Asked:
+class UnopenedWorker:
     """A worker that has slot 1 by the group's word, but has not opened it."""
 
     def __init__(self) -> None:
@@ -223,54 +223,60 @@ def batch(*names: str, of: str = "t") -> bytes:
 
 
 @pytest.fixture
-async def asked() -> Asked:
-    found = Asked()
-    await found.catalog.open(1)
-    await found.make(table())
-    return found
+async def worker() -> UnopenedWorker:
+    worker = UnopenedWorker()
+    await worker.catalog.open(1)
+    await worker.make(table())
+    return worker
 
 
-async def write_batch(asked: Asked, body: bytes, *, changed: Table | None = None) -> str:
+async def write_batch(worker: UnopenedWorker, body: bytes, *, changed: Table | None = None) -> str:
     """Return a letter for each row: written by another one, or not written here."""
-    checked = asked.rows.check_batch_write(ANN, body)
+    checked = worker.rows.check_batch_write(ANN, body)
     assert checked is not None
     if changed is not None:
-        await asked.make(changed)
-    answer = await asked.fan_out.write(ANN, body, checked)
+        await worker.make(changed)
+    answer = await worker.fan_out.write(ANN, body, checked)
     rows = pb.BatchWriteRowResponse.FromString(answer).tables[0].rows
     return "".join("w" if row.is_ok else "-" for row in rows)
 
 
-async def test_rows_of_the_worker_that_checked_them_are_not_read_again(asked: Asked) -> None:
-    assert await write_batch(asked, batch("z", "a", "y")) == "w-w"
-    assert asked.asked == [("b:1", 2)]
-    assert await write_batch(asked, batch("a", "b")) == "--"
-    assert asked.asked == [("b:1", 2)]
+async def test_rows_of_the_worker_that_checked_them_are_not_read_again(
+    worker: UnopenedWorker,
+) -> None:
+    assert await write_batch(worker, batch("z", "a", "y")) == "w-w"
+    assert worker.asked == [("b:1", 2)]
+    assert await write_batch(worker, batch("a", "b")) == "--"
+    assert worker.asked == [("b:1", 2)]
 
 
-async def test_rows_checked_by_a_table_that_has_changed_are_read_again(asked: Asked) -> None:
+async def test_rows_checked_by_a_table_that_has_changed_are_read_again(
+    worker: UnopenedWorker,
+) -> None:
     changed = table(TableOptions(allow_update=False))
-    assert await write_batch(asked, batch("z", "a", "y"), changed=changed) == "www"
-    assert sorted(asked.asked) == [(HERE, 1), ("b:1", 2)]
-    asked.asked.clear()
-    assert await write_batch(asked, batch("a"), changed=table()) == "w"
-    assert asked.asked == [(HERE, 1)]
+    assert await write_batch(worker, batch("z", "a", "y"), changed=changed) == "www"
+    assert sorted(worker.asked) == [(HERE, 1), ("b:1", 2)]
+    worker.asked.clear()
+    assert await write_batch(worker, batch("a"), changed=table()) == "w"
+    assert worker.asked == [(HERE, 1)]
 
 
-async def test_rows_of_a_table_that_is_not_there_are_for_the_handler(asked: Asked) -> None:
-    assert await write_batch(asked, batch("z", "a", of="gone")) == "ww"
-    assert asked.asked == [(HERE, 2)]
+async def test_rows_of_a_table_that_is_not_there_are_for_the_handler(
+    worker: UnopenedWorker,
+) -> None:
+    assert await write_batch(worker, batch("z", "a", of="gone")) == "ww"
+    assert worker.asked == [(HERE, 2)]
 
 
-async def test_the_rows_of_an_atomic_table_go_to_one_worker(asked: Asked) -> None:
+async def test_the_rows_of_an_atomic_table_go_to_one_worker(worker: UnopenedWorker) -> None:
     # There they are refused: they have several partition keys.
     body = batch("z", "a") + pb.BatchWriteRowRequest(is_atomic=True).SerializeToString()
-    assert await write_batch(asked, body) == "ww"
-    assert asked.asked == [("b:1", 2)]
+    assert await write_batch(worker, body) == "ww"
+    assert worker.asked == [("b:1", 2)]
 
 
-async def test_a_batch_that_names_its_table_twice_is_refused(asked: Asked) -> None:
+async def test_a_batch_that_names_its_table_twice_is_refused(worker: UnopenedWorker) -> None:
     for _ in range(20):  # Rows that are like earlier ones are read another way.
         with pytest.raises(Rejected, match="Duplicated table name: t"):
-            await write_batch(asked, batch("z", "y", "x", "w") + batch("a", "b", "c", "d"))
-        await write_batch(asked, batch("z", "y", "x", "w"))
+            await write_batch(worker, batch("z", "y", "x", "w") + batch("a", "b", "c", "d"))
+        await write_batch(worker, batch("z", "y", "x", "w"))

@@ -168,9 +168,9 @@ class Lease:
 
     def unreadable(self) -> Unavailable:
         """Return what a request waits for."""
-        return LeaseLapsed(self._renewed)
+        return LeaseLapsed(self._renew)
 
-    async def _renewed(self) -> None:
+    async def _renew(self) -> None:
         self.waits += 1
         await self.answers.wait()
         self.holds = self.comes_back
@@ -331,7 +331,7 @@ class Reads:
         self.lapses, self.end, self.later = lapses, end, later
         self.calls = self.waits = 0
 
-    async def _renewed(self) -> None:
+    async def _renew(self) -> None:
         self.waits += 1
 
     def __call__(self, _identity: Identity, _body: bytes) -> Awaitable[bytes] | bytes:
@@ -344,7 +344,7 @@ class Reads:
 
     def _now(self) -> bytes:
         if self.calls <= self.lapses:
-            raise LeaseLapsed(self._renewed)
+            raise LeaseLapsed(self._renew)
         if isinstance(self.end, StoreError):
             raise self.end
         return self.end

@@ -76,12 +76,12 @@ class Cluster:
         asked = {cast(BrokersLog, log).broker for log, _ in items}
         for broker in asked:
             broker.requests += 1
-        told = [await self._appended(cast(BrokersLog, log), entries) for log, entries in items]
+        told = [await self._append(cast(BrokersLog, log), entries) for log, entries in items]
         if any(isinstance(one, OutcomeUnknown) for one in told):
             await asyncio.sleep(deadline_s)
         return told
 
-    async def _appended(self, log: BrokersLog, entries: Pairs) -> int | StoreError:
+    async def _append(self, log: BrokersLog, entries: Pairs) -> int | StoreError:
         if not (log.broker.answers.is_set() and log.broker.takes.is_set()):
             return OutcomeUnknown(f"append to {log.name}: no answer")
         return await log.append(entries, deadline_s=1.0)
@@ -138,7 +138,7 @@ async def following(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
         watch.cancel()
 
 
-async def held_for(keeper: LeaseKeeper, slots: Collection[int], seconds: float) -> list[int]:
+async def find_kept(keeper: LeaseKeeper, slots: Collection[int], seconds: float) -> list[int]:
     """Look again and again for so long; return which of the slots kept their leases."""
     kept = set(slots)
     for _ in range(round(seconds / STEP_S)):
@@ -147,7 +147,7 @@ async def held_for(keeper: LeaseKeeper, slots: Collection[int], seconds: float) 
     return sorted(kept)
 
 
-async def abandoned_in(keeper: LeaseKeeper, slots: Sequence[int], seconds: float) -> set[int]:
+async def find_abandoned(keeper: LeaseKeeper, slots: Sequence[int], seconds: float) -> set[int]:
     """Check repeatedly for so long; return the slots that seemed to have no owner."""
     found: set[int] = set()
     for _ in range(round(seconds / STEP_S)):
@@ -161,11 +161,11 @@ def test_a_silent_broker_ends_those_leases_alone_that_it_leads() -> None:
         cluster = Cluster()
         async with renewing(cluster) as keeper:
             cluster.brokers[0].answers.clear()
-            assert await held_for(keeper, range(4), 10.0) == list(AT_SECOND)
+            assert await find_kept(keeper, range(4), 10.0) == list(AT_SECOND)
             assert not any(keeper.is_readable(slot) for slot in AT_FIRST)
             cluster.brokers[0].answers.set()
             await asyncio.sleep(LEASE.lease_s)
-            assert await held_for(keeper, range(4), 10.0) == [0, 1, 2, 3]
+            assert await find_kept(keeper, range(4), 10.0) == [0, 1, 2, 3]
 
     in_virtual_time(program())
 
@@ -178,7 +178,7 @@ def test_a_broker_that_is_slow_to_trim_ends_no_lease() -> None:
                 broker.trims.clear()
             for held in keeper._held.values():
                 held.trim_at = held.renewals + 1
-            assert await held_for(keeper, range(4), 10.0) == [0, 1, 2, 3]
+            assert await find_kept(keeper, range(4), 10.0) == [0, 1, 2, 3]
             starts = [(await log.bounds())[0] for log in cluster.logs]
             for broker in cluster.brokers:
                 broker.trims.set()
@@ -241,8 +241,8 @@ def test_a_silent_broker_keeps_nobody_from_seeing_what_becomes_of_leases_at_anot
             async with renewing(cluster):
                 await asyncio.sleep(1.0)
                 cluster.brokers[0].answers.clear()
-                assert await abandoned_in(follower, range(4), 5.0) == set()
-            assert await abandoned_in(follower, range(4), 2.0) == {*AT_SECOND}
+                assert await find_abandoned(follower, range(4), 5.0) == set()
+            assert await find_abandoned(follower, range(4), 2.0) == {*AT_SECOND}
 
     in_virtual_time(program())
 
@@ -269,8 +269,8 @@ def test_a_worker_whose_leases_could_not_be_read_for_a_while_is_not_taken_for_de
             cluster.brokers[0].takes.clear()
             await asyncio.sleep(10.0)
             cluster.brokers[0].answers.set()
-            assert await abandoned_in(follower, range(4), LEASE.answer_s) == set()
+            assert await find_abandoned(follower, range(4), LEASE.answer_s) == set()
             cluster.brokers[0].takes.set()
-            assert await abandoned_in(follower, range(4), 5.0) == set()
+            assert await find_abandoned(follower, range(4), 5.0) == set()
 
     in_virtual_time(program())

@@ -71,7 +71,7 @@ def keeper_of(
     )
 
 
-async def renewed(keeper: LeaseKeeper) -> None:
+async def renew(keeper: LeaseKeeper) -> None:
     """Renew once; return when it is known what became of it."""
     async with asyncio.TaskGroup() as tasks:
         keeper.renew(tasks)
@@ -82,13 +82,13 @@ async def test_a_renewal_behind_one_that_landed_late_does_not_lengthen_the_lease
     keeper = cluster.keeper = keeper_of(cluster, b"ownerid1", now_s)
     await keeper.claim(SLOT)
     late = keeper._record(keeper._held[SLOT], RENEW)
-    await renewed(keeper)  # It takes the place that the one which is late has named.
+    await renew(keeper)  # It takes the place that the one which is late has named.
     cluster.late = late
     now_s[0] += LEASE_S * 0.9
-    await renewed(keeper)
+    await renew(keeper)
     now_s[0] += LEASE_S * 0.9
     assert not keeper.is_readable(SLOT), "no reader of the leases takes the last renewal for one"
-    await renewed(keeper)
+    await renew(keeper)
     assert keeper.is_readable(SLOT)
 
 
@@ -99,11 +99,11 @@ async def test_a_claim_is_proven_to_be_the_last_by_what_is_written_after_the_que
     _, before = await cluster.partition.bounds()
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(keeper.is_still_last(SLOT), name=f"{n}") for n in range(20)]
-        tasks.create_task(renewed(keeper), name="a renewal in its way")
+        tasks.create_task(renew(keeper), name="a renewal in its way")
     assert all(one.result() for one in asked)
     _, after = await cluster.partition.bounds()
     assert 1 < after - before < 6, "one for who came first, one for the others, a renewal"
-    await renewed(keeper)
+    await renew(keeper)
     assert keeper.is_readable(SLOT)
 
 
@@ -139,7 +139,7 @@ async def test_what_is_trimmed_leaves_a_former_owner_something_to_find_the_later
     cluster.keeper = keeper_of(cluster, b"ownerid2", [10.0], dead=[b"ownerid1"])
     await cluster.keeper.claim(SLOT)
     cluster.behind = first._record(first._held[SLOT], RENEW)
-    await renewed(cluster.keeper)
+    await renew(cluster.keeper)
     start, end = await cluster.partition.bounds()
     assert (start, end) == (2, 4), "a renewal, and one that is void"
     assert not await first.is_still_last(SLOT)

@@ -34,9 +34,9 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     rows,
     shown,
-    stored,
     update,
 )
 from tests.workers.conftest import SLOTS, Retrying, Workers, repeat, workers
@@ -52,7 +52,7 @@ LEASE = ("--lease-ms", "10000")
 
 
 class Walk:
-    """Asks workers in turn, and notes which operations succeeded or were refused as told."""
+    """Asks workers in turn, and notes which operations succeeded or were refused as expected."""
 
     def __init__(self, clients: list[Retrying]) -> None:
         self.done: set[str] = set()
@@ -89,7 +89,7 @@ class Walk:
     def read_row(self, row_key: Key) -> dict[str, Any] | None:
         """Return a row by GetRow."""
         self.done.add("GetRow")
-        return shown(stored(next(self._clients), TABLE, row_key))
+        return shown(read_row(next(self._clients), TABLE, row_key))
 
 
 def walk_tables(walk: Walk) -> None:
@@ -101,9 +101,9 @@ def walk_tables(walk: Walk) -> None:
     walk.ask(pb.DeleteDefinedColumnRequest(table_name=TABLE, columns=["more"]))
     options = pb.TableOptions(deviation_cell_version_in_sec=2**31)
     walk.ask(pb.UpdateTableRequest(table_name=TABLE, table_options=options))
-    told = walk.ask(pb.DescribeTableRequest(table_name=TABLE))
-    assert [found.name for found in told.table_meta.defined_column] == ["n"]
-    assert told.table_options.deviation_cell_version_in_sec == 2**31
+    table = walk.ask(pb.DescribeTableRequest(table_name=TABLE))
+    assert [found.name for found in table.table_meta.defined_column] == ["n"]
+    assert table.table_options.deviation_cell_version_in_sec == 2**31
 
 
 def walk_rows(walk: Walk) -> None:
@@ -124,9 +124,9 @@ def walk_rows(walk: Walk) -> None:
 
 def walk_own(walk: Walk, operation: str, request: Any, answer: Any) -> Any:
     """Send a message of ours, whose operation is not called as its type."""
-    told = next(walk._clients).call(operation, request, answer)
+    reply = next(walk._clients).call(operation, request, answer)
     walk.done.add(operation)
-    return told
+    return reply
 
 
 def walk_bulk(walk: Walk) -> None:
@@ -165,8 +165,8 @@ def walk_indexes(walk: Walk) -> None:
     )
     asked = pb.CreateIndexRequest(main_table_name=TABLE, index_meta=index, include_base_data=True)
     walk.ask(asked)
-    [told] = walk.json("RowtideListIndexes", {"table": TABLE})["indexes"]
-    assert told["name"] == "by_n"
+    [index] = walk.json("RowtideListIndexes", {"table": TABLE})["indexes"]
+    assert index["name"] == "by_n"
     walk.ask(pb.DropIndexRequest(main_table_name=TABLE, index_name="by_n"))
 
 
@@ -180,11 +180,11 @@ def walk_stream(walk: Walk) -> None:
 
 def walk_shards(walk: Walk) -> None:
     """Split a shard, merge its children, and move the child to another slot."""
-    told = walk.json("RowtideListShards", {"table": TABLE})["shards"]
-    fields = {"table": TABLE, "shard": told[0]["shard"], "at": "b"}
+    shards = walk.json("RowtideListShards", {"table": TABLE})["shards"]
+    fields = {"table": TABLE, "shard": shards[0]["shard"], "at": "b"}
     halves = walk.json("RowtideSplitShard", fields)["children"]
     [one] = walk.json("RowtideMergeShards", {"table": TABLE, "shards": halves})["children"]
-    slot = (told[0]["slot"] + 1) % SLOTS
+    slot = (shards[0]["slot"] + 1) % SLOTS
     moved = walk.json("RowtideMoveShard", {"table": TABLE, "shard": one, "slot": slot})
     assert moved["done"]
     assert walk.read_row(key("a", 1)) == {"n": 2, "m": 3}

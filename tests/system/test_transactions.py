@@ -12,7 +12,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient, StreamRecord
 from rowtide.client.wire_row import Put, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from tests.api.calls import OK, ask, put, puts, refusal, shown, stored
+from tests.api.calls import OK, ask, put, puts, read_row, refusal, shown
 from tests.system.conftest import MakeServer
 from tests.system.server import Server, wait_until
 from tests.system.transfers import TABLE, TOTAL, Move, Mover, account, create_accounts
@@ -120,12 +120,12 @@ def stream_of(client: ProtocolClient) -> list[StreamRecord]:
 
 
 def readable(client: ProtocolClient) -> bool:
-    """Say whether reads are served."""
-    return stored(client, TABLE, account("p0", 0)) is not None
+    """True if reads are served."""
+    return read_row(client, TABLE, account("p0", 0)) is not None
 
 
 def is_flushed(client: ProtocolClient) -> bool:
-    """Say whether the changelog has every row."""
+    """True if the changelog has every row."""
     return all(
         shard["dirty_rows"] == 0
         for slot in client.call_json("RowtideStatus", {})["slots"]
@@ -160,8 +160,8 @@ def test_a_commit_is_repeated_after_a_kill(make_server: MakeServer, disk: str) -
     with server.client() as client:
         wait_until(lambda: readable(client), what="reads served")
         assert refusal(client, pb.CommitTransactionRequest(transaction_id=finished)) == OK
-        told = refusal(client, pb.CommitTransactionRequest(transaction_id=opened))
-        assert told == "404 OTSSessionNotExist Session not exist or may be timeout."
-        assert shown(stored(client, TABLE, row)) == {"v": 1}
-        assert stored(client, TABLE, account("y", 1)) is None
+        error = refusal(client, pb.CommitTransactionRequest(transaction_id=opened))
+        assert error == "404 OTSSessionNotExist Session not exist or may be timeout."
+        assert shown(read_row(client, TABLE, row)) == {"v": 1}
+        assert read_row(client, TABLE, account("y", 1)) is None
         assert refusal(client, put(TABLE, account("y", 1), puts(v=2))) == OK, "nothing is held"

@@ -22,7 +22,7 @@ from rowtide.cli.client import Access, NoAnswer, ProtocolClient, ServerError
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames
-from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.support.waiting import until
 from tests.workers.conftest import UNAVAILABLE, Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
@@ -75,7 +75,7 @@ class Maker:
         raise NotImplementedError
 
     def _makes(self) -> bool:
-        """Say whether to make it next, or else to remove it."""
+        """True if to make it next, or else to remove it."""
         return not self.there
 
     def _step(self) -> None:
@@ -100,7 +100,7 @@ class Maker:
         found: list[bool] = []
         self._code(lambda client: found.append(self.is_reported(client)))
         if found and self.there is not None:
-            assert found == [self.there], f"{self.name}: it is told that that is not so"
+            assert found == [self.there], f"{self.name}: its worker denies that"
 
     def _code(self, attempt: Callable[[ProtocolClient], object]) -> str:
         """Ask any worker; return what it refused with, if it did."""
@@ -150,7 +150,7 @@ class UserMaker(Maker):
         raise NotImplementedError
 
     def lets_in(self, client: ProtocolClient) -> bool:
-        """Say whether a worker lets that one in."""
+        """True if a worker lets that one in."""
         instance, key_id, secret = self.access(client)
         with type(client)(
             client.endpoint, instance=instance, access_key_id=key_id, access_key_secret=secret
@@ -282,7 +282,7 @@ def use_and_delete(workers: Workers) -> None:
     with workers.one(Retrying) as client:
         for name in client.list_table():
             repeat(partial(ask, client, put(name, key("k", 1), puts(n=1))))
-            assert shown(stored(client, name, key("k", 1))) == {"n": 1}
+            assert shown(read_row(client, name, key("k", 1))) == {"n": 1}
             repeat(partial(delete, client, name))
 
 

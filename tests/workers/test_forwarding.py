@@ -25,13 +25,13 @@ from tests.api.calls import (
     outcomes,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
     update,
 )
-from tests.support.indexes import until_followed
+from tests.support.indexes import wait_until_followed
 from tests.support.tables import create_request
 from tests.workers.conftest import Retrying, Workers, repeat
 
@@ -79,21 +79,21 @@ def test_a_row_written_through_one_worker_is_read_through_every_other(
     for other in clients:
         assert other.list_table() == [*TABLES, "wide"]
         for name in TABLES:
-            assert shown(stored(other, name, key("a", number))) == {"by": number}
+            assert shown(read_row(other, name, key("a", number))) == {"by": number}
 
 
 def test_a_batch_is_written_and_read_in_its_order(client: ProtocolClient) -> None:
     letters = "zaymbxlcw"
     many = [put("wide", key(letter, n), puts(n=n)) for n, letter in enumerate(letters)]
     beside = [put(name, key(name, 1), puts(n=1)) for name in TABLES]
-    told = ask(
+    answer = ask(
         client,
         batch_write(
             [("wide", many), ("gone", many[:1]), *zip(TABLES, [[b] for b in beside], strict=True)]
         ),
     )
     missing = "OTSObjectNotExist Requested table does not exist."
-    assert outcomes(told) == [[OK] * 9, [missing], *[[OK]] * 6]
+    assert outcomes(answer) == [[OK] * 9, [missing], *[[OK]] * 6]
     keys = [key(letter, n) for n, letter in enumerate(letters)]
     found = ask(client, batch_get([("wide", keys), ("t3", [key("t3", 1), key("t3", 2)])]))
     values = [[[shown(r) for r in rows(row.row)] for row in table.rows] for table in found.tables]
@@ -108,7 +108,7 @@ def test_a_batch_that_names_a_table_twice_is_refused_by_every_worker(
     assert refusal(client, batch_get([("wide", keys), ("wide", keys)])) == duplicated
     writes = [("wide", [put("wide", k, puts(n=1))]) for k in keys]
     assert refusal(client, batch_write(writes)) == duplicated
-    assert stored(client, "wide", keys[0]) is None
+    assert read_row(client, "wide", keys[0]) is None
 
 
 def test_a_batch_with_a_bad_row_is_refused_whole(client: ProtocolClient) -> None:
@@ -116,7 +116,7 @@ def test_a_batch_with_a_bad_row_is_refused_whole(client: ProtocolClient) -> None
     bad = put("wide", key("z", 77), [Put("#", 1)])
     request = batch_write([("wide", [good, bad])])
     assert refusal(client, request) == "400 OTSParameterInvalid Invalid column name: '#'."
-    assert stored(client, "wide", key("a", 77)) is None
+    assert read_row(client, "wide", key("a", 77)) is None
 
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
@@ -153,7 +153,7 @@ def test_a_transaction_and_a_stream_go_through_any_worker(
         other = clients[(number + 1) % 3]
         ask(other, put(name, key("t", number), puts(n=1), transaction_id=held))
         ask(clients[(number + 2) % 3], pb.CommitTransactionRequest(transaction_id=held))
-        assert shown(stored(client, name, key("t", number))) == {"n": 1}
+        assert shown(read_row(client, name, key("t", number))) == {"n": 1}
         (stream,) = ask(client, pb.ListStreamRequest(table_name=name)).streams
         (shard,) = ask(client, pb.DescribeStreamRequest(stream_id=stream.stream_id)).shards
         wanted = pb.GetShardIteratorRequest(stream_id=stream.stream_id, shard_id=shard.shard_id)
@@ -172,7 +172,7 @@ def test_tables_are_changed_and_deleted_through_any_worker(client: ProtocolClien
     ask(client, pb.UpdateTableRequest(table_name=name, table_options=options))
     for letter in "az":
         ask(client, update(name, key(letter, 1), puts(n=3)))
-        found = stored(client, name, key(letter, 1), max_versions=5)
+        found = read_row(client, name, key(letter, 1), max_versions=5)
         assert found is not None
         assert [value for _, value, _ in found.columns] == [3, 2]
     client.delete_table(name)
@@ -193,7 +193,7 @@ def test_an_index_follows_a_table_of_several_workers(client: ProtocolClient, kin
     made = pb.CreateIndexRequest(main_table_name=name, index_meta=meta, include_base_data=True)
     ask(client, made)
     ask(client, batch_write([(name, [put(name, key(x, 2), puts(n=100)) for x in letters])]))
-    until_followed(client, name)
+    wait_until_followed(client, name)
     low, high = (key(*[end] * 3, names=keys) for end in (INF_MIN, INF_MAX))
     found = []
     while low:
@@ -201,9 +201,9 @@ def test_an_index_follows_a_table_of_several_workers(client: ProtocolClient, kin
         found += [dict(row.key) for row in rows(answer.rows)]
         following = rows(answer.next_start_primary_key)
         low = following[0].key if following else ()
-    told = sorted((row["PK1"], row["PK2"], row["n"]) for row in found)
+    numbers = sorted((row["PK1"], row["PK2"], row["n"]) for row in found)
     wanted = [(letter, 1, n) for n, letter in enumerate(letters)]
-    assert told == sorted(wanted + [(letter, 2, 100) for letter in letters])
+    assert numbers == sorted(wanted + [(letter, 2, 100) for letter in letters])
 
 
 def test_a_table_of_several_workers_is_cut_into_parts(client: ProtocolClient) -> None:
@@ -212,8 +212,8 @@ def test_a_table_of_several_workers_is_cut_into_parts(client: ProtocolClient) ->
     letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" for _ in range(2)]
     for start in range(0, len(letters), 2):
         pair = letters[start : start + 2]
-        told = [put(name, key(x, n), puts(text="x" * 500_000)) for n, x in enumerate(pair)]
-        ask(client, batch_write([(name, told)]))
+        writes = [put(name, key(x, n), puts(text="x" * 500_000)) for n, x in enumerate(pair)]
+        ask(client, batch_write([(name, writes)]))
     request = pb.ComputeSplitPointsBySizeRequest(
         table_name=name, split_size=3, split_size_unit_in_byte=1024 * 1024
     )

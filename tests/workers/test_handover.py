@@ -11,7 +11,7 @@ import pytest
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.wire_row import Row
 from rowtide.deploy import up as up_module
-from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.workers.conftest import SERVED_S_MAX, Workers, ask_any, repeat
 from tests.workers.test_forwarding import create
 
@@ -64,13 +64,13 @@ def write_all_though_killed(client: ProtocolClient, number: int) -> None:
 
 def row(name: str, number: int, client: ProtocolClient) -> Row | None:
     """Return a row that was written."""
-    return stored(client, name, key("a", number))
+    return read_row(client, name, key("a", number))
 
 
 def check_all(client: ProtocolClient, numbers: range) -> None:
     for name in TABLES:
         for number in numbers:
-            assert shown(stored(client, name, key("a", number))) == {"n": number}
+            assert shown(read_row(client, name, key("a", number))) == {"n": number}
 
 
 def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:

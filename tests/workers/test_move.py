@@ -9,7 +9,7 @@ import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
 from tests.api.calls import ask, delete, key, put, puts
-from tests.api.test_reshape import all_rows, followed, living, merge, numbers_of, shards, split
+from tests.api.test_reshape import all_rows, living, merge, numbers_of, read_stream, shards, split
 from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import create
 
@@ -52,8 +52,8 @@ def test_a_shard_that_moves_takes_its_rows_along_and_leaves_nothing(workers: Wor
     expected = {name: 3 for name in NAMES if name != "a0"}
     for client in clients:
         assert all_rows(client, "moved") == expected
-    told = numbers_of(followed(first, "moved"))
-    assert told == {name: [0, 1, 2, 3] for name in NAMES}
+    numbers = numbers_of(read_stream(first, "moved"))
+    assert numbers == {name: [0, 1, 2, 3] for name in NAMES}
 
 
 def test_what_was_deleted_elsewhere_stays_deleted_when_a_shard_comes_back(
@@ -74,8 +74,8 @@ def test_what_was_deleted_elsewhere_stays_deleted_when_a_shard_comes_back(
     workers.running[0].kill()
     again = workers.again(0)
     assert all_rows(again, "moved") == left
-    told = numbers_of(followed(again, "moved"))
-    assert told == {name: [0] for name in NAMES}
+    numbers = numbers_of(read_stream(again, "moved"))
+    assert numbers == {name: [0] for name in NAMES}
 
 
 def test_a_moved_shard_is_split_and_merged_like_any_other(workers: Workers) -> None:
@@ -92,5 +92,5 @@ def test_a_moved_shard_is_split_and_merged_like_any_other(workers: Workers) -> N
     left = move(client, left, (home + 1) % SLOTS)
     merge(client, "moved", left, right)
     write_all(client, 2)
-    assert numbers_of(followed(client, "moved")) == {name: [0, 1, 2] for name in NAMES}
+    assert numbers_of(read_stream(client, "moved")) == {name: [0, 1, 2] for name in NAMES}
     assert all_rows(client, "moved") == dict.fromkeys(NAMES, 2)

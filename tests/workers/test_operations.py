@@ -14,7 +14,7 @@ from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.deploy.up import NotReady
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
-from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.changed_topics import change_topic
 from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeat
@@ -98,18 +98,20 @@ def test_consumption_and_reclaiming_are_those_of_all_workers(workers: Workers) -
         for letter in letters:
             repeat(partial(ask, clients[1], put("wide", key(letter, 1), puts(n=version))))
     for client in clients:
-        told = client.call_json("RowtideConsumption", {"table": "wide"})
-        assert sum(hour["write"] for hour in told["hours"]) == 2 * len(letters)
-        assert told["silent"] == []
+        consumption = client.call_json("RowtideConsumption", {"table": "wide"})
+        assert sum(hour["write"] for hour in consumption["hours"]) == 2 * len(letters)
+        assert consumption["silent"] == []
         done = client.call_json("RowtideReclaim", {"table": "wide"})
         assert done["rows"] >= len(letters)
     workers.running[2].kill()
-    told = repeat_for_answer(partial(clients[0].call_json, "RowtideConsumption", {"table": "wide"}))
-    assert len(told["silent"]) == 1
-    address = told["silent"][0]["address"]
+    consumption = repeat_for_answer(
+        partial(clients[0].call_json, "RowtideConsumption", {"table": "wide"})
+    )
+    assert len(consumption["silent"]) == 1
+    address = consumption["silent"][0]["address"]
     repeat(partial(clients[0].call_json, "RowtideForgetWorker", {"worker": address}))
     until(lambda: not clients[1].call_json("RowtideConsumption", {})["silent"])
-    assert shown(stored(clients[0], "wide", key("w", 1))) == {"n": 2}
+    assert shown(read_row(clients[0], "wide", key("w", 1))) == {"n": 2}
 
 
 def repeat_for_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def repeat_for_answer(attempt: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return answers[0]
 
 
-def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
+def test_a_request_to_a_dead_worker_says_so(workers: Workers) -> None:
     first, second = workers.start(*LONG), workers.start(*LONG)
     workers.wait_until_divided()
     address = second.call_json("RowtideStatus", {})["address"]
@@ -128,8 +130,8 @@ def test_who_asks_a_dead_worker_is_told_so(workers: Workers) -> None:
         for operation in ("RowtideDrain", "RowtideUndrain"):
             with pytest.raises(ServerError, match=f"Worker '{address}' does not answer"):
                 asking.call_json(operation, {"worker": address})
-    told = first.call_json("RowtideClusterStatus", {})["workers"]
-    assert {"address": address, "error": "no connection"} in told
+    workers_seen = first.call_json("RowtideClusterStatus", {})["workers"]
+    assert {"address": address, "error": "no connection"} in workers_seen
 
 
 def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
@@ -145,7 +147,7 @@ def test_a_worker_opens_its_rows_for_no_other_cluster(workers: Workers) -> None:
         up.start()
     assert "not of the cluster that Kafka holds" in (workers.folder / "output0").read_text()
     up.options = ours
-    assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
+    assert shown(read_row(workers.again(0), "kept", key("a", 1))) == {"n": 1}
 
 
 async def test_a_worker_does_not_start_where_a_topic_could_lose_a_write(
@@ -163,9 +165,9 @@ async def test_a_worker_does_not_start_where_a_topic_could_lose_a_write(
         await admin.close()
     with pytest.raises(NotReady, match="ended with exit code 1"):
         await asyncio.to_thread(workers.start)
-    told = (workers.folder / "output0").read_text()
-    assert ".lease is not fsync" in told
-    assert "flush.messages is 1000, must be 1" in told
+    output = (workers.folder / "output0").read_text()
+    assert ".lease is not fsync" in output
+    assert "flush.messages is 1000, must be 1" in output
 
 
 def test_a_worker_does_not_start_on_a_shards_log_that_somebody_changed(
@@ -183,7 +185,7 @@ def test_a_worker_does_not_start_on_a_shards_log_that_somebody_changed(
         workers.again(0)
     assert f"{log} is not fsync: flush.messages is 1000" in (workers.folder / "output0").read_text()
     asyncio.run(change(broker, log, "flush.messages", "1"))
-    assert shown(stored(workers.again(0), "kept", key("a", 1))) == {"n": 1}
+    assert shown(read_row(workers.again(0), "kept", key("a", 1))) == {"n": 1}
 
 
 async def change(broker: str, topic: str, name: str, value: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from tests.api.calls import ask, key, put, puts
-from tests.api.test_reshape import all_rows, followed, numbers_of, shards
+from tests.api.test_reshape import all_rows, numbers_of, read_stream, shards
 from tests.workers.conftest import SERVED_S_MAX, SLOTS, Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 
@@ -83,17 +83,17 @@ def change(client: ProtocolClient, chance: random.Random) -> str | None:
     if not found:
         return None  # An earlier attempt was planned, though its answer was lost.
     some = chance.choice(found)
-    told: dict[str, Any] = {"table": "moved"}
+    fields: dict[str, Any] = {"table": "moved"}
     pairs = [(a, b) for a, b in pairwise(found) if a["slot"] == b["slot"]]
     kind = chance.choice(["Split", "Move", "Merge"])
     if kind == "Merge" and pairs:
-        told["shards"] = [shard["shard"] for shard in chance.choice(pairs)]
-        client.call_json("RowtideMergeShards", told)
+        fields["shards"] = [shard["shard"] for shard in chance.choice(pairs)]
+        client.call_json("RowtideMergeShards", fields)
     elif kind == "Split":
-        client.call_json("RowtideSplitShard", {**told, "shard": some["shard"]})
+        client.call_json("RowtideSplitShard", {**fields, "shard": some["shard"]})
     else:
         slot = (some["slot"] + chance.randrange(1, SLOTS)) % SLOTS
-        client.call_json("RowtideMoveShard", {**told, "shard": some["shard"], "slot": slot})
+        client.call_json("RowtideMoveShard", {**fields, "shard": some["shard"], "slot": slot})
         kind = "Move"
     return kind
 
@@ -124,7 +124,7 @@ def test_changes_survive_the_death_of_any_worker(workers: Workers, seed: int) ->
     written = writers.written
     with workers.one(Retrying) as client:
         assert all_rows(client, "moved") == written
-        stream = numbers_of(followed(client, "moved"))
+        stream = numbers_of(read_stream(client, "moved"))
         states = [shard["state"] for shard in shards(client, "moved")]
     assert "ended" in states, "not one split, merge or move was carried through"
     once = {name: [number for number, _ in groupby(numbers)] for name, numbers in stream.items()}

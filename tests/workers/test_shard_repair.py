@@ -17,7 +17,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.topics import TopicNames, TopicSpec
-from tests.api.calls import ask, key, put, puts, shown, stored
+from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import create
@@ -56,21 +56,21 @@ async def fill_and_lose(workers: Workers, broker: str, folder: Path) -> tuple[Pr
 def refusal_of(workers: Workers) -> str:
     """Return why a row of the shard can't be read."""
     with workers.another() as client, pytest.raises(ServerError) as refused:
-        stored(client, "t", key("a", 0))
+        read_row(client, "t", key("a", 0))
     return refused.value.message
 
 
 def repair(data_dir: Path, *options: str) -> str:
     """Run the command; return what it says."""
-    told = ["shard", "repair", SHARD, "--data-dir", str(data_dir), *options]
-    result = CliRunner().invoke(main, told, prog_name="rowtide")
+    arguments = ["shard", "repair", SHARD, "--data-dir", str(data_dir), *options]
+    result = CliRunner().invoke(main, arguments, prog_name="rowtide")
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def read_rows(client: ProtocolClient) -> list[Any]:
     """Return what is left of the rows."""
-    rows = [shown(stored(client, "t", key("a", number))) for number in range(ROWS)]
+    rows = [shown(read_row(client, "t", key("a", number))) for number in range(ROWS)]
     return [row and row["n"] for row in rows]
 
 
@@ -79,8 +79,8 @@ async def test_rows_survive_the_loss_of_their_log(
 ) -> None:
     client, end = await fill_and_lose(workers, broker, tmp_path)
     data_dir = tmp_path / "worker0"
-    told = f"Entries 0 to {end - 1} of {SHARD} ({end}) are lost."
-    assert told in repair(data_dir)
+    line = f"Entries 0 to {end - 1} of {SHARD} ({end}) are lost."
+    assert line in repair(data_dir)
     assert "were acknowledged" in refusal_of(workers)
     assert f"{SHARD} is served again." in repair(data_dir, "--accept-loss")
     assert read_rows(client) == list(range(ROWS))
@@ -145,8 +145,8 @@ async def test_a_repair_that_is_asked_for_again_meanwhile_is_done_once(
     """A client that timed out at the first request asks again."""
     client, _ = await fill_and_lose(workers, broker, tmp_path)
     with ThreadPoolExecutor(ASKED) as threads:
-        told = sorted(threads.map(accept_loss, [workers] * ASKED))
-    assert told == ["", *[f"Shard '{SHARD}' is not closed."] * (ASKED - 1)]
+        answers = sorted(threads.map(accept_loss, [workers] * ASKED))
+    assert answers == ["", *[f"Shard '{SHARD}' is not closed."] * (ASKED - 1)]
     assert read_rows(client) == list(range(ROWS))
 
 

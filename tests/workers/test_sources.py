@@ -20,7 +20,7 @@ from rowtide.connectors.rows import SourceRow
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from tests.api.calls import ask
-from tests.api.test_reshape import all_rows, followed, numbers_of
+from tests.api.test_reshape import all_rows, numbers_of, read_stream
 from tests.workers.conftest import Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 from tests.workers.test_reshape_kills import NAMES, kill_within_a_change
@@ -114,7 +114,7 @@ def test_a_source_survives_the_death_of_any_worker(workers: Workers, seed: int) 
         for _ in range(ROUNDS):
             kill_within_a_change(workers, chance)
     with workers.one(Retrying) as client:
-        stream = numbers_of(followed(client, TABLE))
+        stream = numbers_of(read_stream(client, TABLE))
         rows = all_rows(client, TABLE)
     # What was not answered in the end may be there, too.
     answered = {

@@ -27,10 +27,10 @@ from tests.api.calls import (
     key,
     put,
     puts,
+    read_row,
     refusal,
     rows,
     shown,
-    stored,
 )
 from tests.api.test_reshape import living, merge, shards, split
 from tests.metric import metric
@@ -52,12 +52,12 @@ def number(client: ProtocolClient, name: str) -> float:
 
 def list_copies(client: ProtocolClient) -> dict[int, dict[str, Any]]:
     """Return the copies of a worker, by slot."""
-    told = client.call_json("RowtideStatus", {})["standbys"]
-    return {copy["slot"]: copy for copy in told}
+    copies = client.call_json("RowtideStatus", {})["standbys"]
+    return {copy["slot"]: copy for copy in copies}
 
 
 def warm(workers: Workers) -> bool:
-    """Say whether each slot has one copy, and all of it is there."""
+    """True if each slot has one copy, and all of it is there."""
     copies = [list_copies(client) for client in workers.clients]
     return sorted(slot for found in copies for slot in found) == list(range(SLOTS)) and all(
         copy["warm"] and copy["lag_records"] == 0 for found in copies for copy in found.values()
@@ -99,9 +99,9 @@ def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers
     try:
         while reads < 500 or len(acknowledged) < 100:
             began_s = time.monotonic()
-            told = list(acknowledged)
-            least = sum(at < began_s - BOUND_MS / 1000 for at in told) - 1
-            found = shown(stored(second, "t", key(LETTERS[reads % 6], 0)))
+            times = list(acknowledged)
+            least = sum(at < began_s - BOUND_MS / 1000 for at in times) - 1
+            found = shown(read_row(second, "t", key(LETTERS[reads % 6], 0)))
             assert least < 0 or (found is not None and found["n"] >= least)
             reads += 1
             assert writer.is_alive(), "the writer failed"
@@ -119,9 +119,11 @@ def test_ranges_and_batches_are_answered_where_every_shard_is(pair: Workers) -> 
 
     def read() -> bool:
         batch = ask(client, batch_get([("t", [key(letter, 0) for letter in LETTERS])]))
-        told = [shown(row) for part in batch.tables for item in part.rows for row in rows(item.row)]
+        shown_rows = [
+            shown(row) for part in batch.tables for item in part.rows for row in rows(item.row)
+        ]
         whole = ask(client, get_range("t", key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)))
-        return told == [{"n": 7}] * 6 == [shown(row) for row in rows(whole.rows)]
+        return shown_rows == [{"n": 7}] * 6 == [shown(row) for row in rows(whole.rows)]
 
     until(read, "the copies have what was written")
     until(
@@ -138,7 +140,7 @@ def test_a_bound_that_no_copy_keeps_is_answered_by_the_owner(pair: Workers) -> N
     for value in range(20):
         write(pair.clients[0], value)
         for letter in LETTERS:
-            assert shown(stored(client, "t", key(letter, 0))) == {"n": value}
+            assert shown(read_row(client, "t", key(letter, 0))) == {"n": value}
     assert number(client, 'rowtide_bounded_reads_total{answered="copy"}') == 0
 
 
@@ -152,7 +154,7 @@ def test_a_killed_workers_slots_open_on_the_copies_and_read_the_tail_alone(pair:
     pair.running[0].kill()
     write(second, 200)
     for letter in LETTERS:
-        assert shown(stored(second, "t", key(letter, 0))) == {"n": 200}
+        assert shown(read_row(second, "t", key(letter, 0))) == {"n": 200}
     until(
         lambda: all(slot["open"] for slot in second.call_json("RowtideStatus", {})["slots"]),
         "every slot is open",
@@ -173,10 +175,10 @@ def test_tables_made_changed_and_dropped_are_followed(pair: Workers) -> None:
         repeat(partial(ask, first, create(name, *CUTS[:2])))
         # Made again: what the former one had is never shown, whatever the bound.
         for letter in LETTERS:
-            assert shown(stored(second, name, key(letter, 0))) is None
+            assert shown(read_row(second, name, key(letter, 0))) is None
         repeat(partial(ask, first, put(name, key("b", 0), puts(n=2))))
         until(
-            lambda name=name: shown(stored(second, name, key("b", 0))) == {"n": 2},  # type: ignore[misc]
+            lambda name=name: shown(read_row(second, name, key("b", 0))) == {"n": 2},  # type: ignore[misc]
             "the row is seen",
         )
         if name == "t":
@@ -275,7 +277,7 @@ def test_a_third_worker_takes_copies_and_slots_over(pair: Workers) -> None:
     pair.wait_until_divided()
     until(partial(warm, pair), "copies are warm")
     for client in pair.clients:
-        assert {str(shown(stored(client, "t", key(letter, 0)))) for letter in LETTERS} == {
+        assert {str(shown(read_row(client, "t", key(letter, 0)))) for letter in LETTERS} == {
             "{'n': 1}"
         }
 
@@ -301,7 +303,7 @@ def test_shards_that_are_split_and_merged_are_followed(pair: Workers) -> None:
 
     def current() -> bool:
         return all(
-            shown(stored(client, "t", key(letter, 0))) == {"n": last}
+            shown(read_row(client, "t", key(letter, 0))) == {"n": last}
             for client in pair.clients
             for letter in LETTERS
         )

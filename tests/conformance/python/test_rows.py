@@ -236,15 +236,15 @@ def test_combined_and_regex_filters(ts: Any, sdk: Any, table: str, row: Key) -> 
 def test_versions(ts: Any, sdk: Any, table: str, row: Key) -> None:
     sdk.put_row(table, ts.Row(row, [("c", v, v) for v in range(1, 9)]))
 
-    def seen(**choice: Any) -> list[int]:
+    def read_versions(**choice: Any) -> list[int]:
         _, found, _ = sdk.get_row(table, row, **choice)
         return [version for _, _, version in found.attribute_columns]
 
-    assert seen(max_version=9) == [8, 7, 6, 5, 4]
-    assert seen(max_version=2) == [8, 7]
-    assert seen(max_version=None, time_range=(5, 7)) == [6, 5]
-    assert seen(max_version=None, time_range=6) == [6]
-    assert seen(max_version=1, time_range=(4, 7)) == [6]
+    assert read_versions(max_version=9) == [8, 7, 6, 5, 4]
+    assert read_versions(max_version=2) == [8, 7]
+    assert read_versions(max_version=None, time_range=(5, 7)) == [6, 5]
+    assert read_versions(max_version=None, time_range=6) == [6]
+    assert read_versions(max_version=1, time_range=(4, 7)) == [6]
 
 
 def test_a_version_is_the_servers_clock(ts: Any, sdk: Any, table: str, row: Key) -> None:
@@ -258,14 +258,14 @@ def test_columns(ts: Any, sdk: Any, table: str, row: Key) -> None:
     # Names are ASCII: the SDK sends another's length in characters, not bytes.
     sdk.put_row(table, ts.Row(row, [(name, 1) for name in "abcd"] + [("e . f", 2)]))
 
-    def seen(**choice: Any) -> str | None:
+    def read_names(**choice: Any) -> str | None:
         found = read(sdk, table, row, **choice)
         return "".join(sorted(found)) if found is not None else None
 
-    assert seen() == "abcde . f"
-    assert seen(columns_to_get=["e . f", "b"]) == "be . f"
-    assert seen(columns_to_get=["x"]) is None
-    assert seen(start_column="b", end_column="d") == "bc"
+    assert read_names() == "abcde . f"
+    assert read_names(columns_to_get=["e . f", "b"]) == "be . f"
+    assert read_names(columns_to_get=["x"]) is None
+    assert read_names(start_column="b", end_column="d") == "bc"
 
 
 def test_batches_of_two_tables(ts: Any, sdk: Any, table: str, make_table: MakeTable) -> None:
@@ -322,7 +322,7 @@ def test_a_batch_tells_each_rows_error(ts: Any, sdk: Any, table: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def ranged(ts: Any, sdk: Any, make_table: MakeTable) -> str:
+def range_table(ts: Any, sdk: Any, make_table: MakeTable) -> str:
     """Return a table of the keys a..c with 0..99."""
     table = make_table()
     request = ts.BatchWriteRowRequest()
@@ -341,29 +341,31 @@ def ranged(ts: Any, sdk: Any, make_table: MakeTable) -> str:
 @pytest.mark.parametrize("limit", [None, 1, 99, 100])
 @pytest.mark.parametrize("backward", [False, True])
 def test_ranges_page_by_page(
-    ts: Any, sdk: Any, ranged: str, backward: bool, limit: int | None
+    ts: Any, sdk: Any, range_table: str, backward: bool, limit: int | None
 ) -> None:
     low, high = [("pk1", "b"), ("pk2", ts.INF_MIN)], [("pk1", "b"), ("pk2", ts.INF_MAX)]
     direction = ts.Direction.BACKWARD if backward else ts.Direction.FORWARD
     start, end = (high, low) if backward else (low, high)
     numbers: list[int] = []
     while start:
-        _, start, rows, _ = sdk.get_range(ranged, direction, start, end, limit=limit)
+        _, start, rows, _ = sdk.get_range(range_table, direction, start, end, limit=limit)
         numbers += [found.primary_key[1][1] for found in rows]
     assert numbers == (list(range(100))[::-1] if backward else list(range(100)))
 
 
-def test_the_range_iterator(ts: Any, sdk: Any, ranged: str) -> None:
+def test_the_range_iterator(ts: Any, sdk: Any, range_table: str) -> None:
     low, high = ([("pk1", end), ("pk2", end)] for end in (ts.INF_MIN, ts.INF_MAX))
     used = ts.CapacityUnit(0, 0)
     even = ts.SingleColumnCondition("even", True, ts.ComparatorType.EQUAL)
     rows = sdk.xget_range(
-        ranged, ts.Direction.FORWARD, low, high, used, column_filter=even, max_version=1
+        range_table, ts.Direction.FORWARD, low, high, used, column_filter=even, max_version=1
     )
     found = [tuple(value for _, value, *_ in row.primary_key) for row in rows]
     assert found == [(letter, number) for letter in "abc" for number in range(0, 100, 2)]
     assert used.read > 0
-    some = sdk.xget_range(ranged, ts.Direction.FORWARD, low, high, used, count=7, max_version=1)
+    some = sdk.xget_range(
+        range_table, ts.Direction.FORWARD, low, high, used, count=7, max_version=1
+    )
     assert len(list(some)) == 7
 
 

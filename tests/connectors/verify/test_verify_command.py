@@ -58,7 +58,7 @@ def running(server: Ready, *names: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def copied(server: Ready, admin: ProtocolClient, table: str, tmp_path: Path) -> Iterator[Path]:
+def sqlite_file(server: Ready, admin: ProtocolClient, table: str, tmp_path: Path) -> Iterator[Path]:
     """A file with the table's rows, which a connector goes on filling."""
     for number in range(ROWS):
         admin.put_row(table, key(f"{number:02}", 1), [Put("n", number), Put("s", "ü" * number)])
@@ -77,13 +77,13 @@ def name_of(file: Path) -> str:
 
 
 def test_equal_ends_and_a_planted_difference(
-    server: Ready, admin: ProtocolClient, table: str, copied: Path
+    server: Ready, admin: ProtocolClient, table: str, sqlite_file: Path
 ) -> None:
-    name = name_of(copied)
+    name = name_of(sqlite_file)
     told = rowtide(server, "verify", table, name)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout == f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: equal\n"
-    file = sqlite3.connect(copied, timeout=30)
+    file = sqlite3.connect(sqlite_file, timeout=30)
     with file:
         file.execute("update rows set columns = '{}' where key = ?", (encode_key("07", 1),))
         file.execute("delete from rows where key = ?", (encode_key("08", 1),))
@@ -106,8 +106,8 @@ def test_equal_ends_and_a_planted_difference(
     }
 
 
-def test_what_can_not_be_compared_is_refused(server: Ready, table: str, copied: Path) -> None:
-    name = name_of(copied)
+def test_what_can_not_be_compared_is_refused(server: Ready, table: str, sqlite_file: Path) -> None:
+    name = name_of(sqlite_file)
     told = rowtide(server, "verify", "another", name)
     assert told.returncode == 1
     assert told.stderr == f"Error: Connector {name} reads the table {table}, not another\n"
