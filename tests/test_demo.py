@@ -21,7 +21,7 @@ TABLE = Table("parcels", (("id", "STRING"),))
 
 
 class Server:
-    """A stream of one shard with one record, which fails as often as it is told to."""
+    """A stream of one shard with one record, which fails the first ``failures`` times."""
 
     def __init__(self, code: str, failures: int) -> None:
         self._code = code

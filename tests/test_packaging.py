@@ -99,10 +99,10 @@ def kind_in(folder: Path) -> str:
         f"import sys; sys.path.insert(0, {str(folder)!r}); "
         "from rowtide.core import native; print(native.__file__, native.kind())"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
     )
-    path, kind = told.stdout.split()
+    path, kind = result.stdout.split()
     assert path.startswith(str(folder))
     return kind
 

@@ -34,10 +34,12 @@ def test_an_error_that_may_come_first_is_not_yet() -> None:
         until(lambda: int("another"), not_yet=(LookupError,))
 
 
-@pytest.mark.parametrize("told", ["two of three", lambda: "two of three"], ids=["text", "function"])
-def test_it_fails_in_time_and_says_why(told: Callable[[], object] | str) -> None:
+@pytest.mark.parametrize(
+    "message", ["two of three", lambda: "two of three"], ids=["text", "function"]
+)
+def test_it_fails_in_time_and_says_why(message: Callable[[], object] | str) -> None:
     with pytest.raises(AssertionError, match=r"not in 0\.01 s: two of three"):
-        until(lambda: False, message=told, s_max=0.01, poll_s=0.001)
+        until(lambda: False, message=message, s_max=0.01, poll_s=0.001)
 
 
 def test_a_coroutine_waits_by_the_clock_of_its_loop() -> None:

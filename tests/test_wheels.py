@@ -105,8 +105,8 @@ def test_a_module_uses_the_stable_abi_alone(of: Platform) -> None:
     ids=lambda of: of.target,
 )
 def test_a_manylinux_wheel_runs_on_the_systems_of_its_tag(of: Platform) -> None:
-    told = " ".join(run("auditwheel", "show", str(wheel_of(of))).split())
-    assert f'platform tag: "{of.tag.split(".")[0]}"' in told
+    report = " ".join(run("auditwheel", "show", str(wheel_of(of))).split())
+    assert f'platform tag: "{of.tag.split(".")[0]}"' in report
 
 
 @linux

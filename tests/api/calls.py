@@ -66,43 +66,46 @@ def key(*values: Any, names: Sequence[str] = ()) -> Key:
 
 def put(table: str, row_key: Key, changes: Iterable[Change] = (), **fields: Any) -> Any:
     """Return a PutRow of anything."""
-    told = {"row": encode_row(row_key, changes), "condition": pb.Condition(row_existence=pb.IGNORE)}
-    return pb.PutRowRequest(table_name=table, **{**told, **fields})
+    defaults = {
+        "row": encode_row(row_key, changes),
+        "condition": pb.Condition(row_existence=pb.IGNORE),
+    }
+    return pb.PutRowRequest(table_name=table, **{**defaults, **fields})
 
 
 def update(table: str, row_key: Key, changes: Iterable[Change] = (), **fields: Any) -> Any:
     """Return an UpdateRow of anything."""
-    told = {
+    defaults = {
         "row_change": encode_row(row_key, changes),
         "condition": pb.Condition(row_existence=pb.IGNORE),
     }
-    return pb.UpdateRowRequest(table_name=table, **{**told, **fields})
+    return pb.UpdateRowRequest(table_name=table, **{**defaults, **fields})
 
 
 def delete(table: str, row_key: Key, **fields: Any) -> Any:
     """Return a DeleteRow."""
-    told = {
+    defaults = {
         "primary_key": encode_row(row_key, deleted=True),
         "condition": pb.Condition(row_existence=pb.IGNORE),
     }
-    return pb.DeleteRowRequest(table_name=table, **{**told, **fields})
+    return pb.DeleteRowRequest(table_name=table, **{**defaults, **fields})
 
 
 def get(table: str, row_key: Key, **fields: Any) -> Any:
     """Return a GetRow of the newest versions; ``max_versions=None`` leaves them out."""
-    told = {"primary_key": encode_row(row_key), "max_versions": 1}
-    return pb.GetRowRequest(table_name=table, **{**told, **fields})
+    defaults = {"primary_key": encode_row(row_key), "max_versions": 1}
+    return pb.GetRowRequest(table_name=table, **{**defaults, **fields})
 
 
 def get_range(table: str, start: Key, end: Key, **fields: Any) -> Any:
     """Return a GetRange, forward by default."""
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "direction": pb.FORWARD,
         "max_versions": 1,
         "inclusive_start_primary_key": encode_row(start),
         "exclusive_end_primary_key": encode_row(end),
     }
-    return pb.GetRangeRequest(table_name=table, **{**told, **fields})
+    return pb.GetRangeRequest(table_name=table, **{**defaults, **fields})
 
 
 # Requests on many rows.
@@ -136,8 +139,8 @@ def batch_get(tables: Iterable[tuple[str, Sequence[Key]]], **fields: Any) -> Any
     """Return a BatchGetRow of the newest versions."""
     request = pb.BatchGetRowRequest()
     for table, keys in tables:
-        told = {"primary_key": [encode_row(k) for k in keys], "max_versions": 1}
-        request.tables.add(table_name=table, **{**told, **fields})
+        defaults = {"primary_key": [encode_row(k) for k in keys], "max_versions": 1}
+        request.tables.add(table_name=table, **{**defaults, **fields})
     return request
 
 

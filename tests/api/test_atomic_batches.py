@@ -94,18 +94,18 @@ def test_a_condition_on_a_row_that_comes_twice_fails_all(
 
 def test_rows_of_two_partition_keys_are_out_of_scope(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key(str(number), 1)) for number in range(3)]
-    told = "OTSDataOutOfRange Data out of scope of atomic. Atomic PartKey:0. Data PartKey:1"
-    assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [[told] * 3]
+    expected = "OTSDataOutOfRange Data out of scope of atomic. Atomic PartKey:0. Data PartKey:1"
+    assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [[expected] * 3]
     assert read_row(client, table, key("0", 1)) is None
 
 
 def test_a_row_with_a_wrong_key_fails_all(client: ProtocolClient, table: str) -> None:
     writes = [put(table, key("a", 1)), put(table, key("a"))]
-    told = "Validate PK size fail. Input: 1, Meta: 2."
+    expected = "Validate PK size fail. Input: 1, Meta: 2."
     assert outcomes(ask(client, batch_write([(table, writes)], is_atomic=True))) == [
         [
-            f"OTSInvalidPK The atomic batch is not applied, its row 1 fails: {told}",
-            f"OTSInvalidPK {told}",
+            f"OTSInvalidPK The atomic batch is not applied, its row 1 fails: {expected}",
+            f"OTSInvalidPK {expected}",
         ]
     ]
     assert read_row(client, table, key("a", 1)) is None
@@ -122,9 +122,9 @@ def test_each_table_stands_alone(client: ProtocolClient, table: str, make_table:
         ],
         is_atomic=True,
     )
-    told = outcomes(ask(client, batch))
-    assert told[1:] == [[OK], ["OTSObjectNotExist Requested table does not exist."]]
-    assert OK not in told[0]
+    results = outcomes(ask(client, batch))
+    assert results[1:] == [[OK], ["OTSObjectNotExist Requested table does not exist."]]
+    assert OK not in results[0]
     assert read_row(client, other, key("b", 1)) is not None
 
 

@@ -180,11 +180,11 @@ def test_wrong_keys_of_any_table_refuse_the_whole_request(
     client: ProtocolClient, table: str
 ) -> None:
     infinite = imports(table, [(pb.PUT, key("a", INF_MIN, b""), [])])
-    told = "VT_INF_MIN is an invalid type for the primary key."
-    assert refusal(client, infinite) == INVALID + told
+    expected = "VT_INF_MIN is an invalid type for the primary key."
+    assert refusal(client, infinite) == INVALID + expected
     long = imports(table, [(pb.PUT, key("x" * 1025, 1, b""), [])])
-    told = "The length of primary key column: 'PK1' exceeds the MaxLength:1024 with "
-    assert refusal(client, long) == INVALID + told + "CurrentLength:1025."
+    expected = "The length of primary key column: 'PK1' exceeds the MaxLength:1024 with "
+    assert refusal(client, long) == INVALID + expected + "CurrentLength:1025."
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["a table", "no table"])
@@ -193,12 +193,12 @@ def test_a_key_has_one_to_four_columns_whatever_the_table(
     client: ProtocolClient, table: str, values: tuple[Any, ...], there: bool
 ) -> None:
     name = table if there else "absent"
-    told = INVALID + "The number of primary key columns must be in range: [1, 4]."
+    expected = INVALID + "The number of primary key columns must be in range: [1, 4]."
     rows_asked: list[Import] = [(pb.PUT, at(30), []), (pb.PUT, key(*values), [])]
-    assert refusal(client, imports(name, rows_asked)) == told
+    assert refusal(client, imports(name, rows_asked)) == expected
     span = (key(*values), EVERYTHING[1])
     exported = exports(name, span, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
-    assert refusal(client, exported) == told
+    assert refusal(client, exported) == expected
     assert read_row(client, table, at(30)) is None
 
 
@@ -206,24 +206,24 @@ def test_a_value_to_be_generated_neither_deletes_nor_exports(
     client: ProtocolClient, table: str
 ) -> None:
     asked = key("a", Special.AUTO_INCREMENT, b"")
-    told = INVALID + "Invalid row to delete which with pk auto increment."
-    assert refusal(client, imports(table, [(pb.DELETE, asked, [])])) == told
-    told = INVALID + "PKAutoIncr can't be used for read operations."
+    expected = INVALID + "Invalid row to delete which with pk auto increment."
+    assert refusal(client, imports(table, [(pb.DELETE, asked, [])])) == expected
+    expected = INVALID + "PKAutoIncr can't be used for read operations."
     span = (asked, EVERYTHING[1])
     exported = exports(table, span, data_block_type_hint=pb.DBT_PLAIN_BUFFER)
-    assert refusal(client, exported) == told
+    assert refusal(client, exported) == expected
 
 
 def test_the_number_of_rows_is_held_to_its_limit(client: ProtocolClient, table: str) -> None:
     changes: list[Import] = [(pb.PUT, at(n), values(n)) for n in range(3000, 3201)]
-    told = INVALID + "Rows count exceeds the upper limit: 200."
-    assert refusal(client, imports(table, changes)) == told
+    expected = INVALID + "Rows count exceeds the upper limit: 200."
+    assert refusal(client, imports(table, changes)) == expected
     assert results(ask(client, imports(table, changes[:200]))) == [OK] * 200
 
 
 def test_a_request_without_rows_is_refused(client: ProtocolClient, table: str) -> None:
-    told = f"{INVALID}No operation is specified for table: '{table}'."
-    assert refusal(client, imports(table, [])) == told
+    expected = f"{INVALID}No operation is specified for table: '{table}'."
+    assert refusal(client, imports(table, [])) == expected
     assert refusal(client, imports("3t", [])) == INVALID + "Invalid table name: '3t'."
 
 
@@ -232,9 +232,9 @@ def test_the_size_of_all_rows_is_held_to_its_limit(client: ProtocolClient, table
     row = key("a", 1, b"1")  # Nineteen bytes of names and values.
     cells = [Put("a", "x" * half), Put("b", "x" * (limit - half - 21))]
     assert results(ask(client, imports(table, [(pb.PUT, row, cells)]))) == [OK]
-    told = "The total data size of BulkImport request exceeds the limit, limit size: "
+    expected = "The total data size of BulkImport request exceeds the limit, limit size: "
     more = imports(table, [(pb.PUT, row, [*cells, Put("c", "")])])
-    assert refusal(client, more) == f"{INVALID}{told}{limit}, data size: {limit + 1}."
+    assert refusal(client, more) == f"{INVALID}{expected}{limit}, data size: {limit + 1}."
 
 
 def test_a_table_without_updates_refuses_them(
@@ -251,11 +251,11 @@ EVERYTHING = (key(INF_MIN, INF_MIN, INF_MIN), key(INF_MAX, INF_MAX, INF_MAX))
 
 
 def exports(table: str, span: tuple[Key, Key] = EVERYTHING, **fields: Any) -> Any:
-    told = {
+    defaults = {
         "inclusive_start_primary_key": encode_row(span[0]),
         "exclusive_end_primary_key": encode_row(span[1]),
     }
-    return pb.BulkExportRequest(table_name=table, **{**told, **fields})
+    return pb.BulkExportRequest(table_name=table, **{**defaults, **fields})
 
 
 def shown_matrix(buffer: bytes) -> tuple[list[str], int, list[list[Any]]]:
@@ -303,9 +303,9 @@ def test_a_matrix_has_the_columns_asked_for_the_keys_first(
     answer = ask(client, exports(full_table, columns_to_get=asked))
     assert answer.data_block_type == pb.DBT_SIMPLE_ROW_MATRIX
     assert not answer.HasField("next_start_primary_key")
-    told_names, told_keys, told = shown_matrix(answer.rows)
-    assert (told_names, told_keys, len(told)) == (names, keys, 150)
-    assert told[0] == first
+    found_names, found_keys, found = shown_matrix(answer.rows)
+    assert (found_names, found_keys, len(found)) == (names, keys, 150)
+    assert found[0] == first
 
 
 def test_rows_without_any_named_attribute_are_left_out_of_a_matrix(
@@ -394,7 +394,7 @@ def test_an_export_goes_on_page_by_page_below_four_mebibytes(
 
 
 @pytest.mark.parametrize(
-    ("span", "told"),
+    ("span", "expected"),
     [
         ((key("1", b"1"), at(2)), "400 OTSInvalidPK Validate PK size fail. Input: 2, Meta: 3."),
         ((at(2), at(1)), INVALID + "Begin key must less than end key in FORWARD"),
@@ -402,14 +402,14 @@ def test_an_export_goes_on_page_by_page_below_four_mebibytes(
     ],
 )
 def test_the_bounds_of_an_export_are_checked(
-    client: ProtocolClient, table: str, span: tuple[Key, Key], told: str
+    client: ProtocolClient, table: str, span: tuple[Key, Key], expected: str
 ) -> None:
-    assert refusal(client, exports(table, span, columns_to_get=["PK1"])) == told
+    assert refusal(client, exports(table, span, columns_to_get=["PK1"])) == expected
 
 
 def test_a_matrix_needs_a_column(client: ProtocolClient, table: str) -> None:
-    told = INVALID + "DBT_SIMPLE_ROW_MATRIX need at least one column to get."
-    assert refusal(client, exports(table)) == told
+    expected = INVALID + "DBT_SIMPLE_ROW_MATRIX need at least one column to get."
+    assert refusal(client, exports(table)) == expected
     assert refusal(client, exports(table, columns_to_get=["#"])).endswith("column name: '#'.")
     missing = "404 OTSObjectNotExist Requested table does not exist."
     assert refusal(client, exports("no_such_table", columns_to_get=["a"])) == missing
@@ -433,10 +433,10 @@ def test_a_range_as_matrix_has_the_whole_key_on_every_page(
     while True:
         answer = ask(client, request)
         assert answer.data_block_type == pb.DBT_SIMPLE_ROW_MATRIX
-        names, keys, told = shown_matrix(answer.rows)
+        names, keys, page = shown_matrix(answer.rows)
         assert (names, keys) == (["PK1", "PK2", "PK3", "DC1", "DC2"], 3)
-        pages.append(len(told))
-        seen += told
+        pages.append(len(page))
+        seen += page
         if not answer.HasField("next_start_primary_key"):
             break
         request.inclusive_start_primary_key = answer.next_start_primary_key

@@ -80,16 +80,16 @@ def test_thirty_two_columns_are_taken_and_no_more(
     client: ProtocolClient, make_table: MakeTable
 ) -> None:
     table = make_table()
-    told = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
-    assert refusal(client, add(table, many(33))) == told
+    expected = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
+    assert refusal(client, add(table, many(33))) == expected
     ask(client, add(table, many(32)))
-    assert refusal(client, add(table, [("more", pb.DCT_STRING)])) == told
+    assert refusal(client, add(table, [("more", pb.DCT_STRING)])) == expected
     assert len(list_defined(client, table)) == 32
 
 
 def test_a_table_with_more_columns_is_not_made(client: ProtocolClient) -> None:
-    told = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
-    assert refusal(client, create("too_many_defined", many(33))) == told
+    expected = "400 OTSParameterInvalid The number of defined columns must be in range: [0, 32]."
+    assert refusal(client, create("too_many_defined", many(33))) == expected
     assert "too_many_defined" not in client.list_table()
 
 
@@ -116,8 +116,8 @@ def test_a_column_that_cannot_be_added_is_told(
 def test_a_column_without_a_type_is_refused(client: ProtocolClient, make_table: MakeTable) -> None:
     request = pb.AddDefinedColumnRequest(table_name=make_table())
     request.columns.add(name="a")
-    told = "400 OTSParameterInvalid Invalid type of defined column 'a': 0."
-    assert refusal(client, request) == told
+    expected = "400 OTSParameterInvalid Invalid type of defined column 'a': 0."
+    assert refusal(client, request) == expected
 
 
 def test_a_column_that_is_not_defined_cannot_be_deleted(
@@ -125,16 +125,16 @@ def test_a_column_that_is_not_defined_cannot_be_deleted(
 ) -> None:
     table = make_table()
     ask(client, add(table, ALL))
-    told = "400 OTSParameterInvalid Defined column does not exist: 'x'."
-    assert refusal(client, drop(table, "i", "x")) == told
+    expected = "400 OTSParameterInvalid Defined column does not exist: 'x'."
+    assert refusal(client, drop(table, "i", "x")) == expected
     assert list_defined(client, table) == ALL
     assert refusal(client, drop(table)).endswith("No defined column is specified.")
 
 
 def test_a_missing_table_is_told(client: ProtocolClient) -> None:
-    told = "404 OTSObjectNotExist Requested table does not exist."
-    assert refusal(client, add("no_such_table", ALL)) == told
-    assert refusal(client, drop("no_such_table", "i")) == told
+    expected = "404 OTSObjectNotExist Requested table does not exist."
+    assert refusal(client, add("no_such_table", ALL)) == expected
+    assert refusal(client, drop("no_such_table", "i")) == expected
     assert refusal(client, add("3t", ALL)) == "400 OTSParameterInvalid Invalid table name: '3t'."
 
 

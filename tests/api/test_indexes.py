@@ -233,8 +233,8 @@ class TestALocalIndex:
 
     def test_begins_with_the_tables_partition_key(self, client: ProtocolClient) -> None:
         table = Indexed(client)
-        told = table.create(meta(LOCAL, "n", "PK1", name="wrong"))
-        assert told == (
+        error = table.create(meta(LOCAL, "n", "PK1", name="wrong"))
+        assert error == (
             INVALID + "The first primary key column of local index 'wrong' must be 'PK1', "
             "the table's, but is 'n'."
         )
@@ -260,10 +260,18 @@ class TestAGlobalIndex:
         table = Indexed(client, index)
         table.put("a", 1, n=1)
         read_settled(client, index, table.name)
-        (told,) = client.call_json("RowtideListIndexes", {"table": table.name})["indexes"]
-        assert (told["name"], told["type"], told["phase"]) == (index.name, "global", "following")
-        assert (told["key"], told["behind"], told["behind_s"]) == (["n", "PK1", "PK2"], 0, 0.0)
-        assert [source["position"] == source["end"] for source in told["sources"]] == [True]
+        (report,) = client.call_json("RowtideListIndexes", {"table": table.name})["indexes"]
+        assert (report["name"], report["type"], report["phase"]) == (
+            index.name,
+            "global",
+            "following",
+        )
+        assert (report["key"], report["behind"], report["behind_s"]) == (
+            ["n", "PK1", "PK2"],
+            0,
+            0.0,
+        )
+        assert [source["position"] == source["end"] for source in report["sources"]] == [True]
         client.delete_table(table.name)
 
 
@@ -327,7 +335,7 @@ ATTRIBUTES = INVALID + "The number of attribute columns must be in range: [0, 32
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize(
-        ("asked", "told"),
+        ("asked", "expected"),
         [
             (make_index(keys=0), KEYS),
             (make_index(keys=5), KEYS),
@@ -337,13 +345,13 @@ class TestWhatIsRefused:
         ],
     )
     def test_an_index_beyond_the_limits_even_of_a_table_that_is_not_there(
-        self, client: ProtocolClient, asked: pb.IndexMeta, told: str
+        self, client: ProtocolClient, asked: pb.IndexMeta, expected: str
     ) -> None:
         request = pb.CreateIndexRequest(main_table_name="no_such_table", index_meta=asked)
-        assert refusal(client, request) == told
+        assert refusal(client, request) == expected
         table = Indexed(client)
         named = _name_table(table.request(by_n(LOCAL), asked), "other")
-        assert refusal(client, named) == told
+        assert refusal(client, named) == expected
         client.delete_table(table.name)
 
     def test_an_index_of_a_table_that_is_not_there(self, client: ProtocolClient) -> None:
@@ -354,7 +362,7 @@ class TestWhatIsRefused:
         assert refusal(client, dropped) == gone
 
     @pytest.mark.parametrize(
-        ("asked", "told"),
+        ("asked", "expected"),
         [
             (meta(GLOBAL, "m"), "Column 'm' of index '{name}' is not a defined column."),
             (
@@ -367,10 +375,10 @@ class TestWhatIsRefused:
         ],
     )
     def test_an_index_that_does_not_fit_its_table(
-        self, client: ProtocolClient, asked: pb.IndexMeta, told: str
+        self, client: ProtocolClient, asked: pb.IndexMeta, expected: str
     ) -> None:
         table = Indexed(client)
-        wanted = INVALID + told.format(name=asked.name)
+        wanted = INVALID + expected.format(name=asked.name)
         assert table.create(asked) == wanted
         assert refusal(client, _name_table(table.request(asked), "other")) == wanted
         client.delete_table(table.name)
@@ -394,7 +402,7 @@ class TestWhatIsRefused:
         client.delete_table(table.name)
 
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "expected"),
         [
             ({"max_versions": 2}, "The max_versions of a table with an index must be 1, but is 2."),
             (
@@ -404,22 +412,22 @@ class TestWhatIsRefused:
         ],
     )
     def test_options_under_which_an_index_cannot_agree(
-        self, client: ProtocolClient, options: dict[str, Any], told: str
+        self, client: ProtocolClient, options: dict[str, Any], expected: str
     ) -> None:
         whole = pb.TableOptions(**{"max_versions": 1, "time_to_live": -1, **options})
         table = Indexed(client, table_options=whole)
-        assert table.create(by_n(LOCAL)) == INVALID + told
+        assert table.create(by_n(LOCAL)) == INVALID + expected
         plain = pb.TableOptions(max_versions=1, time_to_live=-1)
         ask(client, pb.UpdateTableRequest(table_name=table.name, table_options=plain))
         assert table.create(by_n(LOCAL)) == OK
         again = pb.UpdateTableRequest(table_name=table.name, table_options=whole)
-        assert refusal(client, again) == INVALID + told
+        assert refusal(client, again) == INVALID + expected
         client.delete_table(table.name)
 
     def test_every_change_by_the_indexs_own_name(
         self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
-        told = INVALID + f"Table '{index.name}' is an index: it can only be read, and dropped."
+        expected = INVALID + f"Table '{index.name}' is an index: it can only be read, and dropped."
         names = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
         row_key = key(*({"PK1": "a"}.get(n, 1) for n in names), names=names)
         name = index.name
@@ -436,23 +444,23 @@ class TestWhatIsRefused:
             ),
             pb.StartLocalTransactionRequest(table_name=name, key=put(name, row_key[:1]).row),
         ]:
-            assert refusal(client, request) == told, type(request).__name__
+            assert refusal(client, request) == expected, type(request).__name__
 
     def test_a_value_of_another_type_than_the_defined_one(
         self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
-        told = INVALID + "Invalid column type for column n expect VT_INTEGER actual VT_STRING"
-        assert refusal(client, put(table.name, key("a", 1), puts(n="1"))) == told
+        expected = INVALID + "Invalid column type for column n expect VT_INTEGER actual VT_STRING"
+        assert refusal(client, put(table.name, key("a", 1), puts(n="1"))) == expected
         table.put("a", 1, d="no index looks at it")
         assert read_settled(client, index, table.name) == []
 
     def test_a_value_too_long_for_a_key(self, client: ProtocolClient) -> None:
         table = Indexed(client, meta(GLOBAL, "s", columns=["b"]))
-        told = INVALID + (
+        expected = INVALID + (
             "The length of primary key column: 's' exceeds the MaxLength:1024 with "
             "CurrentLength:1025."
         )
-        assert refusal(client, put(table.name, key("a", 1), puts(s="x" * 1025))) == told
+        assert refusal(client, put(table.name, key("a", 1), puts(s="x" * 1025))) == expected
         table.put("a", 1, s="x" * 1024, b=b"y" * 2048)
         client.delete_table(table.name)
 
@@ -460,8 +468,8 @@ class TestWhatIsRefused:
         self, client: ProtocolClient, table: Indexed, index: pb.IndexMeta
     ) -> None:
         request = pb.DeleteDefinedColumnRequest(table_name=table.name, columns=["d", "s"])
-        told = INVALID + f"Defined column 's' is used by index '{index.name}'."
-        assert refusal(client, request) == told
+        expected = INVALID + f"Defined column 's' is used by index '{index.name}'."
+        assert refusal(client, request) == expected
 
     def test_an_index_that_is_not_there(self, client: ProtocolClient, table: Indexed) -> None:
         assert (
@@ -491,20 +499,20 @@ class TestHowItIsShown:
         table = Indexed(client, *([index] if with_table else []))
         if not with_table:
             assert table.create(index) == "ok"
-        (told,) = client.describe_table(table.name).index_metas
+        (description,) = client.describe_table(table.name).index_metas
         own = [c.name for c in client.describe_table(index.name).table_meta.primary_key]
         client.delete_table(table.name)
-        assert list(told.primary_key) == keys.split()
+        assert list(description.primary_key) == keys.split()
         assert own == [*keys.split(), *(c for c in ("PK1", "PK2") if c not in keys.split())]
 
     @KINDS
     def test_by_its_table_with_all_else(self, client: ProtocolClient, kind: int) -> None:
         index = by_n(kind, columns=["s", "d"])
         table = Indexed(client, index)
-        (told,) = client.describe_table(table.name).index_metas
-        assert list(told.defined_column) == ["s", "d"]
-        assert (told.index_type, told.index_sync_phase) == (kind, pb.ISP_INCR)
-        assert told.index_update_mode == index.index_update_mode
+        (description,) = client.describe_table(table.name).index_metas
+        assert list(description.defined_column) == ["s", "d"]
+        assert (description.index_type, description.index_sync_phase) == (kind, pb.ISP_INCR)
+        assert description.index_update_mode == index.index_update_mode
         client.delete_table(table.name)
 
     def test_by_its_own_name_as_a_table(

@@ -28,7 +28,7 @@ def test_a_browser_is_told_what_this_is(server: Ready, method: str) -> None:
 
 
 def test_a_program_is_told_of_the_protocol_as_before(server: Ready) -> None:
-    with pytest.raises(urllib.error.HTTPError) as told:
+    with pytest.raises(urllib.error.HTTPError) as failure:
         urllib.request.urlopen(server.endpoint, timeout=10)
-    with told.value:
-        assert told.value.code == 405
+    with failure.value:
+        assert failure.value.code == 405

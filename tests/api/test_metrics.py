@@ -63,8 +63,8 @@ def test_every_metric_is_documented_with_its_kind_and_labels(
     documented = {n: what for n, what in documented.items() if "_connector_" not in n}
     assert served.keys() == documented.keys()
     # Without an index there is no sample of one to take labels from.
-    told = {name: what for name, what in served.items() if what[1]}
-    assert told == {name: documented[name] for name in told}
+    labelled = {name: what for name, what in served.items() if what[1]}
+    assert labelled == {name: documented[name] for name in labelled}
 
 
 def test_a_write_and_its_refusal_are_counted(

@@ -27,8 +27,8 @@ def test_an_operation_that_is_not_built_is_refused_by_name(
 ) -> None:
     with pytest.raises(ServerError) as refused:
         client.call(operation, pb.ListTableRequest(), pb.ListTableResponse)
-    told = (refused.value.status, refused.value.code, refused.value.message)
-    assert told == (400, "OTSUnsupportOperation", f"Unsupported operation: {operation}.")
+    error = (refused.value.status, refused.value.code, refused.value.message)
+    assert error == (400, "OTSUnsupportOperation", f"Unsupported operation: {operation}.")
 
 
 @pytest.mark.parametrize("operation", ["ListSearchIndex", "ListTimeseriesTable"])

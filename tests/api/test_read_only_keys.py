@@ -83,16 +83,16 @@ def test_the_table_of_operations_decides_what_a_read_only_key_may_call(
     read_only = "is read-only"
     if spec.access is StateAccess.WRITE:
         for client in (reader, watcher):
-            told = outcome(client, spec.name, b"")
-            assert told.startswith("OTSNoPermissionAccess")
-            assert read_only in told
+            result = outcome(client, spec.name, b"")
+            assert result.startswith("OTSNoPermissionAccess")
+            assert read_only in result
         return
     body = b"{}" if spec.request is None else b""
     # Without a table most are refused for their fields, but none for the key's rights.
     assert "OTSNoPermissionAccess" not in outcome(watcher, spec.name, body)
-    told = outcome(reader, spec.name, body)
-    assert read_only not in told
-    assert ("OTSNoPermissionAccess" in told) == (spec.right is Right.ADMIN)
+    result = outcome(reader, spec.name, body)
+    assert read_only not in result
+    assert ("OTSNoPermissionAccess" in result) == (spec.right is Right.ADMIN)
 
 
 def test_a_read_only_key_reads_all_and_changes_nothing(
@@ -118,8 +118,8 @@ def test_a_read_only_key_reads_all_and_changes_nothing(
     ]
     for request in forged:
         operation = type(request).__name__.removesuffix("Request")
-        told = REFUSED.format(reader.access.key_id, operation)
-        assert refusal(reader, request) == f"{told} Use a key that may write."
+        expected = REFUSED.format(reader.access.key_id, operation)
+        assert refusal(reader, request) == f"{expected} Use a key that may write."
     ask(client, pb.AbortTransactionRequest(transaction_id=begun.transaction_id))
     assert shown(read_row(reader, table, key("a", 1))) == {"n": 1}
     found = ask(reader, get_range(table, key(INF_MIN, INF_MIN), key(INF_MAX, INF_MAX)))
@@ -170,11 +170,11 @@ def test_the_last_key_that_can_manage_stays_whatever_read_only_keys_there_are(
 def test_a_key_is_described_to_itself(
     client: ProtocolClient, reader: ProtocolClient, server: Ready
 ) -> None:
-    told = reader.call_json("RowtideDescribeKey", {})
-    assert (told["access_key_id"], told["instances"]) == (reader.access.key_id, None)
-    assert (told["admin"], told["read_only"]) == (False, True)
+    reply = reader.call_json("RowtideDescribeKey", {})
+    assert (reply["access_key_id"], reply["instances"]) == (reader.access.key_id, None)
+    assert (reply["admin"], reply["read_only"]) == (False, True)
     bound = key_of(client, instances=[server.instance])
     with ProtocolClient(server.endpoint, instance=server.instance, **bound) as other:
-        told = other.call_json("RowtideDescribeKey", {})
-    assert (told["instances"], told["read_only"]) == ([server.instance], False)
+        reply = other.call_json("RowtideDescribeKey", {})
+    assert (reply["instances"], reply["read_only"]) == ([server.instance], False)
     client.call_json("RowtideRevokeKey", {"access_key_id": bound["access_key_id"]})

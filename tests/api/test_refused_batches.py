@@ -246,7 +246,7 @@ def test_a_condition_without_sense_refuses_the_batch(
 
 def test_a_wrong_key_is_the_rows_own_error(client: ProtocolClient, table: str) -> None:
     sizes, name, kind = key("a"), key("a", 1, names=["PK1", "PK3"]), key("a", "b")
-    told = [
+    expected = [
         "OTSInvalidPK Validate PK size fail. Input: 1, Meta: 2.",
         "OTSInvalidPK Validate PK name fail. Input: PK3, Meta: PK2.",
         "OTSInvalidPK Validate PK type fail. Input: VT_STRING, Meta: VT_INTEGER.",
@@ -254,8 +254,8 @@ def test_a_wrong_key_is_the_rows_own_error(client: ProtocolClient, table: str) -
     ]
     keys = [sizes, name, kind, key("good", 1)]
     written = batch_write([(table, [put(table, k, puts(c=1)) for k in keys])])
-    assert outcomes(ask(client, written)) == [told]
-    assert outcomes(ask(client, batch_get([(table, keys)]))) == [told]
+    assert outcomes(ask(client, written)) == [expected]
+    assert outcomes(ask(client, batch_get([(table, keys)]))) == [expected]
     assert read_row(client, table, key("good", 1)) is not None
 
 
@@ -314,9 +314,9 @@ def test_one_bad_row_does_not_spoil_the_rest(client: ProtocolClient, table: str)
         delete(table, key("four", 1), condition=present),
         update(table, key("five", 1), [Put("c", 1, 1)]),
     ]
-    told = outcomes(ask(client, batch_write([(table, writes)])))[0]
-    assert told[:4] == [failed, "ok", failed, failed]
-    assert told[4].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
+    results = outcomes(ask(client, batch_write([(table, writes)])))[0]
+    assert results[:4] == [failed, "ok", failed, failed]
+    assert results[4].startswith("OTSParameterInvalid "), "a version out of the table's bounds"
     assert read_row(client, table, key("two", 1)) is not None
     assert read_row(client, table, key("three", 1)) is None
 
@@ -395,8 +395,8 @@ def test_a_row_that_comes_twice_has_no_condition(
     client: ProtocolClient, make_table: MakeTable, case: str
 ) -> None:
     table = make_table()
-    writes, told = REPEATED[case]
-    assert outcomes(ask(client, batch_write([(table, writes(table))]))) == [told]
+    writes, expected = REPEATED[case]
+    assert outcomes(ask(client, batch_write([(table, writes(table))]))) == [expected]
 
 
 def test_a_key_of_two_tables_is_two_rows(client: ProtocolClient, make_table: MakeTable) -> None:
@@ -414,8 +414,8 @@ def test_rows_that_are_like_earlier_ones_have_no_condition_either(
         assert outcomes(ask(client, batch_write([(table, several)]))) == [["ok"] * 8]
         several[7] = several[0]
         failed = "OTSConditionCheckFail Condition check failed."
-        told = [ROW, *[failed] * 6, ROW]
-        assert outcomes(ask(client, batch_write([(table, several)]))) == [told]
+        expected = [ROW, *[failed] * 6, ROW]
+        assert outcomes(ask(client, batch_write([(table, several)]))) == [expected]
 
 
 def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
@@ -428,8 +428,8 @@ def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
         wrong = math.nan if number % 2 else math.inf
         several[5] = put(table, key("n", number), puts(a=wrong, b=1))
         text = "NaN" if number % 2 else "Infinity"
-        told = f"400 OTSParameterInvalid {text} can't be set to double value."
-        assert refusal(client, batch_write([(table, several)])) == told
+        expected = f"400 OTSParameterInvalid {text} can't be set to double value."
+        assert refusal(client, batch_write([(table, several)])) == expected
         assert read_row(client, table, key("n", number)) is None
 
 

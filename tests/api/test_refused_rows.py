@@ -168,8 +168,8 @@ def test_a_double_is_looked_at_in_rows_that_are_like_earlier_ones(
     client: ProtocolClient, table: str
 ) -> None:
     for number in [*range(20), math.inf, 1, math.nan, 2]:
-        told = refusal(client, put(table, key("like", 1), [Put("a", 1), Put("c", float(number))]))
-        assert told == {
+        answer = refusal(client, put(table, key("like", 1), [Put("a", 1), Put("c", float(number))]))
+        assert answer == {
             math.inf: f"400 OTSParameterInvalid {INFINITE}",
             math.nan: f"400 OTSParameterInvalid {NOT_A_NUMBER}",
         }.get(number, "ok")

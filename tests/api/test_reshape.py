@@ -88,9 +88,9 @@ def all_rows(client: ProtocolClient, table: str) -> dict[str, int]:
     while True:
         answer = ask(client, request)
         for row in rows(answer.rows):
-            told = shown(row)
-            assert told is not None
-            found[str(row.key[0][1])] = told["n"]
+            values = shown(row)
+            assert values is not None
+            found[str(row.key[0][1])] = values["n"]
         if not answer.HasField("next_start_primary_key"):
             return found
         request.inclusive_start_primary_key = answer.next_start_primary_key
@@ -138,8 +138,8 @@ def test_a_split_shard_ends_and_its_children_name_it(admin: ProtocolClient, tabl
     write_all(admin, table, 0)
     [parent] = living(admin, table)
     children = split(admin, table, parent, "d3")
-    told = shards(admin, table)
-    assert [(s["shard"], s["state"], s["begin"], s["end"], s["parents"]) for s in told] == [
+    answer = shards(admin, table)
+    assert [(s["shard"], s["state"], s["begin"], s["end"], s["parents"]) for s in answer] == [
         (parent, "ended", None, None, []),
         (children[0], "open", None, "d3", [parent]),
         (children[1], "open", "d3", None, [parent]),
@@ -200,8 +200,8 @@ def writer(server: Ready, table: str, name: str, written: list[int]) -> Iterator
             while not stop.is_set():
                 write(client, table, name, len(written))
                 written.append(len(written))
-                told = shown(read_row(client, table, key(name, 1)))
-                assert told == {"n": written[-1]}
+                values = shown(read_row(client, table, key(name, 1)))
+                assert values == {"n": written[-1]}
 
     failures: list[BaseException] = []
 
@@ -235,9 +235,9 @@ def test_no_error_reaches_who_writes_and_reads_meanwhile(
                 split(admin, table, shard[0])
             else:
                 merge(admin, table, *shard)
-    told = numbers_of(read_stream(admin, table))
-    assert told["a0"] == [0, *first]
-    assert told["h4"] == [0, *last]
+    numbers = numbers_of(read_stream(admin, table))
+    assert numbers["a0"] == [0, *first]
+    assert numbers["h4"] == [0, *last]
     assert all_rows(admin, table)["a0"] == first[-1]
 
 

@@ -64,8 +64,8 @@ class Follower:
     def __init__(self, client: ProtocolClient, table: str) -> None:
         self.client = client
         self.stream_id = describe_stream(client, table).stream_id
-        told = ask(client, pb.DescribeStreamRequest(stream_id=self.stream_id))
-        (shard,) = told.shards
+        description = ask(client, pb.DescribeStreamRequest(stream_id=self.stream_id))
+        (shard,) = description.shards
         self.shard_id = shard.shard_id
         self.iterator = self.start()
 
@@ -124,12 +124,12 @@ def test_a_stream_is_listed_and_described(client: ProtocolClient, make_table: Ma
     assert list(ask(client, pb.ListStreamRequest(table_name=plain)).streams) == []
     assert listed in ask(client, pb.ListStreamRequest()).streams
 
-    told = ask(client, pb.DescribeStreamRequest(stream_id=details.stream_id))
-    assert (told.stream_id, told.table_name) == (details.stream_id, table)
-    assert (told.expiration_time, told.stream_status) == (7, pb.STREAM_ACTIVE)
-    assert told.creation_time == details.last_enable_time
-    assert not told.HasField("next_shard_id")
-    (shard,) = told.shards
+    description = ask(client, pb.DescribeStreamRequest(stream_id=details.stream_id))
+    assert (description.stream_id, description.table_name) == (details.stream_id, table)
+    assert (description.expiration_time, description.stream_status) == (7, pb.STREAM_ACTIVE)
+    assert description.creation_time == details.last_enable_time
+    assert not description.HasField("next_shard_id")
+    (shard,) = description.shards
     assert not shard.HasField("parent_id")
     assert not shard.HasField("parent_sibling_id")
     assert shard.shard_id.isascii()
@@ -219,9 +219,9 @@ def test_an_assigned_key_is_recorded_as_its_value(
         puts(c=1),
         return_content=pb.ReturnContent(return_type=pb.RT_PK),
     )
-    (told,) = rows(ask(client, asked).row)
+    (row,) = rows(ask(client, asked).row)
     (record,) = follower.read()
-    assert record.key == tuple(value for _, value in told.key)
+    assert record.key == tuple(value for _, value in row.key)
 
 
 def test_what_failed_is_not_recorded(
@@ -355,8 +355,8 @@ def test_the_columns_asked_for_come_as_they_were(
     ask(client, update(table, PK, [Put("a", 2), Delete("b")]))
     ask(client, put(table, PK, puts(c=9)))
     ask(client, delete(table, PK))
-    told = [record.before or {} for record in follower.read()]
-    assert told == [{}, {"a": 1, "b": "x"}, {"a": 2}, {}]
+    originals = [record.before or {} for record in follower.read()]
+    assert originals == [{}, {"a": 1, "b": "x"}, {"a": 2}, {}]
 
 
 def test_a_stream_can_be_changed_while_it_runs(
@@ -421,8 +421,8 @@ def test_a_deleted_tables_stream_is_gone(client: ProtocolClient, make_table: Mak
     client.delete_table(table)
     read = pb.GetStreamRecordRequest(shard_iterator=follower.iterator)
     assert refusal(client, read) == TRIMMED
-    told = refusal(client, pb.DescribeStreamRequest(stream_id=follower.stream_id))
-    assert told.startswith("404 OTSObjectNotExist ")
+    answer = refusal(client, pb.DescribeStreamRequest(stream_id=follower.stream_id))
+    assert answer.startswith("404 OTSObjectNotExist ")
     # The fixture deletes what the module made.
     client.create_table(table, [KeyColumn("PK1", STRING)], stream=enable_stream())
     assert refusal(client, read) == TRIMMED, "a table of the same name is another"

@@ -55,10 +55,10 @@ def test_a_burst_is_taken_and_then_ten_a_second(
     assert refusal(other, create("t")) == OK
     for _ in range(BURST):
         assert refusal(other, create("t")).startswith("409")  # Refused for another reason.
-    told: list[str] = []
-    while TOO_MANY not in told:
-        told.append(refusal(other, request))
-    taken = told.count(OK) + 1
+    answers: list[str] = []
+    while TOO_MANY not in answers:
+        answers.append(refusal(other, request))
+    taken = answers.count(OK) + 1
     assert BURST <= taken <= BURST + 10 * (time.monotonic() - began)
     assert other.list_table() == ["t"]
     assert other.describe_table("t").table_options.max_versions == 2

@@ -307,10 +307,14 @@ def test_options_are_changed_alone_or_together(
         answer = ask(client, pb.UpdateTableRequest(table_name=table, **options(**values)))
         assert answer.HasField("stream_details"), "Go reads it"
         assert answer.reserved_throughput_details.capacity_unit.HasField("read")
-        told = answer.table_options
+        new_options = answer.table_options
         again = ask(client, pb.DescribeTableRequest(table_name=table)).table_options
-        assert again == told
-        return told.time_to_live, told.max_versions, told.deviation_cell_version_in_sec
+        assert again == new_options
+        return (
+            new_options.time_to_live,
+            new_options.max_versions,
+            new_options.deviation_cell_version_in_sec,
+        )
 
     assert change_options(max_versions=5) == (-1, 5, 86400)
     assert change_options(time_to_live=86400) == (86400, 5, 86400)
@@ -377,8 +381,8 @@ def test_one_reserved_unit_alone_leaves_the_other(
     request = pb.UpdateTableRequest(
         table_name=table, reserved_throughput=pb.ReservedThroughput(capacity_unit=unit)
     )
-    told = ask(client, request).reserved_throughput_details.capacity_unit
-    assert (told.read, told.write) == (0, 0)
+    units = ask(client, request).reserved_throughput_details.capacity_unit
+    assert (units.read, units.write) == (0, 0)
 
 
 def test_throughput_is_changed_once_in_two_minutes(

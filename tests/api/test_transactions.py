@@ -188,8 +188,8 @@ def test_an_atomic_batch_within_is_refused_row_by_row(client: ProtocolClient, ta
     ]
     with open_transaction(client, table) as transaction_id:
         fields = {"transaction_id": transaction_id, "is_atomic": True}
-        told = f"OTSParameterInvalid {text}"
-        assert outcomes(ask(client, batch_write(writes, **fields))) == [[told] * 3, [told]]
+        expected = f"OTSParameterInvalid {text}"
+        assert outcomes(ask(client, batch_write(writes, **fields))) == [[expected] * 3, [expected]]
         assert read_partition(client, table, transaction_id) == []
         fields["is_atomic"] = False
         assert outcomes(ask(client, batch_write(writes[:1], **fields)))[0][0] == OK
@@ -232,10 +232,10 @@ REFUSED: dict[str, tuple[Callable[[str, str], Any], str]] = {
 def test_a_refusal_leaves_the_transaction_open(
     client: ProtocolClient, table: str, case: str
 ) -> None:
-    request, told = REFUSED[case]
+    request, expected = REFUSED[case]
     with open_transaction(client, table) as transaction_id:
         ask(client, put(table, key("a", 9), transaction_id=transaction_id))
-        assert refusal(client, request(table, transaction_id)) == told
+        assert refusal(client, request(table, transaction_id)) == expected
         assert read_partition(client, table, transaction_id) == [9]
 
 
@@ -244,8 +244,8 @@ def test_another_table_is_beside_it(
 ) -> None:
     other = make_table()
     with open_transaction(client, table) as transaction_id:
-        told = refusal(client, put(other, key("a", 1), transaction_id=transaction_id))
-    assert told == (
+        answer = refusal(client, put(other, key("a", 1), transaction_id=transaction_id))
+    assert answer == (
         "400 OTSDataOutOfRange Data out of scope of transaction. "
         f"Transaction Table:{table}. Data Table:{other}"
     )
@@ -260,7 +260,7 @@ IDS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("case", IDS)
 def test_an_unknown_id_is_refused_everywhere(client: ProtocolClient, table: str, case: str) -> None:
-    transaction_id, told = IDS[case]
+    transaction_id, expected = IDS[case]
     row = key("a", 1)
     within: dict[str, Any] = {"transaction_id": transaction_id}
     requests = [
@@ -273,7 +273,7 @@ def test_an_unknown_id_is_refused_everywhere(client: ProtocolClient, table: str,
         pb.CommitTransactionRequest(transaction_id=transaction_id),
         pb.AbortTransactionRequest(transaction_id=transaction_id),
     ]
-    assert [refusal(client, request) for request in requests] == [told] * len(requests)
+    assert [refusal(client, request) for request in requests] == [expected] * len(requests)
 
 
 def test_a_finished_id_is_refused(client: ProtocolClient, table: str) -> None:
@@ -312,15 +312,15 @@ STARTS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 @pytest.mark.parametrize("case", STARTS)
 def test_a_start_is_refused(client: ProtocolClient, table: str, case: str) -> None:
-    values, told = STARTS[case]
-    assert refusal(client, start_request(table, *values)) == told
+    values, expected = STARTS[case]
+    assert refusal(client, start_request(table, *values)) == expected
 
 
 def test_a_start_on_no_table_is_refused(client: ProtocolClient) -> None:
-    told = "404 OTSObjectNotExist Requested table does not exist."
-    assert refusal(client, start_request("absent", "a")) == told
-    told = "400 OTSParameterInvalid Invalid table name: ''."
-    assert refusal(client, start_request("", "a")) == told
+    expected = "404 OTSObjectNotExist Requested table does not exist."
+    assert refusal(client, start_request("absent", "a")) == expected
+    expected = "400 OTSParameterInvalid Invalid table name: ''."
+    assert refusal(client, start_request("", "a")) == expected
 
 
 def test_a_table_may_disallow_transactions(client: ProtocolClient) -> None:

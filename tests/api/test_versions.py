@@ -131,8 +131,8 @@ def test_a_version_lies_within_the_offset_around_now(
     table = make_table(options=pb.TableOptions(deviation_cell_version_in_sec=100))
     version = (int(time.time()) + offset_s) * 1000
     for write in (put, update):
-        told = refusal(client, write(table, key("a", 1), [Put("c", 1, version)]))
-        assert told == "ok" if taken else told.startswith(INVALID)
+        answer = refusal(client, write(table, key("a", 1), [Put("c", 1, version)]))
+        assert answer == "ok" if taken else answer.startswith(INVALID)
 
 
 def test_a_version_already_expired_is_refused(

@@ -210,8 +210,8 @@ def combine(combinator: int, *parts: pb.Filter) -> pb.Filter:
 
 def on(condition: pb.Filter) -> pb.Condition:
     """Return a condition on columns alone."""
-    told = condition.SerializeToString()
-    return pb.Condition(row_existence=pb.IGNORE, column_condition=told)
+    condition_bytes = condition.SerializeToString()
+    return pb.Condition(row_existence=pb.IGNORE, column_condition=condition_bytes)
 
 
 CONDITIONS: dict[str, tuple[pb.Filter, bool]] = {
@@ -250,8 +250,8 @@ def test_a_column_condition_decides_a_write(
     condition, passes = CONDITIONS[case]
     ask(client, put(table, row, puts(n=5, s="a")))
     cells = () if write is delete else (puts(z=1),)
-    told = refusal(client, write(table, row, *cells, condition=on(condition)))
-    assert told == ("ok" if passes else FAILED)
+    answer = refusal(client, write(table, row, *cells, condition=on(condition)))
+    assert answer == ("ok" if passes else FAILED)
 
 
 def test_a_condition_on_an_absent_row_passes_where_missing_passes(
@@ -303,8 +303,8 @@ def test_a_chain_of_a_thousand_filters_is_counted(
     deep = make_comparison("n", pb.CT_EQUAL, 5)
     for _ in range(1000):
         deep = combine(pb.LO_NOT, deep)
-    told = refusal(client, put(table, row, condition=on(deep)))
-    assert told == INVALID + "The count of filter exceeds the max: 32."
+    answer = refusal(client, put(table, row, condition=on(deep)))
+    assert answer == INVALID + "The count of filter exceeds the max: 32."
 
 
 def test_32_filters_are_taken(client: ProtocolClient, table: str, row: Any) -> None:
@@ -334,18 +334,20 @@ def test_the_result_of_an_increment_is_returned(
     ask(client, put(table, row, puts(n=40, c="x")))
     changes: list[Change] = [Increment("n", 2), Increment("m", 1), Put("c", "y")]
     content = returning(pb.RT_AFTER_MODIFY, "n")
-    (told,) = rows(ask(client, update(table, row, changes, return_content=content)).row)
-    assert told.key == (), "the columns alone, as the Elixir client's tests expect"
-    assert shown(told) == {"n": 42}
+    (result,) = rows(ask(client, update(table, row, changes, return_content=content)).row)
+    assert result.key == (), "the columns alone, as the Elixir client's tests expect"
+    assert shown(result) == {"n": 42}
     found = read_row(client, table, row)
     assert found is not None
-    assert told.columns[0] in found.columns, "the version too"
+    assert result.columns[0] in found.columns, "the version too"
 
 
 def test_no_column_named_is_the_key_alone(client: ProtocolClient, table: str, row: Any) -> None:
     content = returning(pb.RT_AFTER_MODIFY)
-    (told,) = rows(ask(client, update(table, row, [Increment("n", 2)], return_content=content)).row)
-    assert (told.key, told.columns) == (tuple(row), ())
+    (result,) = rows(
+        ask(client, update(table, row, [Increment("n", 2)], return_content=content)).row
+    )
+    assert (result.key, result.columns) == (tuple(row), ())
 
 
 def test_several_results_are_returned_in_the_order_of_their_names(
@@ -353,9 +355,9 @@ def test_several_results_are_returned_in_the_order_of_their_names(
 ) -> None:
     content = returning(pb.RT_AFTER_MODIFY, "z", "a")
     changes = [Increment("z", 1), Increment("a", 2), Increment("b", 3)]
-    (told,) = rows(ask(client, update(table, row, changes, return_content=content)).row)
-    assert told.key == ()
-    assert [(name, value) for name, value, _ in told.columns] == [("a", 2), ("z", 1)]
+    (result,) = rows(ask(client, update(table, row, changes, return_content=content)).row)
+    assert result.key == ()
+    assert [(name, value) for name, value, _ in result.columns] == [("a", 2), ("z", 1)]
 
 
 def test_an_increment_in_a_batch_is_returned(client: ProtocolClient, table: str, row: Any) -> None:
@@ -363,8 +365,8 @@ def test_an_increment_in_a_batch_is_returned(client: ProtocolClient, table: str,
         table, row, [Increment("n", 2)], return_content=returning(pb.RT_AFTER_MODIFY, "n")
     )
     answer = ask(client, batch_write([(table, [change, change])]))
-    told = [rows(result.row)[0] for result in answer.tables[0].rows]
-    assert [(result.key, shown(result)) for result in told] == [((), {"n": 2}), ((), {"n": 4})]
+    results = [rows(result.row)[0] for result in answer.tables[0].rows]
+    assert [(result.key, shown(result)) for result in results] == [((), {"n": 2}), ((), {"n": 4})]
 
 
 @pytest.mark.parametrize("value", ["5", 5.0, True, b"5"])
@@ -408,13 +410,13 @@ def test_a_write_returns_its_key_when_asked(
     nothing = write(table, row, puts(c=1), return_content=returning(pb.RT_NONE))
     assert not ask(client, nothing).row
     asked = write(table, row, puts(c=1), return_content=returning(pb.RT_PK))
-    (told,) = rows(ask(client, asked).row)
-    assert (told.key, told.columns) == (tuple(row), ())
+    (result,) = rows(ask(client, asked).row)
+    assert (result.key, result.columns) == (tuple(row), ())
 
 
 def test_a_delete_returns_its_key_when_asked(client: ProtocolClient, table: str, row: Any) -> None:
-    (told,) = rows(ask(client, delete(table, row, return_content=returning(pb.RT_PK))).row)
-    assert told.key == tuple(row)
+    (result,) = rows(ask(client, delete(table, row, return_content=returning(pb.RT_PK))).row)
+    assert result.key == tuple(row)
 
 
 @pytest.fixture(scope="module")
@@ -434,12 +436,12 @@ def test_assigned_values_are_unique_and_increase(
         puts(c=1),
         return_content=returning(pb.RT_PK),
     )
-    told = [rows(ask(client, asked).row)[0].key[1][1] for _ in range(20)]
+    numbers = [rows(ask(client, asked).row)[0].key[1][1] for _ in range(20)]
     batch = ask(client, batch_write([(auto_table, [asked] * 20)]))
-    told += [rows(result.row)[0].key[1][1] for result in batch.tables[0].rows]
-    assert told == sorted(set(told), key=int)
+    numbers += [rows(result.row)[0].key[1][1] for result in batch.tables[0].rows]
+    assert numbers == sorted(set(numbers), key=int)
     everything = get_range(auto_table, key(partition, INF_MIN), key(partition, INF_MAX))
-    assert [found.key[1][1] for found in rows(ask(client, everything).rows)] == told
+    assert [found.key[1][1] for found in rows(ask(client, everything).rows)] == numbers
 
 
 def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, auto_table: str) -> None:
@@ -449,8 +451,8 @@ def test_an_increment_may_go_with_an_assigned_key(client: ProtocolClient, auto_t
         [Increment("n", 3)],
         return_content=returning(pb.RT_PK),
     )
-    (told,) = rows(ask(client, asked).row)
-    assert shown(read_row(client, auto_table, told.key)) == {"n": 3}
+    (result,) = rows(ask(client, asked).row)
+    assert shown(read_row(client, auto_table, result.key)) == {"n": 3}
 
 
 def test_a_named_value_of_an_assigned_column_must_exist(
@@ -465,7 +467,7 @@ def test_a_named_value_of_an_assigned_column_must_exist(
         puts(c=1),
         return_content=returning(pb.RT_PK),
     )
-    (told,) = rows(ask(client, asked).row)
-    assert refusal(client, put(auto_table, told.key, puts(c=2))) == "ok"
-    assert refusal(client, update(auto_table, told.key, puts(d=2))) == "ok"
-    assert shown(read_row(client, auto_table, told.key)) == {"c": 2, "d": 2}
+    (result,) = rows(ask(client, asked).row)
+    assert refusal(client, put(auto_table, result.key, puts(c=2))) == "ok"
+    assert refusal(client, update(auto_table, result.key, puts(d=2))) == "ok"
+    assert shown(read_row(client, auto_table, result.key)) == {"c": 2, "d": 2}

@@ -99,35 +99,35 @@ class Cluster:
 
         Whoever is silent or drained is not among them. Workers ``apart`` need no wait.
         """
-        return self._until(lambda told: _is_divided(told, count))
+        return self._until(lambda workers: _is_divided(workers, count))
 
     def wait_until_taken_over(self, count: int) -> None:
         """Wait until ``count`` workers serve all slots, however divided."""
-        self._until(lambda told: len([w for w in told if w.get("slots")]) <= count)
+        self._until(lambda workers: len([w for w in workers if w.get("slots")]) <= count)
 
     def _until(self, done: Callable[[Status], bool]) -> dict[int, tuple[str, int]]:
         until = time.monotonic() + SETTLED_S_MAX
         while True:
-            told = next(filter(None, map(self.status, range(self._count))), [])
-            claims = _claims(told)
-            if len(claims) == self._slots and done(told):
+            workers = next(filter(None, map(self.status, range(self._count))), [])
+            claims = _claims(workers)
+            if len(claims) == self._slots and done(workers):
                 return claims
             if time.monotonic() > until:
-                raise TimeoutError(f"the slots are not divided: {told}")
+                raise TimeoutError(f"the slots are not divided: {workers}")
             time.sleep(LOOK_S)  # Of other processes there is nothing to wait on.
 
 
-def _is_divided(told: Status, count: int) -> bool:
+def _is_divided(workers: Status, count: int) -> bool:
     """Say whether so many workers are ready and have their share of the slots."""
-    shares = [len(worker["slots"]) for worker in told if worker.get("ready")]
+    shares = [len(worker["slots"]) for worker in workers if worker.get("ready")]
     return len(shares) == count and max(shares) - min(shares) <= 1
 
 
-def _claims(told: Status) -> dict[int, tuple[str, int]]:
+def _claims(workers: Status) -> dict[int, tuple[str, int]]:
     """Return the worker and the claim of every slot that is open and leased."""
     return {
         slot["slot"]: (worker["address"], slot["claim"])
-        for worker in told
+        for worker in workers
         for slot in worker.get("slots", ())
         if slot["open"] and slot["lease"]
     }

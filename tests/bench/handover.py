@@ -81,7 +81,7 @@ class Caller(threading.Thread):
         self._written = 0
 
     def run(self) -> None:
-        """Call until told to stop."""
+        """Call until ``halt`` is set."""
         while not self.halt.is_set():
             self._repeat()
             time.sleep(PACE_S)  # The pace of the load.
@@ -240,10 +240,10 @@ class Measurement:
     def _change(self, number: int) -> None:
         """Split a shard and merge its parts, or move it."""
         with ProtocolClient(**self._cluster.access[0]._asdict()) as client:
-            told = client.call_json("RowtideListShards", {"table": TABLE})["shards"]
+            reply = client.call_json("RowtideListShards", {"table": TABLE})["shards"]
             shard = next(
                 s
-                for s in told
+                for s in reply
                 if s["state"] == "open" and s["begin"] == (letter(number) if number else None)
             )
             if self._kind == "move":
@@ -257,10 +257,10 @@ class Measurement:
 
     def _reshape(self, client: ProtocolClient, change: str, **fields: object) -> list[str]:
         plural = "Shards" if change == "Merge" else "Shard"
-        told = client.call_json(f"Rowtide{change}{plural}", {"table": TABLE, **fields})
-        if not told["done"]:
-            raise TimeoutError(f"not done: {told}")
-        children: list[str] = told["children"]
+        reply = client.call_json(f"Rowtide{change}{plural}", {"table": TABLE, **fields})
+        if not reply["done"]:
+            raise TimeoutError(f"not done: {reply}")
+        children: list[str] = reply["children"]
         return children
 
     def _gather(self, callers: Sequence[Caller], moved: set[int]) -> None:
@@ -280,8 +280,8 @@ def distribution(pauses_s: Sequence[float]) -> dict[str, float]:
     ordered = sorted(pauses_s)
     at = [*ordered[:1], _quantile(ordered, 50), _quantile(ordered, 90), *ordered[-1:]]
     names = ("min", "p50", "p90", "max")
-    told = {name: round(1000 * value, 1) for name, value in zip(names, at, strict=True)}
-    return {"count": len(ordered), **told}
+    percentiles = {name: round(1000 * value, 1) for name, value in zip(names, at, strict=True)}
+    return {"count": len(ordered), **percentiles}
 
 
 def _quantile(ordered: Sequence[float], percent: int) -> float:

@@ -147,10 +147,10 @@ async def _delays(server: SqlServer, endpoint: Endpoint) -> list[Result]:
 
 async def _read(endpoint: Endpoint, asked: pb.GetRowRequest) -> object:
     try:
-        told = await endpoint.call("GetRow", asked, pb.GetRowResponse)
+        answer = await endpoint.call("GetRow", asked, pb.GetRowResponse)
     except Unavailable:  # A machine so busy that the lease was not renewed in time.
         return None
-    [cell] = plainbuffer.decode_row(told.row).cells
+    [cell] = plainbuffer.decode_row(answer.row).cells
     return variant.decode(cell.variant)
 
 

@@ -23,7 +23,7 @@ from tests.bench.measure import all_written, has_row, scan
 from tests.bench.report import percentile
 from tests.bench.traffic import KEY, Channel, Refused, Requests, run_closed_loop
 
-__all__ = ["BATCH_ROWS", "GoClient", "OwnClient", "Step", "Told", "build_go"]
+__all__ = ["BATCH_ROWS", "GoClient", "OwnClient", "Step", "StepResult", "build_go"]
 
 SOURCES = Path(__file__).parent / "go"
 BATCH_ROWS = 200
@@ -46,7 +46,7 @@ class Step(NamedTuple):
     repeat: int = 1
 
 
-class Told(NamedTuple):
+class StepResult(NamedTuple):
     """What a client saw: rows, seconds, and milliseconds of single calls."""
 
     rows: int
@@ -62,7 +62,7 @@ class StepClient(Protocol):
 
     @property
     def pid(self) -> int: ...
-    def prepare(self, step: Step) -> Callable[[], Told]: ...
+    def prepare(self, step: Step) -> Callable[[], StepResult]: ...
     def close(self) -> None: ...
 
 
@@ -104,12 +104,12 @@ class GoClient:
     def pid(self) -> int:
         return self._child.pid
 
-    def prepare(self, step: Step) -> Callable[[], Told]:
+    def prepare(self, step: Step) -> Callable[[], StepResult]:
         """Return what runs a step."""
         line = json.dumps({"do": step.operation, **step._asdict()}) + "\n"
         return lambda: self._ask(line)
 
-    def _ask(self, line: str) -> Told:
+    def _ask(self, line: str) -> StepResult:
         requests, answers = _pipes(self._child)
         requests.write(line)
         requests.flush()
@@ -119,7 +119,7 @@ class GoClient:
         document = json.loads(answer)
         if error := document.pop("error"):
             raise Refused(f"{self.name}: {error}")
-        return Told(**document)
+        return StepResult(**document)
 
     def close(self) -> None:
         """End the program: it ends with its input."""
@@ -147,7 +147,7 @@ class OwnClient:
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
 
-    def prepare(self, step: Step) -> Callable[[], Told]:
+    def prepare(self, step: Step) -> Callable[[], StepResult]:
         """Return what runs a step."""
         table = Requests(self._ready, step.table)
         numbers = range(step.first, step.first + step.rows)
@@ -170,16 +170,16 @@ class OwnClient:
     def close(self) -> None:
         """Nothing stays open between steps."""
 
-    def _create(self, step: Step) -> Told:
+    def _create(self, step: Step) -> StepResult:
         stream = pb.StreamSpecification(enable_stream=True, expiration_time=STREAM_HOURS)
         with ProtocolClient(**self._ready._asdict()) as client:
             client.create_table(step.table, KEY, stream=stream)
-        return Told(0, 0.0, 0.0, 0.0)
+        return StepResult(0, 0.0, 0.0, 0.0)
 
     def _loop(
         self, step: Step, requests: list[bytes], check: Callable[[bytes], None]
-    ) -> Callable[[], Told]:
-        async def run() -> Told:
+    ) -> Callable[[], StepResult]:
+        async def run() -> StepResult:
             timings = await run_closed_loop(
                 self._ready.endpoint, requests, connections=step.connections, check=check
             )
@@ -187,17 +187,17 @@ class OwnClient:
 
         return lambda: _run(run())
 
-    async def _scan(self, table: Requests, step: Step) -> Told:
+    async def _scan(self, table: Requests, step: Step) -> StepResult:
         calls: list[float] = []
         channel = await Channel.open(self._ready.endpoint)
         began = time.perf_counter()
         for _ in range(step.repeat):
             await scan(channel, table, calls)
-        told = _summarise(step.rows * step.repeat, time.perf_counter() - began, calls)
+        result = _summarise(step.rows * step.repeat, time.perf_counter() - began, calls)
         channel.close()
-        return told
+        return result
 
-    async def _drain(self, table: Requests, step: Step) -> Told:
+    async def _drain(self, table: Requests, step: Step) -> StepResult:
         with ProtocolClient(**self._ready._asdict()) as client:
             stream = client.list_stream(table.table)[0].stream_id
             shard = client.describe_stream(stream).shards[0].shard_id
@@ -210,21 +210,21 @@ class OwnClient:
             calls.append(time.perf_counter() - asked)
             count += len(page.stream_records)
             iterator = page.next_shard_iterator
-        told = _summarise(count, time.perf_counter() - began, calls)
+        result = _summarise(count, time.perf_counter() - began, calls)
         channel.close()
-        return told
+        return result
 
 
-def _summarise(rows: int, seconds: float, calls: list[float]) -> Told:
+def _summarise(rows: int, seconds: float, calls: list[float]) -> StepResult:
     p50, p99 = (percentile(calls, percent) * 1000 for percent in (50, 99))
-    return Told(rows, seconds, p50, p99)
+    return StepResult(rows, seconds, p50, p99)
 
 
 def _anything(_body: bytes) -> None:
     """A put's answer says nothing more than that it is one."""
 
 
-def _run(step: Coroutine[Any, Any, Told]) -> Told:
+def _run(step: Coroutine[Any, Any, StepResult]) -> StepResult:
     try:
         import uvloop
     except ImportError:

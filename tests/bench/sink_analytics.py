@@ -90,14 +90,14 @@ async def measure(kind: str, target: Target) -> None:
 
 
 async def _rate(sink: AnySink, shards: Sequence[Sequence[SinkBatch]]) -> str:
-    async def apply(told: Sequence[SinkBatch]) -> None:
-        for batch in told:
+    async def apply(batches: Sequence[SinkBatch]) -> None:
+        for batch in batches:
             await sink.apply(batch)
 
     began_s, spent_s = time.perf_counter(), time.process_time()
     async with asyncio.TaskGroup() as tasks:
-        for told in shards:
-            tasks.create_task(apply(told))
+        for batches in shards:
+            tasks.create_task(apply(batches))
     took_s, spent_s = time.perf_counter() - began_s, time.process_time() - spent_s
     changes = sum(map(len, shards)) * BATCH
     return f"{changes / took_s:,.0f} ({spent_s / changes * 1e6:.0f} us)"

@@ -66,7 +66,7 @@ WARM_ROWS, WARM_CONNECTIONS = 500, 16
 NAMES = ("same", "more", "apart")
 IDLE_S = 4.0
 KINDS = {STRING: pb.STRING, INTEGER: pb.INTEGER}
-Told = dict[str, dict[str, float]]
+Figures = dict[str, dict[str, float]]
 
 
 class Plan(NamedTuple):
@@ -111,7 +111,7 @@ class Load:
         self._pids = [worker.pid for worker in cluster.workers]
         self._requests = [Requests(access, TABLE) for access in cluster.access]
 
-    def measure(self, first: int) -> Told:
+    def measure(self, first: int) -> Figures:
         """Return what each operation costs and does, with rows from ``first`` on."""
         rows = self._rows
         alone, together = range(first, first + rows), range(first + rows, first + ROWS * rows)
@@ -191,7 +191,7 @@ def start_workers(count: int, plan: Plan, *, apart: bool) -> Iterator[Cluster]:
         yield cluster
 
 
-def measure(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, Told]:
+def measure(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, Figures]:
     """Return what so many workers do, by load."""
     each, connections = plan.rows, plan.connections
     with ExitStack() as running:
@@ -202,25 +202,25 @@ def measure(count: int, plan: Plan, note: Callable[[str], None]) -> dict[str, To
             loads["more"] = Load(cluster, connections, each * count)
             loads["apart"] = Load(other, connections, each * count)
         idle = loads["same"].idle_ms_per_s()
-        turns: list[dict[str, Told]] = []
+        turns: list[dict[str, Figures]] = []
         first = ROWS * WARM_ROWS * count
         for _ in range(plan.turns):
             turns.append({})
             for name, load in loads.items():
                 turns[-1][name] = load.measure(first)
                 first += ROWS * each * count
-    told = {name: _medians([turn[name] for turn in turns]) for name in loads}
-    for load_told in told.values():
-        for figures in load_told.values():
+    by_load = {name: _medians([turn[name] for turn in turns]) for name in loads}
+    for of_load in by_load.values():
+        for figures in of_load.values():
             figures["idle_us"] = round(idle / figures["per_s"] * 1000, 1)
     for name in NAMES:
-        told.setdefault(name, told["same"])  # One worker has all of the load, and is alone.
-    told["idle"] = {"workers": {"ms_per_s": idle}}
-    note(f"{count} workers: {told}")
-    return told
+        by_load.setdefault(name, by_load["same"])  # One worker has all of the load, and is alone.
+    by_load["idle"] = {"workers": {"ms_per_s": idle}}
+    note(f"{count} workers: {by_load}")
+    return by_load
 
 
-def _medians(turns: Sequence[Told]) -> Told:
+def _medians(turns: Sequence[Figures]) -> Figures:
     """Return the median of every figure."""
     return {
         name: {key: median(turn[name][key] for turn in turns) for key in figures}
@@ -228,18 +228,18 @@ def _medians(turns: Sequence[Told]) -> Told:
     }
 
 
-def ratios(told: dict[int, dict[str, Told]]) -> dict[str, dict[str, float]]:
+def ratios(by_number: dict[int, dict[str, Figures]]) -> dict[str, dict[str, float]]:
     """Return what more workers cost and do, in units of what the first number of them does.
 
     Beside it what they cost in units of as many that are apart.
     """
-    first, *numbers = told
+    first, *numbers = by_number
     found: dict[str, dict[str, float]] = {}
     for number in numbers:
-        apart = told[number]["apart"]
+        apart = by_number[number]["apart"]
         for load in NAMES:
-            for name, figures in told[number][load].items():
-                base = told[first][load][name]
+            for name, figures in by_number[number][load].items():
+                base = by_number[first][load][name]
                 found[f"{name}, {load} load, {number} workers"] = {
                     key: round(figures[key] / base[key], 2) for key in ("cpu_us", "per_s")
                 } | {"cpu_us_to_apart": round(figures["cpu_us"] / apart[name]["cpu_us"], 2)}
@@ -265,11 +265,13 @@ def main(counts: str, **asked: Any) -> None:
     numbers = [int(number) for number in counts.split(",")]
     plan = Plan(**asked)
     try:
-        told = {n: measure(n, plan, lambda text: click.echo(text, err=True)) for n in numbers}
+        by_number = {n: measure(n, plan, lambda text: click.echo(text, err=True)) for n in numbers}
     except CapUnavailable as error:
         raise click.ClickException(f"No worker can be capped here: {error}") from error
     click.echo(
-        json.dumps({**about, "cap": plan.cap, "workers": told, "ratios": ratios(told)}, indent=1)
+        json.dumps(
+            {**about, "cap": plan.cap, "workers": by_number, "ratios": ratios(by_number)}, indent=1
+        )
     )
 
 

@@ -72,10 +72,10 @@ async def test_rows_are_as_of_what_was_read_out_of_the_log_before_it_was_applied
                 row = (await rows_since(api, {encode_key("a"): last.stamp}))[encode_key("a")]
                 assert row.stamp >= last.stamp
                 assert row.cells is not None
-                told, now = last.columns["n"], newest(row.cells)["n"]
-                assert isinstance(told, int)
+                then, now = last.columns["n"], newest(row.cells)["n"]
+                assert isinstance(then, int)
                 assert isinstance(now, int)
-                assert now >= told
+                assert now >= then
                 seen += len(batch)
                 if seen == count:
                     break

@@ -63,8 +63,8 @@ class Processes:
 
     def await_all(self, written: dict[str, list[int]]) -> None:
         until = time.monotonic() + DELIVERED_S_MAX
-        while (told := self.read_delivered().once()) != written:
-            assert time.monotonic() < until, f"ROWTIDE_CHANGES_SEED={SEED}: {told} of {written}"
+        while (numbers := self.read_delivered().once()) != written:
+            assert time.monotonic() < until, f"ROWTIDE_CHANGES_SEED={SEED}: {numbers} of {written}"
             time.sleep(0.05)  # There is nothing to wait on from outside.
 
 

@@ -61,8 +61,8 @@ class World:
                 raise  # A shard that can't be split or merged at this point stays as it is.
 
     async def living(self) -> list[str]:
-        told = await self.ask(self._admin.call_json, "RowtideListShards", {"table": self._table})
-        return [s["shard"] for s in told["shards"] if s["state"] == "open"]
+        reply = await self.ask(self._admin.call_json, "RowtideListShards", {"table": self._table})
+        return [s["shard"] for s in reply["shards"] if s["state"] == "open"]
 
     async def split(self) -> None:
         shard = self._chance.choice(await self.living())
@@ -132,9 +132,9 @@ async def test_no_change_is_skipped_or_out_of_order_whatever_happens(
         readers = Readers(tasks, lambda: source(table), endpoint, consumer())
         for number in range(STEPS):
             await step(chance, world, readers)
-            told = readers.delivered.once()
-            in_order = all(told[name] == list(range(len(told[name]))) for name in told)
-            assert in_order, f"ROWTIDE_CHANGES_SEED={SEED}, step {number}: {told}"
+            numbers = readers.delivered.once()
+            in_order = all(numbers[name] == list(range(len(numbers[name]))) for name in numbers)
+            assert in_order, f"ROWTIDE_CHANGES_SEED={SEED}, step {number}: {numbers}"
         if not readers.running:
             readers.start()
         try:
@@ -166,6 +166,8 @@ async def step(chance: random.Random, world: World, readers: Readers) -> None:
 
 def missing(world: World, readers: Readers) -> dict[str, tuple[int, int]]:
     """Return how many changes were given, and how many there are, by the keys that lack some."""
-    told = readers.delivered.once()
-    counts = {name: (len(told.get(name, [])), len(world.written[name])) for name in world.written}
+    numbers = readers.delivered.once()
+    counts = {
+        name: (len(numbers.get(name, [])), len(world.written[name])) for name in world.written
+    }
     return {name: count for name, count in counts.items() if count[0] != count[1]}

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.system
 
 
 def describe_change(change: Change) -> str:
-    told = f"{change.kind} {change.key[0][1]!s} {change.columns}"
-    return told + "".join(f" -{name}" for name in change.removed)
+    text = f"{change.kind} {change.key[0][1]!s} {change.columns}"
+    return text + "".join(f" -{name}" for name in change.removed)
 
 
 async def first(
@@ -218,13 +218,13 @@ async def test_kafkas_own_tools_see_how_far_a_consumer_is(
             assert len(await anext(reading)) == 4
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(one_more(reading))  # The first batch is finished.
-                told: dict[Any, Any] = {}
-                while not told or max(at.offset for at in told.values()) < end:
-                    told = await judge.list_consumer_group_offsets("watched")
+                offsets: dict[Any, Any] = {}
+                while not offsets or max(at.offset for at in offsets.values()) < end:
+                    offsets = await judge.list_consumer_group_offsets("watched")
                 following.cancel()
     finally:
         await judge.close()
-    assert [(place.topic, at.offset) for place, at in told.items()] == [
+    assert [(place.topic, at.offset) for place, at in offsets.items()] == [
         (f"{PREFIX}.shard.{shard}", end)
     ]
 

@@ -56,18 +56,18 @@ class Reader:
     """A consumer that reads a number of changes."""
 
     def __init__(self, source: Source, leases: MemoryLeases) -> None:
-        self.told: list[int] = []
+        self.stamps: list[int] = []
         self._enough = 0
         self._worker = ChangeWorker(source, leases, self._take, settings=SETTINGS)
 
     async def run(self, count: int) -> list[int]:
         self._enough = count
         await self._worker.run()
-        return sorted(self.told)
+        return sorted(self.stamps)
 
     async def _take(self, batch: Batch) -> None:
-        self.told += [change.stamp for change in batch]
-        if len(self.told) >= self._enough:
+        self.stamps += [change.stamp for change in batch]
+        if len(self.stamps) >= self._enough:
             self._worker.stop()
 
 

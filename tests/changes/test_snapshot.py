@@ -106,8 +106,12 @@ class Rewritten(World):
 
 
 def differences(copy: Copy, rows: dict[Any, Any]) -> dict[Any, Any]:
-    told = copy.rows()
-    return {k: (told.get(k), rows.get(k)) for k in told | rows if told.get(k) != rows.get(k)}
+    copy_rows = copy.rows()
+    return {
+        k: (copy_rows.get(k), rows.get(k))
+        for k in copy_rows | rows
+        if copy_rows.get(k) != rows.get(k)
+    }
 
 
 async def test_rows_and_changes_make_the_table_whatever_happens(

@@ -74,8 +74,8 @@ class Way:
                 outcome = work()
             except StoreError as error:
                 outcome = error
-            told = OutcomeUnknown("lost") if lost else outcome
-            loop.call_later(self._latency_s(), settle, told, context=OUTSIDE)
+            result = OutcomeUnknown("lost") if lost else outcome
+            loop.call_later(self._latency_s(), settle, result, context=OUTSIDE)
 
         def settle(outcome: Answer | StoreError) -> None:
             if answer.done():

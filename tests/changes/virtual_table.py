@@ -124,12 +124,12 @@ class Target:
 
     def apply(self, batch: Batch) -> None:
         """Apply what is newer than the present state."""
-        told = {change.key_bytes for change in batch}
+        keys = {change.key_bytes for change in batch}
         for change in batch:
             stamp = max(change.stamp, batch.stamp) if batch.covers else change.stamp
             self._take(change, stamp)
         if batch.covers is not None:
-            for key in [k for k in self._held if k not in told and holds((batch.covers,), k)]:
+            for key in [k for k in self._held if k not in keys and holds((batch.covers,), k)]:
                 number, stamp, _ = self._held[key]
                 if stamp < batch.stamp:
                     self._held[key] = number, batch.stamp, False

@@ -178,10 +178,10 @@ class _Play:
             writes[cast(tuple[str, int], tuple(v for _, v in write.key))] = write
         left = list(writes.values())
         while left:
-            told = self._client.batch_write_row({self._table: left})
-            refused = {error.code for error in told if error is not None}
+            errors = self._client.batch_write_row({self._table: left})
+            refused = {error.code for error in errors if error is not None}
             assert refused <= UNAVAILABLE, refused  # A shard is on its way: as SDKs do, once more.
-            left = [write for write, error in zip(left, told, strict=True) if error is not None]
+            left = [write for write, error in zip(left, errors, strict=True) if error is not None]
 
     def _one_write(self) -> Write:
         chance = self._chance
@@ -218,8 +218,8 @@ class _Play:
                 raise  # A shard that can't be split or merged at this point stays as it is.
 
     def _living(self) -> list[str]:
-        told = self._client.call_json("RowtideListShards", {"table": self._table})
-        return [s["shard"] for s in told["shards"] if s["state"] == "open"]
+        reply = self._client.call_json("RowtideListShards", {"table": self._table})
+        return [s["shard"] for s in reply["shards"] if s["state"] == "open"]
 
     def _split(self) -> None:
         shard, at = self._chance.choice(self._living()), self._chance.choice(NAMES)
@@ -278,9 +278,9 @@ class _Play:
 
 def _difference(expected: Mapping[bytes, Columns], held: Mapping[bytes, Columns]) -> str:
     keys: Sequence[bytes] = sorted(expected.keys() | held.keys())
-    told = [
+    lines = [
         f"{key!r}: table {expected.get(key)}, sink {held.get(key)}"
         for key in keys
         if expected.get(key) != held.get(key)
     ]
-    return "\n".join(told[:20])
+    return "\n".join(lines[:20])

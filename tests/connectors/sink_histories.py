@@ -43,9 +43,9 @@ def key_bytes(name: str) -> bytes:
     return key_order.encode([variant.encode(name)])
 
 
-def row(name: str, stamp: int, told: Columns | None, *, page: bool = False) -> SinkRow:
-    kind = ROW if page else DELETE if told is None else PUT_ROW
-    return SinkRow((("id", name),), key_bytes(name), stamp, told, kind)
+def row(name: str, stamp: int, columns: Columns | None, *, page: bool = False) -> SinkRow:
+    kind = ROW if page else DELETE if columns is None else PUT_ROW
+    return SinkRow((("id", name),), key_bytes(name), stamp, columns, kind)
 
 
 @dataclass
@@ -58,10 +58,10 @@ class History:
     def as_of(self, stamp: int) -> dict[bytes, Columns]:
         """Return the rows that the table has at a stamp."""
         rows: dict[bytes, Columns] = {}
-        for name, told in self.changes[:stamp]:
+        for name, columns in self.changes[:stamp]:
             rows.pop(key_bytes(name), None)
-            if told is not None:
-                rows[key_bytes(name)] = told
+            if columns is not None:
+                rows[key_bytes(name)] = columns
         return rows
 
     @property
@@ -79,9 +79,9 @@ def histories(draw: st.DrawFn) -> History:
         page_of(history, draw(st.integers(1, len(history.changes))), draw(_ranges()))
         for _ in range(draw(st.integers(0, 3)))
     ]
-    told = [*stream, *pages]
-    again = draw(st.lists(st.sampled_from(told), max_size=4))
-    history.batches = list(draw(st.permutations([*told, *again])))
+    batches = [*stream, *pages]
+    again = draw(st.lists(st.sampled_from(batches), max_size=4))
+    history.batches = list(draw(st.permutations([*batches, *again])))
     return history
 
 
@@ -92,7 +92,7 @@ def _ranges() -> st.SearchStrategy[Range]:
 
 
 def _pieces(history: History, cuts: set[int]) -> list[SinkBatch]:
-    rows = [row(name, at, told) for at, (name, told) in enumerate(history.changes, 1)]
+    rows = [row(name, at, columns) for at, (name, columns) in enumerate(history.changes, 1)]
     bounds = [0, *sorted(cuts), len(rows)]
     pieces = [rows[a:b] for a, b in pairwise(bounds)]
     return [_batch(piece) for piece in pieces if piece]
@@ -102,8 +102,8 @@ def page_of(history: History, stamp: int, covered: Range) -> SinkBatch:
     """Return a snapshot's page: the rows of a range as of a stamp."""
     names = {key_bytes(name): name for name in KEYS}
     rows = [
-        row(names[key], stamp, told, page=True)
-        for key, told in sorted(history.as_of(stamp).items())
+        row(names[key], stamp, columns, page=True)
+        for key, columns in sorted(history.as_of(stamp).items())
         if holds((covered,), key)
     ]
     return SinkBatch(TABLE.name, "shard", rows, covered, stamp)

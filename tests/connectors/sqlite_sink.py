@@ -27,7 +27,7 @@ _SET = """insert into rows values (?, ?, ?) on conflict (key) do update
     set stamp = excluded.stamp, columns = excluded.columns where excluded.stamp >= stamp"""
 _GONE = """update rows set stamp = :stamp, columns = null where stamp < :stamp
     and key >= :begin and (:end = x'' or key < :end) and columns is not null
-    and key not in (select value from told)"""
+    and key not in (select value from named_keys)"""
 
 
 def make_sink(fields: Fields, surroundings: ConnectorContext) -> Sink:
@@ -48,7 +48,7 @@ class SqliteSink:
         self._file = sqlite3.connect(self._path, timeout=30, isolation_level=None)
         self._file.execute("pragma journal_mode = wal")
         self._file.execute("create table if not exists rows (key blob primary key, stamp, columns)")
-        self._file.execute("create temp table told (value blob)")
+        self._file.execute("create temp table named_keys (value blob)")
 
     async def apply(self, batch: SinkBatch) -> Sequence[Refused]:
         """Apply in one transaction."""
@@ -83,8 +83,8 @@ class SqliteSink:
         if batch.covers is None:
             return
         begin, end = batch.covers
-        self._file.execute("delete from told")
-        self._file.executemany("insert into told values (?)", [(r.key_bytes,) for r in batch])
+        self._file.execute("delete from named_keys")
+        self._file.executemany("insert into named_keys values (?)", [(r.key_bytes,) for r in batch])
         self._file.execute(_GONE, {"stamp": batch.stamp, "begin": begin, "end": end})
 
     async def close(self) -> None:

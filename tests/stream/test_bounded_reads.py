@@ -24,7 +24,7 @@ from tests.stream.test_routing import ANN
 
 
 class LeaderlessLog(MemoryLog):
-    """The catalog's log while its partition has no leader. ``asked`` is what its end is told by."""
+    """The catalog's log while its partition has no leader. ``asked`` is called for its end."""
 
     asked: Callable[[], Awaitable[None]]
 

@@ -22,17 +22,17 @@ CLAIM = 1
 
 
 async def test_a_change_is_told_before_any_other_task_sees_it() -> None:
-    told: list[int] = []
+    counts: list[int] = []
     log = MemoryLog()
     owner = CatalogOwner(
         log,
         log.twin(),
         owner=b"ownerid8",
         clock_us=lambda: 1,
-        changed=lambda: told.append(len(owner.catalog.instances)),
+        changed=lambda: counts.append(len(owner.catalog.instances)),
     )
     await owner.open(CLAIM)
-    assert told == [0], "its log begins with a no-op"
+    assert counts == [0], "its log begins with a no-op"
 
     def decide(catalog: Catalog, stamp: int) -> Sequence[Document]:
         name = f"instance{len(catalog.instances)}"
@@ -41,10 +41,10 @@ async def test_a_change_is_told_before_any_other_task_sees_it() -> None:
     async with asyncio.TaskGroup() as tasks:
         for number in range(3):
             tasks.create_task(owner.change(decide), name=f"change {number}")
-        while len(told) < 4:
-            assert told[-1] == len(owner.catalog.instances)
+        while len(counts) < 4:
+            assert counts[-1] == len(owner.catalog.instances)
             await asyncio.sleep(0)
-    assert told == [0, 1, 2, 3]
+    assert counts == [0, 1, 2, 3]
 
 
 def instance(number: int) -> Document:

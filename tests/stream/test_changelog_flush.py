@@ -237,9 +237,9 @@ async def test_all_of_the_room_is_told_before_the_mark_of_who_came(tmp_path: Pat
         for note in (b"y", b"z"):
             shop.rows.take([(note, None)])
         shop.rows.make_room(shop.rows.rows_within([(b"r", b"s")]))
-        told = shop.rows.find_removed(count=1)
-        assert sum(stamp > 0 for stamp in told.values()) == 1
-        assert b"z" not in told
+        removed_keys = shop.rows.find_removed(count=1)
+        assert sum(stamp > 0 for stamp in removed_keys.values()) == 1
+        assert b"z" not in removed_keys
 
 
 async def test_removals_wait_with_the_rows_that_a_flush_leaves(tmp_path: Path) -> None:

@@ -130,11 +130,11 @@ async def test_of_two_marks_at_one_place_the_changelogs_holds(
     """A repair has put another entry there than the rows know of, and noted none."""
     noted = ShardState(table().options, applied=3, stamp=500, entry=7)
     rows.write([], [(mark_key("s7"), encode_mark(noted))])
-    told = ShardState(table().options, applied=3, stamp=stamp)
-    page = OnePage([ChangelogEntry(0, mark_key("s7"), encode_mark(told), [])])
+    changelog_state = ShardState(table().options, applied=3, stamp=stamp)
+    page = OnePage([ChangelogEntry(0, mark_key("s7"), encode_mark(changelog_state), [])])
     await recover_rows(rows, page, lambda _: True)
     kept = rows.get(mark_key("s7"))
-    assert kept == encode_mark(told if taken else noted)
+    assert kept == encode_mark(changelog_state if taken else noted)
 
 
 def removal(stamp: int) -> ChangelogEntry:

@@ -11,8 +11,8 @@ from rowtide.stream.cluster.handover import Handover
 from rowtide.stream.cluster.peers import Answers, Peers
 
 
-class Told:
-    """The other workers, which answer so."""
+class AnsweringPeers:
+    """The other workers; ``answers`` is what they answer."""
 
     address = "asked:1"
 
@@ -25,7 +25,7 @@ class Told:
 
 def handover(answers: Answers) -> Handover:
     nobody = cast(Any, None)
-    return Handover(nobody, nobody, nobody, cast(Peers, Told(answers)), lambda: nobody)
+    return Handover(nobody, nobody, nobody, cast(Peers, AnsweringPeers(answers)), lambda: nobody)
 
 
 @pytest.mark.parametrize("answers", [{}, {"other:1": b'{"leaving": true}'}])

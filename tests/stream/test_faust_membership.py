@@ -47,13 +47,13 @@ class Worker:
     """A membership whose calls are written down, and can be waited for."""
 
     def __init__(self, config: MembershipConfig) -> None:
-        self.told: list[tuple[str, frozenset[int]]] = []
+        self.events: list[tuple[str, frozenset[int]]] = []
         self.standby: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
         self.membership = Membership(
             config,
-            on_assigned=lambda slots: self._tell("assigned", slots),
-            on_revoked=lambda slots: self._tell("revoked", slots),
+            on_assigned=lambda slots: self._note_event("assigned", slots),
+            on_revoked=lambda slots: self._note_event("revoked", slots),
             on_standby=self._stand_by,
         )
 
@@ -61,8 +61,8 @@ class Worker:
         self.standby = slots
         self._changed.set()
 
-    def _tell(self, word: str, slots: frozenset[int]) -> None:
-        self.told.append((word, slots))
+    def _note_event(self, word: str, slots: frozenset[int]) -> None:
+        self.events.append((word, slots))
         self._changed.set()
 
     async def until(self, holds: Callable[[frozenset[int]], bool]) -> frozenset[int]:
@@ -156,7 +156,7 @@ def own_broker(cache_dir: Path, tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 async def test_one_worker_gets_every_slot_and_is_told_once(group: Group) -> None:
     async with group.worker("a") as a:
-        assert a.told == [("assigned", ALL)]
+        assert a.events == [("assigned", ALL)]
         assert a.membership.owners() == dict.fromkeys(ALL, "a:1")
 
 
@@ -164,12 +164,12 @@ async def test_a_second_worker_takes_a_part_and_gives_it_back_when_it_stops(grou
     async with group.worker("a") as a:
         async with group.worker("b") as b:
             kept = await a.until(lambda slots: slots != ALL)
-            assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+            assert a.events == [("assigned", ALL), ("revoked", ALL - kept)]
             assert b.membership.slots == ALL - kept
             assert len(kept) == SLOTS // 2
             assert set(a.membership.owners().values()) == {"a:1", "b:1"}
         await a.until(lambda slots: slots == ALL)
-        assert a.told[2:] == [("assigned", ALL - kept)]
+        assert a.events[2:] == [("assigned", ALL - kept)]
 
 
 async def test_a_worker_killed_and_started_again_has_its_slots_at_once(group: Group) -> None:
@@ -178,7 +178,7 @@ async def test_a_worker_killed_and_started_again_has_its_slots_at_once(group: Gr
         assert await killed.next_change() == ("assigned", ALL)
         await killed.kill()
     async with asyncio.timeout(PATIENCE_S), group.worker("a", address="elsewhere:2") as a:
-        assert a.told == [("assigned", ALL)]
+        assert a.events == [("assigned", ALL)]
 
 
 async def test_the_others_learn_the_new_address_of_a_worker_that_came_back(group: Group) -> None:
@@ -241,12 +241,12 @@ async def test_a_broker_that_was_killed_and_came_back_changes_nothing(
     async with group.worker("a") as a:
         own_broker.kill()
         await asyncio.to_thread(own_broker.restart)
-        assert a.told == [("assigned", ALL)]
+        assert a.events == [("assigned", ALL)]
         # It still takes part: it gives slots to a worker that joins now.
         async with asyncio.timeout(PATIENCE_S), group.worker("b") as b:
             kept = await a.until(lambda slots: slots != ALL)
             assert b.membership.slots == ALL - kept
-            assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+            assert a.events == [("assigned", ALL), ("revoked", ALL - kept)]
 
 
 async def test_a_worker_joins_as_soon_as_the_broker_is_there(own_broker: EmbeddedBroker) -> None:
@@ -258,7 +258,7 @@ async def test_a_worker_joins_as_soon_as_the_broker_is_there(own_broker: Embedde
         async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
             tasks.create_task(a.membership.start())
             await asyncio.to_thread(own_broker.restart)
-        assert a.told == [("assigned", ALL)]
+        assert a.events == [("assigned", ALL)]
     finally:
         await a.membership.stop()
 
@@ -280,7 +280,7 @@ async def test_a_crash_inside_faust_is_survived_and_no_slot_moves(
         first = await lives.get()
         await first.tables.recovery.crash(RuntimeError("made by the test"))
         assert await lives.get() is not first
-        assert a.told == [("assigned", ALL), ("revoked", ALL - kept)]
+        assert a.events == [("assigned", ALL), ("revoked", ALL - kept)]
         # The second life takes part as the first did.
         await b.kill()
         async with group.process("b") as again:
@@ -292,7 +292,7 @@ async def test_committed_transactions_at_the_changelogs_end_do_not_delay_the_sta
 ) -> None:
     await write_transactions(group, slots=ALL, count=3)
     async with asyncio.timeout(5), group.worker("a") as a:
-        assert a.told == [("assigned", ALL)]
+        assert a.events == [("assigned", ALL)]
 
 
 async def test_a_worker_keeps_copies_of_the_others_slots_and_gets_them_when_they_leave(

@@ -53,7 +53,7 @@ def test_a_call_comes_out_as_it_went_in(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "answer",
     [
         b"",
         b"a row",
@@ -64,16 +64,20 @@ def test_a_call_comes_out_as_it_went_in(call: Call) -> None:
         OutcomeUnknown(),
     ],
 )
-def test_an_answer_says_the_same_on_the_other_side(told: bytes | StoreError) -> None:
-    number, read = decode_answer(encode_answer(7, told)[LENGTH:])
+def test_an_answer_says_the_same_on_the_other_side(answer: bytes | StoreError) -> None:
+    number, read = decode_answer(encode_answer(7, answer)[LENGTH:])
     assert number == 7
-    if isinstance(told, bytes) or isinstance(read, bytes):
-        assert read == told
-        assert type(read) is type(told)
+    if isinstance(answer, bytes) or isinstance(read, bytes):
+        assert read == answer
+        assert type(read) is type(answer)
     else:
-        assert (read.code, read.message, read.status) == (told.code, told.message, told.status)
+        assert (read.code, read.message, read.status) == (
+            answer.code,
+            answer.message,
+            answer.status,
+        )
         for kind in (Unavailable, OutcomeUnknown):
-            assert isinstance(read, kind) == isinstance(told, kind)
+            assert isinstance(read, kind) == isinstance(answer, kind)
 
 
 class Other:
@@ -144,9 +148,9 @@ async def test_an_error_of_its_own_leaves_the_outcome_unknown(
         raise ZeroDivisionError
 
     async with worker(fail) as other:
-        with pytest.raises(OutcomeUnknown, match="fault") as told:
+        with pytest.raises(OutcomeUnknown, match="fault") as failure:
             await client.call(other.address, ANN, "PutRow", b"")
-    [number] = re.findall(r"fault ([0-9a-f]+)", str(told.value))
+    [number] = re.findall(r"fault ([0-9a-f]+)", str(failure.value))
     [logged] = [r for r in caplog.records if r.levelname == "ERROR"]
     assert number in logged.getMessage()
     assert logged.exc_info
@@ -256,8 +260,8 @@ async def test_a_stranger_is_cut_off(said: bytes) -> None:
         host, _, port = other.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(said)
-        told = await reader.read()
-        assert len(told) == LENGTH + NONCE_BYTES
+        reply = await reader.read()
+        assert len(reply) == LENGTH + NONCE_BYTES
         writer.close()
 
 
@@ -266,15 +270,15 @@ async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
 ) -> None:
     """Else any client that reaches the port could take all connections of this process."""
     monkeypatch.setattr(hop_server, "TRUST_S", 0.05)
-    async with worker(lambda *_: b"told") as other, asyncio.timeout(5):
-        assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
+    async with worker(lambda *_: b"answer") as other, asyncio.timeout(5):
+        assert await client.call(other.address, ANN, "GetRow", b"") == b"answer"
         host, _, port = other.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         with suppress(ConnectionError):
             await reader.read()  # To the connection's end.
         writer.close()
         await asyncio.sleep(0.1)
-        assert await client.call(other.address, ANN, "GetRow", b"") == b"told"
+        assert await client.call(other.address, ANN, "GetRow", b"") == b"answer"
         assert len(other.server.connections) == 1, "the worker's"
 
 

@@ -134,9 +134,9 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
             await wait_until_followed(feeder, "s10", 5)
             while lost.refused < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-            told = feeder.find_progress()
-            assert (told["s9"].following, told["s9"].failed) == (4, "the log is trimmed")
-            assert told["s10"].failed == ""
+            progress = feeder.find_progress()
+            assert (progress["s9"].following, progress["s9"].failed) == (4, "the log is trimmed")
+            assert progress["s10"].failed == ""
             lost.is_lost = False
             await wait_until_followed(feeder, "s9", 5)
             assert feeder.find_progress()["s9"].failed == ""

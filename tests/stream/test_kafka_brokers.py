@@ -20,7 +20,7 @@ HOSTS = {1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}
 ONE, TWO, THREE = HOSTS.values()
 
 
-class Told(Brokers):
+class MadeBrokers(Brokers):
     """Brokers whose answers are made here: ``says`` has each one's leader and its term."""
 
     def __init__(self, hosts: dict[int, Address] | None = None) -> None:
@@ -58,13 +58,13 @@ async def look_up_leader(brokers: Brokers, times: int) -> Address:
 
 
 async def test_brokers_are_asked_in_turn() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     await look_up_leader(brokers, 6)
     assert brokers.asked == [ONE, TWO, THREE] * 2
 
 
 async def test_what_an_older_term_says_is_not_believed_whoever_is_asked() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
     assert await look_up_leader(brokers, 1) == ONE, "nothing else is known"
     for _ in range(6):
@@ -73,7 +73,7 @@ async def test_what_an_older_term_says_is_not_believed_whoever_is_asked() -> Non
 
 
 async def test_who_was_found_to_be_no_leader_is_not_taken_again_from_who_knows_no_better() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.says |= {TWO: (2, 6), THREE: (2, 6)}
     await look_up_leader(brokers, 2)
     brokers.forget_leader(*LOG)
@@ -85,7 +85,7 @@ async def test_who_was_found_to_be_no_leader_is_not_taken_again_from_who_knows_n
 
 async def test_a_leader_that_who_was_asked_last_does_not_know_is_asked_for_again() -> None:
     """One that is cut off does not know a broker which came back since."""
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.says = dict.fromkeys(HOSTS.values(), (3, 6))
     assert await look_up_leader(brokers, 1) == THREE
     brokers.says[TWO] = (1, 5)
@@ -100,7 +100,7 @@ async def test_a_leader_that_who_was_asked_last_does_not_know_is_asked_for_again
 
 
 async def test_who_did_not_answer_is_asked_last() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     await look_up_leader(brokers, 1)
     brokers.suspect(TWO)
     await look_up_leader(brokers, 4)
@@ -112,7 +112,7 @@ async def test_who_did_not_answer_is_asked_last() -> None:
 
 async def test_where_none_answers_in_time_that_is_told() -> None:
     """A timeout has no text of its own: the sentence ended before its reason."""
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.silent = {*HOSTS.values()}
     with pytest.raises(BrokerUnreachable, match="no broker of one:9092 answers: no answer in time"):
         await brokers._first_answer(lambda _channel: asyncio.sleep(0))
@@ -127,7 +127,7 @@ async def test_a_broker_that_takes_a_connection_and_says_nothing_is_told_with_th
 
 
 async def test_what_waits_for_a_leader_learns_that_there_is_a_later_one() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     await look_up_leader(brokers, 1)
     left: list[str] = []
     with brokers.while_led([LOG], lambda: left.append("the first")):
@@ -141,7 +141,7 @@ async def test_what_waits_for_a_leader_learns_that_there_is_a_later_one() -> Non
 
 
 async def test_a_topic_that_was_deleted_may_begin_anew() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.says = dict.fromkeys(HOSTS.values(), (1, 9))
     await look_up_leader(brokers, 1)
     brokers.forget_topics(["log"])
@@ -150,7 +150,7 @@ async def test_a_topic_that_was_deleted_may_begin_anew() -> None:
 
 
 async def test_a_topic_that_another_worker_deleted_is_forgotten_and_may_begin_anew() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     await look_up_leader(brokers, 1)
     brokers.topics = []
     await brokers.metadata(["log"])
@@ -162,7 +162,7 @@ async def test_a_topic_that_another_worker_deleted_is_forgotten_and_may_begin_an
 
 
 async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
-    brokers = Told()
+    brokers = MadeBrokers()
     brokers.topics = ["log", "a topic of others"]
     found = await brokers.metadata(None)
     assert [one.name for one in found] == brokers.topics
@@ -172,7 +172,7 @@ async def test_who_asks_for_all_topics_learns_nothing_of_others() -> None:
 
 
 async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None:
-    brokers = Told({1: ONE})
+    brokers = MadeBrokers({1: ONE})
     assert await look_up_leader(brokers, 1) == ONE
     brokers.says = {ONE: (1, 0)}
     await look_up_leader(brokers, 1)
@@ -181,7 +181,7 @@ async def test_the_only_broker_is_believed_also_where_it_lost_its_disk() -> None
 
 async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowtide.stream.log.kafka.brokers.WATCH_S", 0.0)
-    brokers = Told()
+    brokers = MadeBrokers()
     await look_up_leader(brokers, 1)
     brokers.says |= {THREE: (3, 7)}
     moved = asyncio.Event()

@@ -15,17 +15,17 @@ from rowtide.stream.log.topics import TopicSpec
 
 CONFIG = KafkaConfig("one:9092", durability="replicated", replication_factor=3, min_insync=2)
 LEASES = TopicSpec("leases")
-TOLD_LATE = TopicFound(UNKNOWN_TOPIC, "leases", [])
+NOT_YET_KNOWN = TopicFound(UNKNOWN_TOPIC, "leases", [])
 """By a broker that has just started, or was cut off when the topic was made."""
 
 
-class Told(Brokers):
+class LateBrokers(Brokers):
     """Brokers of which the first asked does not know the topic yet."""
 
     def __init__(self, replicas: int) -> None:
         super().__init__(CONFIG)
         found = TopicFound(0, "leases", [PartitionFound(0, 0, 1, 1, replicas)])
-        self.answers = [TOLD_LATE, found]
+        self.answers = [NOT_YET_KNOWN, found]
 
     async def metadata(self, topics: list[str] | None) -> Sequence[TopicFound]:
         """Answer for the next broker."""
@@ -43,7 +43,7 @@ class Settled(KafkaCluster):
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_replicas_are_counted_by_a_broker_that_knows_the_topic(replicas: int) -> None:
     cluster = Settled(CONFIG)
-    cluster.brokers = Told(replicas)
+    cluster.brokers = LateBrokers(replicas)
     if replicas < CONFIG.replication_factor:
         with pytest.raises(NotDurable, match="has 1 replicas, must have 3"):
             await cluster.verify_durability(LEASES)

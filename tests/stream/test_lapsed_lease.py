@@ -221,7 +221,7 @@ def submit_change(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
 
 
 @pytest.mark.parametrize(
-    ("text", "comes_back", "told", "waits"),
+    ("text", "comes_back", "expected", "waits"),
     [
         ("P a=2", True, "ok", 0),  # A write is safe without the lease.
         ("U? a=2", True, "ok", 0),
@@ -233,7 +233,7 @@ def submit_change(owner: ShardOwner, text: str) -> asyncio.Future[Outcome]:
     ],
 )
 async def test_a_refusal_waits_for_the_lease_and_a_write_does_not(
-    tmp_path: Path, text: str, comes_back: bool, told: str, waits: int
+    tmp_path: Path, text: str, comes_back: bool, expected: str, waits: int
 ) -> None:
     async with serve_leased(tmp_path) as (owner, lease):
         await submit_change(owner, "P a=1")
@@ -243,7 +243,7 @@ async def test_a_refusal_waits_for_the_lease_and_a_write_does_not(
             found = "ok"
         except StoreError as error:
             found = error.code
-    assert (found, lease.waits) == (told, waits)
+    assert (found, lease.waits) == (expected, waits)
 
 
 async def test_writes_behind_a_refusal_that_waits_keep_their_order(tmp_path: Path) -> None:
@@ -299,12 +299,12 @@ async def test_a_refusal_without_a_lease_does_not_delay_a_drain(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "expected"),
     [(Fault.REFUSED, "OTSPartitionUnavailable"), (Fault.LOST_REQUEST, "OTSTimeout")],
     ids=str,
 )
 async def test_only_what_may_have_been_sent_is_unknown_when_a_shard_closes(
-    tmp_path: Path, fault: Fault, told: str
+    tmp_path: Path, fault: Fault, expected: str
 ) -> None:
     log = MemoryLog()
     async with serve_leased(tmp_path, log) as (owner, lease):
@@ -317,7 +317,7 @@ async def test_only_what_may_have_been_sent_is_unknown_when_a_shard_closes(
         assert log.fault is None
         queued = submit_change(owner, "P a=4")
         lease.run.cancel()
-        assert await outcome(write) == told
+        assert await outcome(write) == expected
         assert await outcome(refusal) == await outcome(queued) == "OTSPartitionUnavailable"
 
 

@@ -76,10 +76,10 @@ class Cluster:
         asked = {cast(BrokersLog, log).broker for log, _ in items}
         for broker in asked:
             broker.requests += 1
-        told = [await self._append(cast(BrokersLog, log), entries) for log, entries in items]
-        if any(isinstance(one, OutcomeUnknown) for one in told):
+        outcomes = [await self._append(cast(BrokersLog, log), entries) for log, entries in items]
+        if any(isinstance(one, OutcomeUnknown) for one in outcomes):
             await asyncio.sleep(deadline_s)
-        return told
+        return outcomes
 
     async def _append(self, log: BrokersLog, entries: Pairs) -> int | StoreError:
         if not (log.broker.answers.is_set() and log.broker.takes.is_set()):
@@ -92,13 +92,13 @@ class Cluster:
         for log in {cast(BrokersLog, log).broker: log for log, _ in items}.values():
             await cast(BrokersLog, log).broker.answers.wait()
         await asyncio.sleep(wait_s)
-        told: list[list[Entry] | StoreError] = []
+        answers: list[list[Entry] | StoreError] = []
         for log, offset in items:
             try:
-                told.append(await log.read(offset, bytes_max=bytes_max))
+                answers.append(await log.read(offset, bytes_max=bytes_max))
             except StoreError as error:
-                told.append(error)
-        return told
+                answers.append(error)
+        return answers
 
 
 def keeper_of(cluster: Cluster, owner: bytes = b"ownerid1") -> LeaseKeeper:

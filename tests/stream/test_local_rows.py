@@ -95,8 +95,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a file is short": lambda path: first(path, "*.sst").write_bytes(b"short"),
     "the list of files is not one": lambda path: first(path, "MANIFEST*").write_bytes(b"x" * 99),
     "the list of files is missing": lambda path: first(path, "MANIFEST*").unlink(),
-    "which list it is, is missing": lambda path: (path / "CURRENT").unlink(),
-    "which list it is, is not told": lambda path: (path / "CURRENT").write_bytes(b""),
+    "the name of the list is missing": lambda path: (path / "CURRENT").unlink(),
+    "the name of the list is empty": lambda path: (path / "CURRENT").write_bytes(b""),
 }
 
 

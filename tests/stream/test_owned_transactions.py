@@ -371,8 +371,8 @@ async def test_an_owner_that_was_replaced_closes_and_says_so_in_a_line(
         )
         await owned.log.append([(b"", later)], deadline_s=1.0)
         assert await owned.write("P a=1") == "OTSPartitionUnavailable"
-    [told] = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert told.getMessage() == (
+    [record] = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert record.getMessage() == (
         "shard s1 stopped: shard s1 has a later owner; this one steps down"
     )
-    assert not told.exc_info, "a traceback is for a fault"
+    assert not record.exc_info, "a traceback is for a fault"

@@ -102,9 +102,9 @@ def submit_batch(owned: Owned, request: pb.BatchWriteRowRequest) -> asyncio.Futu
     where.catalog.tables[ANN.instance, served.name] = served
     slots = cast(dict[int, Slot], {0: OneSlot(owned.owner)})
     operations = RowOperations(Directory(where.catalog, slots, where.limits, where.clock_us))
-    told = operations.batch_write_row(ANN, request.SerializeToString())
-    assert isinstance(told, asyncio.Future)
-    return told
+    answer = operations.batch_write_row(ANN, request.SerializeToString())
+    assert isinstance(answer, asyncio.Future)
+    return answer
 
 
 def of_one_shard(options: TableOptions | None = None) -> Table:
@@ -125,14 +125,14 @@ async def write_batches(
     path: Path, requests: Sequence[pb.BatchWriteRowRequest]
 ) -> tuple[list[object], list[tuple[bytes, object]]]:
     """Return the clients' answers to batches, and the rows that are stored then."""
-    told: list[object] = []
+    answers: list[object] = []
     async with running(path, of=of_one_shard()) as owned:
         for request in requests:
             try:
-                told.append(await submit_batch(owned, request))
+                answers.append(await submit_batch(owned, request))
             except StoreError as error:
-                told.append((error.code, error.message))
-        return told, read_stored(owned)
+                answers.append((error.code, error.message))
+        return answers, read_stored(owned)
 
 
 ABSENT = pb.EXPECT_NOT_EXIST
@@ -173,8 +173,8 @@ async def test_a_batch_is_written_as_by_python(
 async def test_a_batch_of_unknown_outcome_is_written_once(fault: Fault, tmp_path: Path) -> None:
     async with running(tmp_path, log := MemoryLog(), of=of_one_shard()) as owned:
         log.fault = fault
-        told = await submit_batch(owned, batch(*PUTS))
-        assert all(one.is_ok for one in results(told))
+        answer = await submit_batch(owned, batch(*PUTS))
+        assert all(one.is_ok for one in results(answer))
         assert len(read_stored(owned)) == len(PUTS)
         state = owned.owner.shard.state
     async with running(tmp_path / "again", log.twin(), of=of_one_shard()) as again:
@@ -182,9 +182,9 @@ async def test_a_batch_of_unknown_outcome_is_written_once(fault: Fault, tmp_path
         assert again.owner.shard.state.stamp == state.stamp
 
 
-def results(told: bytes) -> Sequence[Any]:
+def results(response: bytes) -> Sequence[Any]:
     """Return the results of the rows of a batch's one table."""
-    return pb.BatchWriteRowResponse.FromString(told).tables[0].rows
+    return pb.BatchWriteRowResponse.FromString(response).tables[0].rows
 
 
 async def test_a_batch_that_waits_too_long_is_told_unknown_once(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ async def test_a_batch_that_waits_too_long_is_told_unknown_once(tmp_path: Path) 
         owned.owner._settings = replace(owned.owner._settings, write_s_max=-1.0)
         owned.owner.expire()
         owned.owner.expire()
-        told = await waiting
-        assert isinstance(told, UnknownWithin)
-        assert {one.error.code for one in results(told)} == {"OTSTimeout"}
+        answer = await waiting
+        assert isinstance(answer, UnknownWithin)
+        assert {one.error.code for one in results(answer)} == {"OTSTimeout"}
         await owned.owner.drain()
         assert len(read_stored(owned)) == len(PUTS)
 
@@ -205,8 +205,8 @@ async def test_without_a_lease_a_refusal_waits_and_rows_are_written(tmp_path: Pa
         await submit_batch(owned, batch(PUTS[0]))
         owned.leased = False
         again = item(PUTS[0].row_change, expected=ABSENT)
-        told = await submit_batch(owned, batch(again, PUTS[1]))
-        codes = [one.error.code for one in results(told)]
+        answer = await submit_batch(owned, batch(again, PUTS[1]))
+        codes = [one.error.code for one in results(answer)]
         assert codes == ["OTSConditionCheckFail", ""], "the append proves what was seen"
         waiting = submit_batch(owned, batch(again))
         await submit_batch(owned, batch(PUTS[2]))
@@ -218,8 +218,8 @@ async def test_without_a_lease_a_refusal_waits_and_rows_are_written(tmp_path: Pa
 async def test_rows_of_a_held_partition_key_alone_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, of=of_one_shard()) as owned:
         assert await owned.begin(1, variant.encode("row1")) == "ok"
-        told = await submit_batch(owned, batch(*PUTS[:3]))
-        assert [one.error.code for one in results(told)] == ["", "OTSRowOperationConflict", ""]
+        answer = await submit_batch(owned, batch(*PUTS[:3]))
+        assert [one.error.code for one in results(answer)] == ["", "OTSRowOperationConflict", ""]
         owned.owner.abort(name(1))
 
 
@@ -228,6 +228,6 @@ async def test_rows_go_to_the_shards_that_hold_them(tmp_path: Path) -> None:
     shards = (ShardRange("s1", 0, end=border), ShardRange("s2", 1, begin=border))
     both = replace(of_one_shard(), shards=shards)
     async with running(tmp_path, of=both) as owned:
-        told = await submit_batch(owned, batch(*PUTS))
-        assert [one.is_ok for one in results(told)] == [True] * 3 + [False] * 3
+        answer = await submit_batch(owned, batch(*PUTS))
+        assert [one.is_ok for one in results(answer)] == [True] * 3 + [False] * 3
         assert len(read_stored(owned)) == 3

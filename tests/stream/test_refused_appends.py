@@ -41,8 +41,8 @@ async def all_of(owned: Owned, *asked: str) -> list[str]:
     Each is a change. After ``@`` comes its partition key if it is not that of the others.
     """
     async with asyncio.TaskGroup() as tasks:
-        told = [tasks.create_task(owned.write(*text.split("@"))) for text in asked]
-    return [task.result() for task in told]
+        writes = [tasks.create_task(owned.write(*text.split("@"))) for text in asked]
+    return [task.result() for task in writes]
 
 
 async def test_a_change_is_refused_alone_and_the_shard_goes_on(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ async def test_a_change_is_refused_alone_and_the_shard_goes_on(tmp_path: Path) -
 
 async def test_those_of_its_batch_are_told_what_became_of_them(tmp_path: Path) -> None:
     async with running(tmp_path / "one", NarrowLog()) as owned:
-        told = await all_of(owned, "P a=1", "P a=1@never", "U b=2", "U c=3")
-        assert told == ["ok", TOO_LARGE, "ok", "ok"]
+        outcomes = await all_of(owned, "P a=1", "P a=1@never", "U b=2", "U c=3")
+        assert outcomes == ["ok", TOO_LARGE, "ok", "ok"]
         assert owned.log.refused == 2, "the batch, then the one"  # type: ignore[attr-defined]
         found = owned.rows
     async with running(tmp_path / "other") as owned:

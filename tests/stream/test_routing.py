@@ -57,16 +57,16 @@ class CountingLog(MemoryLog):
 
 
 class DeposedLog(CountingLog):
-    """A log that reports an old end, ``told``, to its reader until it appends."""
+    """A log that reports ``old_end`` to its reader until it appends."""
 
-    told: int | None = None
+    old_end: int | None = None
 
     async def bounds(self) -> tuple[int, int]:
         start, end = await super().bounds()
-        return start, end if self.told is None else self.told
+        return start, end if self.old_end is None else self.old_end
 
     async def append(self, entries: Sequence[tuple[bytes, bytes]], *, deadline_s: float) -> int:
-        self.told = None
+        self.old_end = None
         return await super().append(entries, deadline_s=deadline_s)
 
 
@@ -155,8 +155,8 @@ class Follower:
     async def count_reads(self, ask: Callable[[], Awaited]) -> tuple[bytes, int]:
         before = self.tail.asked
         answer = ask()
-        told = answer if isinstance(answer, bytes) else await answer
-        return told, self.tail.asked - before
+        reply = answer if isinstance(answer, bytes) else await answer
+        return reply, self.tail.asked - before
 
 
 def _table(name: str, shard: ShardRange | None = None) -> list[Document]:
@@ -303,7 +303,7 @@ async def test_no_shard_is_called_trimmed_by_what_a_deposed_leader_tells() -> No
     await follower.create("a")
     await follower.owner.refresh()
     assert isinstance(follower.tail, DeposedLog)
-    _, follower.tail.told = await follower.tail.bounds()
+    _, follower.tail.old_end = await follower.tail.bounds()
     await follower.first.change(lambda _c, _s: _table("b", ShardRange("s7", SLOT)))
     await follower.owner.refresh()
     assert "s7" not in follower.owner.catalog.shards
@@ -335,8 +335,8 @@ async def test_tables_are_listed_by_the_catalog_as_it_is_now(follower: Follower)
 
 async def test_streams_are_listed_by_the_catalog_as_it_is_now(follower: Follower) -> None:
     asked = pb.ListStreamRequest(table_name="b").SerializeToString()
-    told, count = await follower.ask("ListStream", asked)
-    assert [s.stream_id for s in pb.ListStreamResponse.FromString(told).streams] == ["b_1"]
+    answer, count = await follower.ask("ListStream", asked)
+    assert [s.stream_id for s in pb.ListStreamResponse.FromString(answer).streams] == ["b_1"]
     assert count == 1
 
 
@@ -347,8 +347,8 @@ async def test_shards_of_a_stream_are_listed_by_the_catalog_as_it_is_now(
     child = ShardRange("sa2", SLOT, parents=("sa",))
     await follower.first.change(lambda _catalog, _stamp: _table("a", child))
     asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
-    told, count = await follower.ask("DescribeStream", asked)
-    assert [s.shard_id for s in pb.DescribeStreamResponse.FromString(told).shards] == ["sa2"]
+    answer, count = await follower.ask("DescribeStream", asked)
+    assert [s.shard_id for s in pb.DescribeStreamResponse.FromString(answer).shards] == ["sa2"]
     assert count == 1
 
 
@@ -394,18 +394,18 @@ async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_i
         while "sa2" not in follower.first.catalog.shards:
             await asyncio.sleep(0)
             await follower.first.refresh()
-        told = tasks.create_task(follower.ask("DescribeStream", asked), name="describe")
+        task = tasks.create_task(follower.ask("DescribeStream", asked), name="describe")
         await asyncio.sleep(0.01)
         log.held.set()
-    shards = pb.DescribeStreamResponse.FromString(told.result()[0]).shards
+    shards = pb.DescribeStreamResponse.FromString(task.result()[0]).shards
     assert [shard.shard_id for shard in shards] == ["sa2"]
 
 
 async def test_a_part_of_a_batch_for_this_worker_reads_nothing(follower: Follower) -> None:
-    told = await follower.count_reads(
+    answer = await follower.count_reads(
         lambda: follower.router.ask(HERE, "BatchWriteRow", ANN, batch("a"))
     )
-    assert told == (b"[True]", 0)
+    assert answer == (b"[True]", 0)
 
 
 async def test_a_revoked_key_is_refused_whoever_let_it_in() -> None:

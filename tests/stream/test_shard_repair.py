@@ -47,11 +47,11 @@ async def test_what_is_noted_beside_the_rows_is_in_the_changelog_too(tmp_path: P
     async with open_shop(tmp_path / "a") as again:  # Its log is empty.
         hold_rows(again.owner, Loss("s1", 0, applied, in_rows=True))
         await again.flush()
-        told, low_high = again.written.last(), positions_of(number)
+        entries, low_high = again.written.last(), positions_of(number)
         assert again.written.chunks() == again.chunks()
         [(position, value)] = again.rows.scan(*low_high)
-        assert told.get(position) == value
-        assert not told.keys() & set(OTHERS)
+        assert entries.get(position) == value
+        assert not entries.keys() & set(OTHERS)
         for noted in (commit_key(COMMITTED), feed_key(number, "s9"), OWN):
             assert again.rows.get(noted) is not None
-            assert told.get(noted) == again.rows.get(noted)
+            assert entries.get(noted) == again.rows.get(noted)

@@ -79,8 +79,8 @@ class Worker:
     async def ask(self, asked: pb.BulkImportRequest) -> str:
         answer = await self.operations.bulk_import(ANN, asked.SerializeToString())
         letters = {"": "w", "OTSTimeout": "?", "OTSParameterInvalid": "r", "OTSInvalidPK": "r"}
-        told = pb.BulkImportResponse.FromString(answer).rows
-        return "".join(letters.get(row.error.code, "u") for row in told)
+        results = pb.BulkImportResponse.FromString(answer).rows
+        return "".join(letters.get(row.error.code, "u") for row in results)
 
     def read_log(self, shard_id: str) -> list[str]:
         """Return a shard's log: the positions of its rows, and behind ``=`` those reached."""
@@ -308,8 +308,8 @@ async def test_nothing_is_written_to_a_shard_that_another_catalog_did_not_see(
 
 async def test_a_divided_request_names_the_shards_of_each_part(tmp_path: Path) -> None:
     asked = await divide(tmp_path, request(part("a", 1), part("z", 2), part("b", 3)))
-    told = {at: (one.source, list(one.only_shards)) for at, one in asked.items()}
-    assert told == {"a:1": ("mysql", ["s1"]), "b:1": ("mysql", ["s2"])}
+    parts = {at: (one.source, list(one.only_shards)) for at, one in asked.items()}
+    assert parts == {"a:1": ("mysql", ["s1"]), "b:1": ("mysql", ["s2"])}
     assert [row.position for row in asked["a:1"].rows] == [b"\0\1", b"\0\3"]
 
 
@@ -402,8 +402,8 @@ async def test_a_packed_row_that_no_source_writes_is_refused(
 
 async def test_each_part_of_a_divided_request_has_its_forms(tmp_path: Path) -> None:
     asked = await divide(tmp_path, of_forms(pack("a", 1), pack("z", 2), part("b", 3)))
-    told = {at: [row.position for row in one.rows] for at, one in asked.items()}
-    assert told == {"a:1": [b"\0\1", b"\0\3"], "b:1": [b"\0\2"]}
+    parts = {at: [row.position for row in one.rows] for at, one in asked.items()}
+    assert parts == {"a:1": [b"\0\1", b"\0\3"], "b:1": [b"\0\2"]}
     assert [list(one.row_forms) for one in asked.values()] == [[FORM], [FORM]]
 
 

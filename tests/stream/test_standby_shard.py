@@ -34,17 +34,17 @@ from tests.stream.test_changelog_flush import Shop, canonical, columns, open_sho
 
 
 class Copy:
-    """A copy with a log that the test writes; ``told`` has its own reports."""
+    """A copy with a log that the test writes; ``reports`` has what it reported."""
 
     def __init__(self, rows: RowStore, of: Table | None = None) -> None:
         self.rows = rows
-        self.told: list[StandbyShard] = []
+        self.reports: list[StandbyShard] = []
         self.shard = StandbyShard(
             of or table(),
             ShardRange("s1", 0),
             rows,
             LogTails(cast(Brokers, None), clock_s=lambda: 0.0),
-            lambda shard, _records: self.told.append(shard),
+            lambda shard, _records: self.reports.append(shard),
             limits=Limits(),
         )
         self.shard.begin("log of s1")

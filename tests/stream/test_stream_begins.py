@@ -60,14 +60,14 @@ class Reader:
     def shards(self) -> list[str]:
         """Return the shards that a reader gets."""
         asked = pb.DescribeStreamRequest(stream_id="t_1").SerializeToString()
-        told = pb.DescribeStreamResponse.FromString(self.operations.describe_stream(ANN, asked))
-        return [shard.shard_id for shard in told.shards]
+        response = pb.DescribeStreamResponse.FromString(self.operations.describe_stream(ANN, asked))
+        return [shard.shard_id for shard in response.shards]
 
     async def oldest(self) -> str:
         """Return the position of the oldest record."""
         asked = pb.GetShardIteratorRequest(stream_id="t_1", shard_id="s1")
-        told = await self.operations.get_shard_iterator(ANN, asked.SerializeToString())
-        return pb.GetShardIteratorResponse.FromString(told).shard_iterator
+        answer = await self.operations.get_shard_iterator(ANN, asked.SerializeToString())
+        return pb.GetShardIteratorResponse.FromString(answer).shard_iterator
 
     async def read(self, at: str = "", *, wait_ms: int = 0) -> tuple[int, str]:
         """Return how many records there are from a position on, and the next position."""

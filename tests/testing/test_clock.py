@@ -79,12 +79,12 @@ def test_a_record_leaves_the_stream_with_its_expiry_and_not_before(
     stream = pb.StreamSpecification(enable_stream=True, expiration_time=2)
     options = pb.TableOptions(time_to_live=DAY_S)
     client.create_table("t", KEY, options=options, stream=stream)
-    [told] = client.list_stream("t")
-    [shard] = client.describe_stream(told.stream_id).shards
+    [listing] = client.list_stream("t")
+    [shard] = client.describe_stream(listing.stream_id).shards
     client.put_row("t", ROW, [Put("note", "hello")])
 
     def records() -> int:
-        iterator = client.get_shard_iterator(told.stream_id, shard.shard_id)
+        iterator = client.get_shard_iterator(listing.stream_id, shard.shard_id)
         return len(client.get_stream_record(iterator).records)
 
     assert records() == 1

@@ -54,8 +54,8 @@ def test_a_batch_returns_the_keys_it_assigned(ts: Any, sdk: Any, make_table: Mak
     puts = [putting(ts, asked, ("c", n), return_type=ts.ReturnType.RT_PK) for n in range(3)]
     step = ts.Row([("pk1", "counter"), ("pk2", 1)], {"INCREMENT": [("n", 5)]})
     steps = [ts.UpdateRowItem(step, ts.Condition("IGNORE"))] * 3
-    told = write(ts, sdk, {auto: puts, table: steps})
-    keys = [item.row.primary_key for item in told.get_put_by_table(auto)]
+    result = write(ts, sdk, {auto: puts, table: steps})
+    keys = [item.row.primary_key for item in result.get_put_by_table(auto)]
     numbers = [key[1][1] for key in keys]
     assert numbers == sorted(set(numbers))
     assert [read(sdk, auto, key) for key in keys] == [{"c": n} for n in range(3)]

@@ -142,9 +142,10 @@ class TestHowAnIndexIsShown:
         table = make(local, other)
         later = by(ts, "b", columns=["n"])
         table.create(later, base=True)
-        told = sdk.describe_table(table.name).secondary_indexes
+        description = sdk.describe_table(table.name).secondary_indexes
         shown = [
-            (i.index_name, i.primary_key_names, i.defined_column_names, i.index_type) for i in told
+            (i.index_name, i.primary_key_names, i.defined_column_names, i.index_type)
+            for i in description
         ]
         kinds = ts.SecondaryIndexType
         assert shown == [
@@ -158,13 +159,16 @@ class TestHowAnIndexIsShown:
     ) -> None:
         index = by(ts, "n", columns=["s"])
         table = make(index)
-        told = sdk.describe_table(index.index_name)
-        assert [tuple(c[:2]) for c in told.table_meta.schema_of_primary_key] == [
+        description = sdk.describe_table(index.index_name)
+        assert [tuple(c[:2]) for c in description.table_meta.schema_of_primary_key] == [
             ("n", "INTEGER"),
             ("pk1", "STRING"),
             ("pk2", "INTEGER"),
         ]
-        assert (told.table_options.max_version, told.table_options.time_to_live) == (1, -1)
+        assert (description.table_options.max_version, description.table_options.time_to_live) == (
+            1,
+            -1,
+        )
         listed = sdk.list_table()
         assert table.name in listed
         assert index.index_name not in listed
@@ -208,9 +212,9 @@ class TestWhatAnIndexHolds:
         request = ts.BatchGetRowRequest()
         request.add(ts.TableInBatchGetRowItem(index.index_name, [key], max_version=1))
         request.add(ts.TableInBatchGetRowItem(table.name, [row_key("a", 1)], max_version=1))
-        told = sdk.batch_get_row(request)
-        assert told.is_all_succeed()
-        (found,) = told.get_result_by_table(index.index_name)
+        result = sdk.batch_get_row(request)
+        assert result.is_all_succeed()
+        (found,) = result.get_result_by_table(index.index_name)
         assert {name: value for name, value, _ in found.row.attribute_columns} == cells
 
     def test_a_local_index_has_every_answered_write(self, ts: Any, sdk: Any, make: Any) -> None:
@@ -221,8 +225,8 @@ class TestWhatAnIndexHolds:
         refused_row = ts.PutRowItem(
             ts.Row(row_key("a", 50), [("n", 1)]), ts.Condition("EXPECT_EXIST")
         )
-        told = write(ts, sdk, {table.name: [*puts, gone, refused_row]})
-        assert [item.is_ok for item in told.get_put_by_table(table.name)] == [True] * 10 + [False]
+        result = write(ts, sdk, {table.name: [*puts, gone, refused_row]})
+        assert [item.is_ok for item in result.get_put_by_table(table.name)] == [True] * 10 + [False]
         wanted = [entry(index, "a", 100 - n, n) for n in reversed(range(10)) if n != 5]
         table.holds(index, *wanted)
 
@@ -283,8 +287,8 @@ class TestAnIndexOfAnOlderTable:
             # A local index is refused while it is built, a global one is behind.
             try:
                 return bool(table.rows(index) == wanted)
-            except ts.OTSServiceError as told:
-                if local and told.message == LOCAL_READ[2]:
+            except ts.OTSServiceError as failure:
+                if local and failure.message == LOCAL_READ[2]:
                     return False
                 raise
 
@@ -351,10 +355,10 @@ ATTRIBUTES = invalid("The number of attribute columns must be in range: [0, 32] 
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize(
-        ("keys", "attributes", "told"), [(0, 0, KEYS), (5, 0, KEYS), (1, 33, ATTRIBUTES)]
+        ("keys", "attributes", "expected"), [(0, 0, KEYS), (5, 0, KEYS), (1, 33, ATTRIBUTES)]
     )
     def test_an_index_beyond_its_limits_whether_its_table_is_there_or_not(
-        self, ts: Any, sdk: Any, make: Any, keys: int, attributes: int, told: Any
+        self, ts: Any, sdk: Any, make: Any, keys: int, attributes: int, expected: Any
     ) -> None:
         index = by(
             ts, *(f"k{n}" for n in range(keys)), columns=[f"a{n}" for n in range(attributes)]
@@ -362,8 +366,8 @@ class TestWhatIsRefused:
         table = make()
         for name in (table.name, "absent"):
             call = read_refusal(ts, lambda n=name: sdk.create_secondary_index(n, index, False))
-            assert call == told
-        assert read_refusal(ts, lambda: table.make("absent", index)) == told
+            assert call == expected
+        assert read_refusal(ts, lambda: table.make("absent", index)) == expected
         assert read_refusal(ts, lambda: sdk.describe_table("absent")) == NO_TABLE
 
     def test_what_is_just_within_them(self, ts: Any, sdk: Any) -> None:
@@ -376,8 +380,8 @@ class TestWhatIsRefused:
             ts.ReservedThroughput(ts.CapacityUnit(0, 0)),
             [widest, fullest],
         )
-        told = sdk.describe_table("python_widest").secondary_indexes
-        assert [(len(i.primary_key_names), len(i.defined_column_names)) for i in told] == [
+        description = sdk.describe_table("python_widest").secondary_indexes
+        assert [(len(i.primary_key_names), len(i.defined_column_names)) for i in description] == [
             (4, 1),
             (1, 32),
         ]
@@ -453,7 +457,7 @@ class TestWhatIsRefused:
         name = index.index_name
         values = {"pk1": "a", "n": 1, "pk2": 1}
         key = [(column, values[column]) for column in whole_key(index)]
-        told = invalid(f"Table '{name}' is an index: it can only be read, and dropped.")
+        expected = invalid(f"Table '{name}' is an index: it can only be read, and dropped.")
         for call in (
             lambda: sdk.put_row(name, ts.Row(key, [("s", "x")])),
             lambda: sdk.update_row(name, ts.Row(key, {"PUT": [("s", "x")]}), None),
@@ -464,7 +468,7 @@ class TestWhatIsRefused:
             lambda: sdk.create_secondary_index(name, by(ts, "s"), False),
             lambda: sdk.start_local_transaction(name, key[:1]),
         ):
-            assert read_refusal(ts, call) == told
+            assert read_refusal(ts, call) == expected
 
     @KINDS
     def test_a_value_that_cannot_be_in_an_index(

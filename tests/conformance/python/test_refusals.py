@@ -40,16 +40,16 @@ def every_call(ts: Any, sdk: Any, table: str, key: Key) -> list[tuple[int, str, 
 
 @pytest.mark.parametrize("text", WRONG_KEYS)
 def test_a_wrong_key(ts: Any, sdk: Any, table: str, text: str) -> None:
-    told = every_call(ts, sdk, table, WRONG_KEYS[text])
-    assert told == [(400, "OTSInvalidPK", text)] * 4
+    refusals = every_call(ts, sdk, table, WRONG_KEYS[text])
+    assert refusals == [(400, "OTSInvalidPK", text)] * 4
 
 
 def test_a_key_that_is_no_row(ts: Any, sdk: Any, table: str) -> None:
     for name, infinite in (("VT_INF_MIN", ts.INF_MIN), ("VT_INF_MAX", ts.INF_MAX)):
-        told = every_call(ts, sdk, table, [("pk1", "a"), ("pk2", infinite)])
-        assert told == [invalid(f"{name} is an invalid type for the primary key.")] * 4
-    told = every_call(ts, sdk, table, [*FOUR, ("e", "5")])
-    assert told == [invalid("The number of primary key columns must be in range: [1, 4].")] * 4
+        refusals = every_call(ts, sdk, table, [("pk1", "a"), ("pk2", infinite)])
+        assert refusals == [invalid(f"{name} is an invalid type for the primary key.")] * 4
+    refusals = every_call(ts, sdk, table, [*FOUR, ("e", "5")])
+    assert refusals == [invalid("The number of primary key columns must be in range: [1, 4].")] * 4
 
 
 @pytest.mark.parametrize("name", ["#", "#abc", "# ", "n" * 256])
@@ -64,15 +64,15 @@ def test_a_wrong_column_name(ts: Any, sdk: Any, table: str, name: str) -> None:
         lambda: sdk.get_row(table, ROW, start_column=name),
         lambda: sdk.get_row(table, ROW, end_column=name),
     )
-    told = [read_refusal(ts, call) for call in calls]
-    assert told == [invalid(f"Invalid column name: '{name}'.")] * len(calls)
+    refusals = [read_refusal(ts, call) for call in calls]
+    assert refusals == [invalid(f"Invalid column name: '{name}'.")] * len(calls)
 
 
 def test_wrong_ranges(ts: Any, sdk: Any, table: str) -> None:
     low, high = [("pk1", "a"), ("pk2", ts.INF_MIN)], [("pk1", "a"), ("pk2", ts.INF_MAX)]
     forward = invalid("Begin key must less than end key in FORWARD")
     backward = invalid("Begin key must more than end key in BACKWARD")
-    for direction, start, end, told in (
+    for direction, start, end, expected in (
         ("FORWARD", high, low, forward),
         ("FORWARD", ROW, ROW, forward),
         ("BACKWARD", low, high, backward),
@@ -80,7 +80,7 @@ def test_wrong_ranges(ts: Any, sdk: Any, table: str) -> None:
     ):
         assert (
             read_refusal(ts, lambda d=direction, s=start, e=end: sdk.get_range(table, d, s, e))
-            == told
+            == expected
         )
     for limit in (0, -1):
         call = read_refusal(ts, lambda n=limit: sdk.get_range(table, "FORWARD", low, high, limit=n))
@@ -99,8 +99,8 @@ def test_wrong_reads(ts: Any, sdk: Any, table: str) -> None:
     )
     late = 2**63 // 1000
     for times in ((-1, 5), (late, late + 1), late):
-        told = read_refusal(ts, lambda t=times: sdk.get_row(table, ROW, None, None, None, t))
-        assert told == invalid("Timestamp must be in range [0, INT64_MAX/1000).")
+        refusal = read_refusal(ts, lambda t=times: sdk.get_row(table, ROW, None, None, None, t))
+        assert refusal == invalid("Timestamp must be in range [0, INT64_MAX/1000).")
 
 
 def test_wrong_filters(ts: Any, sdk: Any, table: str) -> None:
@@ -128,13 +128,13 @@ def test_wrong_filters(ts: Any, sdk: Any, table: str) -> None:
         )
         update = ts.Row(ROW, {"PUT": [("c", 1)]})
         condition = ts.Condition(IGNORE, test)
-        told = read_refusal(ts, lambda u=update, c=condition: sdk.update_row(table, u, c))
-        assert told == invalid(text)
+        refusal = read_refusal(ts, lambda u=update, c=condition: sdk.update_row(table, u, c))
+        assert refusal == invalid(text)
     assert read(sdk, table, ROW, column_filter=combine("AND", *[one] * 31)) is None
 
 
 def test_an_assigned_key_cannot_be_chosen(ts: Any, sdk: Any, make_table: MakeTable) -> None:
     table = make_table([("pk1", "STRING"), ("pk2", "INTEGER", ts.PK_AUTO_INCR)])
     chosen = ts.Row([("pk1", "a"), ("pk2", 7)], [("c", 1)])
-    told = read_refusal(ts, lambda: sdk.put_row(table, chosen, ts.Condition(IGNORE)))
-    assert told == (403, "OTSConditionCheckFail", "Condition check failed.")
+    refusal = read_refusal(ts, lambda: sdk.put_row(table, chosen, ts.Condition(IGNORE)))
+    assert refusal == (403, "OTSConditionCheckFail", "Condition check failed.")

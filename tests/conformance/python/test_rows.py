@@ -64,8 +64,8 @@ def test_a_value_comes_back(ts: Any, sdk: Any, table: str, row: Key, name: str) 
 def test_no_double_but_a_finite_one(
     ts: Any, sdk: Any, table: str, row: Key, value: float, text: str
 ) -> None:
-    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", value)])))
-    assert told == (400, "OTSParameterInvalid", text)
+    refusal = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", value)])))
+    assert refusal == (400, "OTSParameterInvalid", text)
     assert read(sdk, table, row) is None
 
 
@@ -98,8 +98,8 @@ def test_a_value_of_two_mebibytes(ts: Any, sdk: Any, table: str, row: Key) -> No
     largest = bytearray(b"\x5a" * 2097152)
     sdk.put_row(table, ts.Row(row, [("c", largest)]))
     assert read(sdk, table, row) == {"c": largest}
-    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", largest + b"x")])))
-    assert told == (
+    refusal = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [("c", largest + b"x")])))
+    assert refusal == (
         400,
         "OTSParameterInvalid",
         "The length of attribute column: 'c' exceeds the MaxLength:2097152 with "
@@ -111,8 +111,8 @@ def test_a_row_of_1024_columns(ts: Any, sdk: Any, table: str, row: Key) -> None:
     cells = [(f"c{number:04}", number) for number in range(1024)]
     sdk.put_row(table, ts.Row(row, cells))
     assert read(sdk, table, row) == dict(cells)
-    told = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [*cells, ("more", 1)])))
-    assert told[2] == (
+    refusal = read_refusal(ts, lambda: sdk.put_row(table, ts.Row(row, [*cells, ("more", 1)])))
+    assert refusal[2] == (
         "The number of attribute columns exceeds the limit, limit count: 1024, column count: 1025."
     )
 
@@ -162,9 +162,9 @@ def test_auto_increment(ts: Any, sdk: Any, make_table: MakeTable) -> None:
     assigned = []
     for number in range(10):
         row = ts.Row([("pk1", "a"), ("id", ts.PK_AUTO_INCR)], [("c", number)])
-        _, told = sdk.put_row(table, row, ts.Condition("IGNORE"), ts.ReturnType.RT_PK)
-        assigned.append(told.primary_key[1][1])
-        assert read(sdk, table, told.primary_key) == {"c": number}
+        _, result = sdk.put_row(table, row, ts.Condition("IGNORE"), ts.ReturnType.RT_PK)
+        assigned.append(result.primary_key[1][1])
+        assert read(sdk, table, result.primary_key) == {"c": number}
     assert assigned == sorted(set(assigned))
 
 
@@ -280,13 +280,13 @@ def test_batches_of_two_tables(ts: Any, sdk: Any, table: str, make_table: MakeTa
         items[98] = ts.UpdateRowItem(ts.Row(keys[98], {"PUT": [("c", "updated")]}), ignore)
         items[99] = ts.DeleteRowItem(ts.Row(keys[99]), ignore)
         request.add(ts.TableInBatchWriteRowItem(name, items))
-    told = sdk.batch_write_row(request)
-    assert not told.is_all_succeed()
-    _, failed = told.get_put()
+    result = sdk.batch_write_row(request)
+    assert not result.is_all_succeed()
+    _, failed = result.get_put()
     assert [(row.index, row.error_code, row.error_message) for row in failed] == [
         (0, FAILED[1], FAILED[2])
     ] * 2
-    assert [len(told.get_update_by_table(name)) for name in (table, other)] == [1, 1]
+    assert [len(result.get_update_by_table(name)) for name in (table, other)] == [1, 1]
 
     request = ts.BatchGetRowRequest()
     for name in (table, other):
@@ -311,10 +311,10 @@ def test_a_batch_tells_each_rows_error(ts: Any, sdk: Any, table: str) -> None:
     good = [("pk1", "a"), ("pk2", 1)]
     request.add(ts.TableInBatchGetRowItem(table, [good, good[:1]], max_version=1))
     request.add(ts.TableInBatchGetRowItem("absent", [good], max_version=1))
-    told = sdk.batch_get_row(request)
-    errors = [(item.is_ok, item.error_code) for item in told.get_result_by_table(table)]
+    result = sdk.batch_get_row(request)
+    errors = [(item.is_ok, item.error_code) for item in result.get_result_by_table(table)]
     assert errors == [(True, None), (False, "OTSInvalidPK")]
-    (missing,) = told.get_result_by_table("absent")
+    (missing,) = result.get_result_by_table("absent")
     assert (missing.error_code, missing.error_message) == (
         "OTSObjectNotExist",
         "Requested table does not exist.",

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.system
 
 def read_refusal(ts: Any, call: Any) -> tuple[int, str, str]:
     """Return the status, code and text that a call is refused with."""
-    with pytest.raises(ts.OTSServiceError) as told:
+    with pytest.raises(ts.OTSServiceError) as failure:
         call()
-    assert len(told.value.get_request_id()) == 36
-    error = told.value
+    assert len(failure.value.get_request_id()) == 36
+    error = failure.value
     return error.get_http_status(), error.get_error_code(), error.get_error_message()
 
 
@@ -31,24 +31,24 @@ def test_create_list_describe_delete(ts: Any, sdk: Any) -> None:
     shape[3] = ("n", "INTEGER", ts.PK_AUTO_INCR)
     create(ts, sdk, "life", shape)
     assert "life" in sdk.list_table()
-    told = sdk.describe_table("life")
-    assert told.table_meta.table_name == "life"
-    assert [tuple(column[:2]) for column in told.table_meta.schema_of_primary_key] == [
+    description = sdk.describe_table("life")
+    assert description.table_meta.table_name == "life"
+    assert [tuple(column[:2]) for column in description.table_meta.schema_of_primary_key] == [
         tuple(column[:2]) for column in shape
     ]
-    assert told.table_options.time_to_live == -1
-    assert told.table_options.max_version == 1
-    assert told.table_options.max_time_deviation == 86400
-    assert told.reserved_throughput_details.capacity_unit.read == 0
-    assert told.reserved_throughput_details.last_increase_time > 0
+    assert description.table_options.time_to_live == -1
+    assert description.table_options.max_version == 1
+    assert description.table_options.max_time_deviation == 86400
+    assert description.reserved_throughput_details.capacity_unit.read == 0
+    assert description.reserved_throughput_details.last_increase_time > 0
     sdk.delete_table("life")
     assert "life" not in sdk.list_table()
 
 
 def test_update_options(ts: Any, sdk: Any, make_table: MakeTable) -> None:
     table = make_table()
-    told = sdk.update_table(table, ts.TableOptions(86400, 7, 1000))
-    assert (told.table_options.time_to_live, told.table_options.max_version) == (86400, 7)
+    answer = sdk.update_table(table, ts.TableOptions(86400, 7, 1000))
+    assert (answer.table_options.time_to_live, answer.table_options.max_version) == (86400, 7)
     again = sdk.describe_table(table).table_options
     assert (again.time_to_live, again.max_version, again.max_time_deviation) == (86400, 7, 1000)
 
@@ -62,9 +62,9 @@ def test_defined_columns(ts: Any, sdk: Any) -> None:
         sdk.create_table(meta, ts.TableOptions(), throughput)
 
     make(kinds)
-    told = sdk.describe_table("python_defined").table_meta.defined_columns
+    definitions = sdk.describe_table("python_defined").table_meta.defined_columns
     sdk.delete_table("python_defined")
-    assert [tuple(column) for column in told] == kinds
+    assert [tuple(column) for column in definitions] == kinds
     many = [(f"c{number}", "INTEGER") for number in range(33)]
     limit = "The number of defined columns must be in range: [0, 32]."
     assert read_refusal(ts, lambda: make(many)) == (400, "OTSParameterInvalid", limit)

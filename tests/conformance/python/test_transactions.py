@@ -79,9 +79,9 @@ def test_what_is_held_is_refused_to_others(ts: Any, hasty: Any, table: str) -> N
 
 def test_a_wrong_id_is_refused(ts: Any, sdk: Any, table: str) -> None:
     row = ts.Row(ONE, [("v", 1)])
-    told = read_refusal(
+    refusal = read_refusal(
         ts, lambda: sdk.put_row(table, row, transaction_id="not existed transaction id")
     )
-    assert told == INVALID
-    told = read_refusal(ts, lambda: sdk.commit_transaction(""))
-    assert told == INVALID
+    assert refusal == INVALID
+    refusal = read_refusal(ts, lambda: sdk.commit_transaction(""))
+    assert refusal == INVALID

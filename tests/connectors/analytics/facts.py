@@ -1,9 +1,9 @@
-"""Random histories of a table, what a sink is told of them, and what it must hold then.
+"""Random histories of a table, what a sink gets of them, and what it must hold then.
 
 A history is states of keys with rising stamps. A delivery is a slice of it, as the stream gives it,
 or a page of a snapshot: all there is in a range as of a stamp. Deliveries come in any order and any
 number of times, as after rewinds and from processes that stood still. Whatever the order, the sink
-holds of each key the newest that it was told: a row, or by a page that there is none.
+holds of each key the newest that it got: a row, or by a page that there is none.
 """
 
 from __future__ import annotations
@@ -129,15 +129,15 @@ def page_of(history: Sequence[State], stamp: int, begin: bytes, end: bytes) -> S
 class Model:
     """What a sink must hold. It stores the facts and computes the answer on request."""
 
-    told: dict[bytes, State] = field(default_factory=dict)
+    newest: dict[bytes, State] = field(default_factory=dict)
     pages: list[tuple[bytes, bytes, int]] = field(default_factory=list)
 
     def deliver(self, batch: SinkBatch) -> None:
         """Take note of a batch."""
         for row in batch:
-            held = self.told.get(row.key_bytes)
+            held = self.newest.get(row.key_bytes)
             if held is None or held.stamp <= row.stamp:
-                self.told[row.key_bytes] = State(row.key, row.stamp, row.columns)
+                self.newest[row.key_bytes] = State(row.key, row.stamp, row.columns)
         if batch.covers is not None:
             self.pages.append((*batch.covers, batch.stamp))
 
@@ -145,7 +145,7 @@ class Model:
         """Return the rows there are, in order."""
         return [
             HeldRow(at, state.stamp, state.columns)
-            for at, state in sorted(self.told.items())
+            for at, state in sorted(self.newest.items())
             if state.columns is not None
             if not any(
                 begin <= at and (not end or at < end) and state.stamp < stamp

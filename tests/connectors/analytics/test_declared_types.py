@@ -187,7 +187,7 @@ async def test_rows_that_come_again_as_of_their_stamps_have_the_types_of_now(
         sink = make_declared_sink("delta", tmp_path, types)
         await sink.open(SHAPE)
         refused = await sink.apply(batch(rows))
-        assert [told.row.key for told in refused] == [KEYS[2]] * len(types)
+        assert [refusal.row.key for refusal in refused] == [KEYS[2]] * len(types)
         assert await unequal(sink, rows) == set()
         await sink.close()
     found = read_living_rows("delta", tmp_path)

@@ -72,8 +72,8 @@ async def _tell(target: Target, history: Sequence[Delivery]) -> None:
             await sink.close()
     seen = target.keys_seen()
     keys = {row.key_bytes: row for row in expected}
-    told = [tuple(value for _, value in model.told[key].key) for key in keys]
-    assert sorted(map(repr, seen)) == sorted(map(repr, told))
+    model_keys = [tuple(value for _, value in model.newest[key].key) for key in keys]
+    assert sorted(map(repr, seen)) == sorted(map(repr, model_keys))
 
 
 async def _apply(sink: AnySink, delivery: Delivery) -> None:

@@ -40,13 +40,13 @@ Columns = Mapping[str, Scalar] | None
 @pytest.mark.parametrize("kind", [*MAKERS])
 def test_a_killed_writer_loses_nothing_and_goes_on(kind: str, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    target, told = MAKERS[kind](tmp_path), 0
+    target, count = MAKERS[kind](tmp_path), 0
     for _ in range(KILLS):
         # It begins a little earlier, like a reader whose checkpoint is older than its
         # last batch.
-        told = _write_and_kill(kind, tmp_path, max(0, told - 2 * BATCH), chance)
-        asyncio.run(_holds_what_was_told(target, told))
-    asyncio.run(_goes_on(target, told))
+        count = _write_and_kill(kind, tmp_path, max(0, count - 2 * BATCH), chance)
+        asyncio.run(_check_written(target, count))
+    asyncio.run(_goes_on(target, count))
 
 
 def test_what_a_kill_leaves_of_duckdb_has_every_value_after_a_new_column(tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def _write_and_kill(kind: str, folder: Path, first: int, chance: random.Random) 
         try:
             assert writer.stdout is not None
             for _ in range(chance.randrange(2, BATCHES_MAX)):
-                told = int(writer.stdout.readline())
+                count = int(writer.stdout.readline())
         finally:
             writer.kill()
         # What it said before it ended counts too.
         rest = writer.stdout.read().splitlines()
-    return int(rest[-1]) if rest else told
+    return int(rest[-1]) if rest else count
 
 
-async def _holds_what_was_told(target: Target, told: int) -> None:
+async def _check_written(target: Target, count: int) -> None:
     held = {row.key_bytes: row for row in await _read_all_rows(target)}
     for row in held.values():
         change = state(row.stamp - STAMP_FIRST)
@@ -107,28 +107,28 @@ async def _holds_what_was_told(target: Target, told: int) -> None:
             [HeldRow(row.key_bytes, change.stamp, change.columns or {})]
         )
     model = Model()
-    for first in range(0, told, BATCH):
+    for first in range(0, count, BATCH):
         model.deliver(batch(first))
     for wanted in model.living():
         newer = held.get(wanted.key_bytes)
         # The batch under way when it was killed may be there, and may have deleted the row.
         assert newer is None or newer.stamp >= wanted.stamp
-        later = range(told, told + BATCH)
+        later = range(count, count + BATCH)
         if newer is None:
             assert any(
-                state(n).key == model.told[wanted.key_bytes].key and state(n).columns is None
+                state(n).key == model.newest[wanted.key_bytes].key and state(n).columns is None
                 for n in later
             )
 
 
-async def _goes_on(target: Target, told: int) -> None:
+async def _goes_on(target: Target, count: int) -> None:
     model = Model()
     sink = target.make()
     await sink.open(SHAPE)
     try:
-        for first in range(0, told + 5 * BATCH, BATCH):
+        for first in range(0, count + 5 * BATCH, BATCH):
             model.deliver(batch(first))
-            if first >= told - 3 * BATCH:
+            if first >= count - 3 * BATCH:
                 await sink.apply(batch(first))
     finally:
         await sink.close()

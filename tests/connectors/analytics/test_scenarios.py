@@ -42,8 +42,8 @@ def make_delete(at: int) -> State:
 
 
 def page(at: int, *rows: State, begin: bytes = b"", end: bytes = b"") -> SinkBatch:
-    told = [row_of(row) for row in rows]
-    return SinkBatch(SHAPE.name, "s1", told, covers=(begin, end), stamp=STAMP_FIRST + at)
+    sink_rows = [row_of(row) for row in rows]
+    return SinkBatch(SHAPE.name, "s1", sink_rows, covers=(begin, end), stamp=STAMP_FIRST + at)
 
 
 @asynccontextmanager

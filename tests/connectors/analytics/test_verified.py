@@ -80,23 +80,23 @@ def test_a_target_is_found_equal_while_its_connector_runs(
     document = {"table": table, "sink": settings(kind, tmp_path, request), "begin": "rows"}
     declare(server, yaml_of(name, document))
     processes.start(name)
-    told = verify(server, table, name)
-    assert (told.returncode, told.stderr) == (0, ""), processes.said()
-    assert f"{ROWS} rows, {ROWS} held" in told.stdout
+    result = verify(server, table, name)
+    assert (result.returncode, result.stderr) == (0, ""), processes.said()
+    assert f"{ROWS} rows, {ROWS} held" in result.stdout
     client.put_row(table, key("03", 1), [Put("n", True)])
-    told = verify(server, table, name)
-    assert told.returncode == 0, told.stdout + processes.said()
+    result = verify(server, table, name)
+    assert result.returncode == 0, result.stdout + processes.said()
     if kind != "duckdb":
         client.put_row(table, key("03", 1), [Put("n", True), Put("amount", "1.234")])
-        told = verify(server, table, name)
-        assert told.returncode == 1
-        assert told.stdout.splitlines()[0] == "different  03, 1: amount"
+        result = verify(server, table, name)
+        assert result.returncode == 1
+        assert result.stdout.splitlines()[0] == "different  03, 1: amount"
     else:
         processes.stop_all()
         _spoil(tmp_path / "rows.duckdb", table)
-        told = verify(server, table, name)
-        assert told.returncode == 1
-        assert told.stdout.splitlines()[:2] == ["different  03, 1: n", "missing    04, 1"]
+        result = verify(server, table, name)
+        assert result.returncode == 1
+        assert result.stdout.splitlines()[:2] == ["different  03, 1: n", "missing    04, 1"]
 
 
 def _spoil(file: Path, table: str) -> None:

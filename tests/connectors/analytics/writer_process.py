@@ -46,7 +46,7 @@ async def write(kind: str, folder: Path, first: int) -> None:
     for number in range(first, CHANGES_MAX, BATCH):
         refused = await sink.apply(batch(number))
         assert refused == []
-        print(number + BATCH, flush=True)  # noqa: T201  Told to the test.
+        print(number + BATCH, flush=True)  # noqa: T201  The test reads it.
 
 
 if __name__ == "__main__":

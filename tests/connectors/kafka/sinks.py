@@ -16,10 +16,10 @@ from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.fetch import FetchPartition
 
-__all__ = ["Told", "kafka_sink", "open_sink", "read_records", "records"]
+__all__ = ["TopicRecord", "kafka_sink", "open_sink", "read_records", "records"]
 
 
-class Told(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record of a topic: key and value as JSON, or None for a tombstone."""
 
     partition: int
@@ -61,10 +61,10 @@ async def records(broker: str, topic: str, partitions: int = 1) -> list[tuple[in
     return found
 
 
-async def read_records(broker: str, topic: str, partitions: int = 1) -> Sequence[Told]:
+async def read_records(broker: str, topic: str, partitions: int = 1) -> Sequence[TopicRecord]:
     """Return a topic's records, taken as JSON."""
     return [
-        Told(
+        TopicRecord(
             partition,
             json.loads(entry.key),
             None if entry.value is None else json.loads(entry.value),

@@ -65,15 +65,17 @@ async def test_records_are_in_confluents_wire_format_and_old_ones_are_read_by_ne
             await sink.apply(batch(delete(STAMP + 2, [1], sequence=3)))
         found = [entry for _, entry in await records(broker, topic)]
         newest = fastavro.parse_schema(json.loads(schemas.schemas[-1]))
-        told = []
+        envelopes = []
         for entry in found[:-1]:
             assert entry.value[0] == 0
             writer = json.loads(schemas.schemas[int.from_bytes(entry.value[1:5]) - 1])
             body = io.BytesIO(entry.value[5:])
-            told.append(fastavro.schemaless_reader(body, fastavro.parse_schema(writer), newest))
+            envelopes.append(
+                fastavro.schemaless_reader(body, fastavro.parse_schema(writer), newest)
+            )
     assert found[-1].value is None
     assert newest["name"] == "p.a_b.things.Envelope"
-    assert [(envelope["op"], envelope["before"], envelope["after"]) for envelope in told] == [
+    assert [(envelope["op"], envelope["before"], envelope["after"]) for envelope in envelopes] == [
         (
             "u",
             {"id": 1, "v": 0, "w": None, "new": None},
@@ -82,7 +84,7 @@ async def test_records_are_in_confluents_wire_format_and_old_ones_are_read_by_ne
         ("c", None, {"id": 1, "v": "x", "w": None, "new": 1}),
         ("d", {"id": 1, "v": None, "w": None, "new": None}, None),
     ]
-    assert told[0]["source"]["stamp"] == STAMP
+    assert envelopes[0]["source"]["stamp"] == STAMP
 
 
 @pytest.mark.kafka

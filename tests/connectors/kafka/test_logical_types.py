@@ -172,10 +172,10 @@ async def test_values_have_their_types_and_verify_finds_them_equal(place: Place)
         assert await unequal(sink, [other]) == [1]
     async with place.open_sink(DECLARED) as sink:
         assert await unequal(sink, rows) == []
-    told = [envelope["after"] for envelope in await place.envelopes()]
-    for wanted, after in zip(SEEN[place.form], told, strict=False):
+    values = [envelope["after"] for envelope in await place.envelopes()]
+    for wanted, after in zip(SEEN[place.form], values, strict=False):
         assert {name: after[name] for name in wanted} == wanted
-    assert told[5]["amount"] is None
+    assert values[5]["amount"] is None
 
 
 @pytest.mark.kafka
@@ -239,8 +239,8 @@ async def test_what_does_not_fit_is_null_before_an_update_that_does(place: Place
         assert await sink.apply(batch(gone)) == []
     day = date(2024, 2, 29) if place.form == "avro" else 19782
     before = {"id": 1, "amount": None, "huge": None, "day": day, "at": None, "t": None}
-    told = [(envelope["op"], envelope["before"]) for envelope in await place.envelopes()]
-    assert told == [("u", before), ("d", before)]
+    changes = [(envelope["op"], envelope["before"]) for envelope in await place.envelopes()]
+    assert changes == [("u", before), ("d", before)]
 
 
 @pytest.mark.kafka
@@ -273,8 +273,8 @@ async def test_a_type_may_be_declared_later_and_taken_away(place: Place) -> None
         late.sequence = -1  # As a parked row comes again.
         assert await sink.apply(batch(late)) == []
         assert await unequal(sink, [late]) == []
-    told = await place.envelopes()
-    assert [envelope["after"]["amount"] for envelope in told[:3:2]] == ["1.5", "1.51"]
+    envelopes = await place.envelopes()
+    assert [envelope["after"]["amount"] for envelope in envelopes[:3:2]] == ["1.5", "1.51"]
 
 
 CLASHES: list[tuple[Scalar, dict[str, str], dict[str, str], str]] = [

@@ -65,12 +65,12 @@ def test_what_waits_behind_a_refused_row_is_written_once_that_is_skipped(
     sink["columns"] = {"amount": "DECIMAL(10,2)"}
     declare(server, yaml_of(name, {"table": table, "sink": sink, "begin": "rows"}))
     processes.start(name)
-    told = rowtide(server, "verify", table, name)
-    assert (told.returncode, told.stderr) == (0, ""), processes.said()
-    assert f"{ROWS} rows, {ROWS} held" in told.stdout
+    result = rowtide(server, "verify", table, name)
+    assert (result.returncode, result.stderr) == (0, ""), processes.said()
+    assert f"{ROWS} rows, {ROWS} held" in result.stdout
     client.put_row(table, key("03", 1), [Put("amount", "1.234")])
-    told = rowtide(server, "verify", table, name)
-    assert told.stdout.splitlines()[0] == "different  03, 1: amount"
+    result = rowtide(server, "verify", table, name)
+    assert result.stdout.splitlines()[0] == "different  03, 1: amount"
     client.put_row(table, key("03", 1), [Put("amount", "1.23")])
     skipped = rowtide(server, "connector", "parked", "skip", name, "--all")
     assert skipped.returncode == 0, skipped.stderr

@@ -182,7 +182,7 @@ async def test_a_value_that_the_target_refuses_is_told_as_missing(
     async with open_sink(sql_server, database, shape(*KEY)) as sink:
         batch = [put(STAMP, [number], columns, KEY) for number, columns in rows.items()]
         refused = await sink.apply(SinkBatch("things", "s", batch))
-        assert [told.row.key[0][1] for told in refused] == [2, 3, 4]
+        assert [refusal.row.key[0][1] for refusal in refused] == [2, 3, 4]
         assert sorted(await differing(sink, rows)) == [2, 3, 4]
 
 

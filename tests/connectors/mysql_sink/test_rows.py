@@ -95,8 +95,8 @@ async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
     """The connector's settings have changed, and nothing in the table has: it was passed over."""
 
     def page(first: Mapping[str, Scalar], second: Mapping[str, Scalar] | None) -> SinkBatch:
-        told = enumerate([first, second])
-        rows = [SinkRow(*row_key(TABLE.key, [at]), STAMP, columns, ROW) for at, columns in told]
+        pairs = enumerate([first, second])
+        rows = [SinkRow(*row_key(TABLE.key, [at]), STAMP, columns, ROW) for at, columns in pairs]
         return SinkBatch("things", "s", rows, (b"", b""), STAMP)
 
     async with open_sink(sql_server, database, TABLE) as sink:
@@ -211,8 +211,8 @@ async def test_keys_are_told_apart_and_stand_in_their_order(
         assert held == in_order
         for begin, end in ((3, 40), (0, 1), (17, 18)):
             low, high = in_order[begin], in_order[end]
-            told = [row.key_bytes for row in await sink.read_rows(low, high, limit=999)]
-            assert told == in_order[begin:end]
+            range_keys = [row.key_bytes for row in await sink.read_rows(low, high, limit=999)]
+            assert range_keys == in_order[begin:end]
         behind = [
             row.key_bytes for row in await sink.read_rows(in_order[5] + b"\x00", b"", limit=2)
         ]
@@ -252,7 +252,7 @@ async def test_a_row_that_the_server_refuses_is_told_and_the_others_flow(
     async with open_sink(sql_server, database, TABLE) as sink:
         rows = [put(STAMP, [number], columns) for number, columns in enumerate(values)]
         refused = await sink.apply(batch(*rows))
-        assert [told.row.key[0][1] for told in refused] == [1, 2, 3, 4]
+        assert [refusal.row.key[0][1] for refusal in refused] == [1, 2, 3, 4]
         assert "Data too long for column 'short'" in refused[0].reason
         assert "Out of range value for column 'small'" in refused[1].reason
         assert [row.columns for row in await sink.read_rows(b"", b"", limit=9)] == [

@@ -18,7 +18,7 @@ from demo.servers.connect import Connect
 from demo.servers.sql_server import HOST, SqlServer
 from rowtide.core.values import key, variant
 from rowtide.core.values.variant import Scalar
-from tests.connectors.kafka.sinks import Told
+from tests.connectors.kafka.sinks import TopicRecord
 
 __all__ = [
     "COLUMNS",
@@ -265,7 +265,7 @@ def show_values(columns: Mapping[str, Scalar]) -> Shown:
     return {name: repr(value) for name, value in columns.items()}
 
 
-def changes_of(records: Sequence[Told]) -> list[tuple[bytes, Change]]:
+def changes_of(records: Sequence[TopicRecord]) -> list[tuple[bytes, Change]]:
     """Return what the records of a topic say, but for tombstones, by the keys."""
     found: list[tuple[bytes, Change]] = []
     gone: Any = None
@@ -279,10 +279,10 @@ def changes_of(records: Sequence[Told]) -> list[tuple[bytes, Change]]:
     return found
 
 
-def state_of(told: Sequence[tuple[bytes, Change]]) -> dict[bytes, Shown]:
+def state_of(changes: Sequence[tuple[bytes, Change]]) -> dict[bytes, Shown]:
     """Return the rows that changes end in."""
     rows: dict[bytes, Shown] = {}
-    for encoded, change in told:
+    for encoded, change in changes:
         former = rows.pop(encoded, {}) if change.kind == "update" else {}
         columns = {**former, **change.columns}
         rows[encoded] = {name: value for name, value in columns.items() if value is not None}
@@ -302,6 +302,6 @@ def _change(value: Mapping[str, Any]) -> Change:
     return Change("update", changed)
 
 
-def _row(told: Mapping[str, Any]) -> Shown:
-    given = {name: told[name] for name in COLUMNS if told[name] is not None}
+def _row(fields: Mapping[str, Any]) -> Shown:
+    given = {name: fields[name] for name in COLUMNS if fields[name] is not None}
     return show_values({name: COLUMNS[name].mapped(value) for name, value in given.items()})

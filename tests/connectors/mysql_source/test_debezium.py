@@ -51,7 +51,7 @@ NULL = 0.15
 WAIT_S = 120.0
 POLL_S = 0.2
 
-Told = Sequence[tuple[bytes, Change]]
+Changes = Sequence[tuple[bytes, Change]]
 
 
 class Writer:
@@ -143,7 +143,7 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
     folder = tmp_path / "connect"
     judge = debezium.connect_to(mariadb, folder, cache_dir, bootstrap=broker, table=table)
 
-    async def by_debezium() -> Told:
+    async def by_debezium() -> Changes:
         assert judge.trace() == ""
         return debezium.changes_of(await sinks.read_records(broker, topic))
 
@@ -154,10 +154,10 @@ async def test_debezium_and_rowtide_tell_the_same_changes_and_rows(
                 await asyncio.to_thread(writer.write, TRANSACTIONS)  # While both of them copy.
                 await _until(is_copied)
                 first = writer.mark(1)
-                await _until_told(first, source, by_debezium)
+                await _wait_until_marked(first, source, by_debezium)
                 await asyncio.to_thread(writer.write, TRANSACTIONS)
                 last = writer.mark(2)
-                await _until_told(last, source, by_debezium)
+                await _wait_until_marked(last, source, by_debezium)
             theirs = await by_debezium()
         ours = await _stream(source)
         side = TableSide(source)
@@ -203,33 +203,33 @@ async def _until(true: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _until_told(
-    mark: bytes, source: ApiSource, by_debezium: Callable[[], Awaitable[Told]]
+async def _wait_until_marked(
+    mark: bytes, source: ApiSource, by_debezium: Callable[[], Awaitable[Changes]]
 ) -> None:
     """Wait until both have reported a mark. What follows it was not copied."""
 
-    async def is_told() -> bool:
-        told = [await _stream(source), await by_debezium()]
-        return all(any(encoded == mark for encoded, _ in of_one) for of_one in told)
+    async def is_marked() -> bool:
+        sides = [await _stream(source), await by_debezium()]
+        return all(any(encoded == mark for encoded, _ in side) for side in sides)
 
-    await _until(is_told)
+    await _until(is_marked)
 
 
-async def _stream(source: ApiSource) -> Told:
+async def _stream(source: ApiSource) -> Changes:
     """Return all that the table's stream has."""
     [shard] = await source.shards()
     position: str | None = await source.position(shard.shard_id, None)
     found: list[tuple[bytes, Change]] = []
     while position is not None:
         page = await source.read(position, limit=1000, wait_s=0)
-        found += [(told.key_bytes, _change(told)) for told in page.changes]
+        found += [(one.key_bytes, _change(one)) for one in page.changes]
         position = None if page.at_end else page.following
     return found
 
 
-def _change(told: change.Change) -> Change:
-    columns = {**show_values(told.columns), **dict.fromkeys(told.removed)}
-    return Change(told.kind, columns)
+def _change(one: change.Change) -> Change:
+    columns = {**show_values(one.columns), **dict.fromkeys(one.removed)}
+    return Change(one.kind, columns)
 
 
 def _differences(ours: Mapping[bytes, Shown], theirs: Mapping[bytes, Shown]) -> list[Any]:
@@ -242,10 +242,10 @@ def _differences(ours: Mapping[bytes, Shown], theirs: Mapping[bytes, Shown]) -> 
     ]
 
 
-def _by_key(mark: bytes, told: Told) -> dict[bytes, list[Change]]:
+def _by_key(mark: bytes, changes: Changes) -> dict[bytes, list[Change]]:
     """Return the changes of each key after a mark."""
-    [at] = [at for at, (encoded, _) in enumerate(told) if encoded == mark]
+    [at] = [at for at, (encoded, _) in enumerate(changes) if encoded == mark]
     found: dict[bytes, list[Change]] = {}
-    for encoded, one in told[at + 1 :]:
+    for encoded, one in changes[at + 1 :]:
         found.setdefault(encoded, []).append(one)
     return found

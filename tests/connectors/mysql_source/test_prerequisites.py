@@ -95,8 +95,8 @@ async def test_a_user_is_told_at_once_all_that_is_to_be_granted(
         "CREATE USER reader IDENTIFIED BY ''",
     )
     user = {"user": "reader", "tables": ["shop.a", "crm.*", "shop.b"]}
-    told = await _refusal(sql_server, **user)
-    statements = re.findall(r"GRANT [^;]*;", told)
+    message = await _refusal(sql_server, **user)
+    statements = re.findall(r"GRANT [^;]*;", message)
     assert statements == [
         "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO `reader`@`%`;",
         "GRANT SELECT ON `shop`.`a` TO `reader`@`%`;",
@@ -130,10 +130,10 @@ async def test_a_wrong_password_is_told(mariadb: SqlServer) -> None:
 async def test_settings_and_grants_are_told_together(make_mariadb: MakeServer) -> None:
     server = make_mariadb("--binlog-format=MIXED")
     server.execute("CREATE USER reader IDENTIFIED BY ''")
-    told = await _refusal(server, user="reader")
-    assert "binlog_format is MIXED" in told
-    assert "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.*" in told
-    assert "GRANT SELECT ON `shop`.*" in told
+    message = await _refusal(server, user="reader")
+    assert "binlog_format is MIXED" in message
+    assert "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.*" in message
+    assert "GRANT SELECT ON `shop`.*" in message
 
 
 @pytest.mark.parametrize(

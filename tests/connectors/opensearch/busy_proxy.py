@@ -62,10 +62,10 @@ async def busy_proxy(server: str, *, busy: int) -> AsyncIterator[BusyProxy]:
                     data=body or None,
                     headers={"Content-Type": request.content_type},
                 ) as answer:
-                    told = await answer.json()
+                    reply = await answer.json()
                     if len(kept) == len(pairs) or not is_bulk:
-                        return web.json_response(told, status=answer.status)
-                    items = told.get("items", [{"index": {"status": 201}}] * len(kept))
+                        return web.json_response(reply, status=answer.status)
+                    items = reply.get("items", [{"index": {"status": 201}}] * len(kept))
             mixed = [_REJECTED if i % 2 == 0 else items[i // 2] for i in range(len(pairs))]
             return web.Response(
                 text=json.dumps({"errors": True, "items": mixed}), content_type="application/json"

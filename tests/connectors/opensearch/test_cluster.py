@@ -102,17 +102,17 @@ async def test_busy_and_away_are_unavailable(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("causes", "told"),
+    ("causes", "expected"),
     [
         ('[{"type": "query", "reason": "too large: 1001"}]', "failed: all shards: too large: 1001"),
         ('[{"type": "failed", "reason": "all shards"}]', "failed: all shards"),
         ("[]", "failed: all shards"),
     ],
 )
-async def test_a_refusal_names_what_is_behind_it(causes: str, told: str) -> None:
+async def test_a_refusal_names_what_is_behind_it(causes: str, expected: str) -> None:
     body = f'{{"error": {{"type": "failed", "reason": "all shards", "root_cause": {causes}}}}}'
     async with answering(400, body) as url, connect_cluster(ClusterSettings(url)) as cluster:
-        with pytest.raises(ClusterRefused, match=f"^{told}$"):
+        with pytest.raises(ClusterRefused, match=f"^{expected}$"):
             await cluster.call("GET", "/")
 
 
@@ -137,8 +137,8 @@ async def test_a_request_that_is_too_large_is_halved_down_to_the_document_at_fau
 
 
 async def test_writes_that_are_blocked_are_tried_again_later() -> None:
-    told = '{"type": "cluster_block_exception", "reason": "the disk is full"}'
-    body = f'{{"errors": true, "items": [{{"index": {{"status": 403, "error": {told}}}}}]}}'
+    error = '{"type": "cluster_block_exception", "reason": "the disk is full"}'
+    body = f'{{"errors": true, "items": [{{"index": {{"status": 403, "error": {error}}}}}]}}'
     async with answering(200, body) as url, connect_cluster(ClusterSettings(url)) as cluster:
         with pytest.raises(Unavailable, match="too busy for 1 documents"):
             await Bulk(cluster, "alias", request_bytes=1000).put([Item("a", 1, "{}")])

@@ -67,8 +67,8 @@ def test_numbers_share_a_field_where_doubles_are_seen_first() -> None:
 
 def test_names_that_mean_something_to_the_cluster_are_written_otherwise() -> None:
     index = Index()
-    told: Columns = {"a.b": 1, "_id": 2, "": 3, "x@string": 4, "100%": 5, "ü": 6, "a b": 7}
-    [document] = index.put(row("a", 1, told))
+    columns: Columns = {"a.b": 1, "_id": 2, "": 3, "x@string": 4, "100%": 5, "ü": 6, "a b": 7}
+    [document] = index.put(row("a", 1, columns))
     assert fields(document) == {
         "a%2Eb": 1,
         "%5Fid": 2,
@@ -96,19 +96,19 @@ def test_a_long_key_has_a_digest_for_an_id() -> None:
 
 
 def test_a_row_that_is_gone_says_only_that() -> None:
-    told = {"_rowtide": {"key": "6b", "stamp": 7, "gone": True}}
-    assert json.loads(tombstone(b"k", 7)) == told
+    document = {"_rowtide": {"key": "6b", "stamp": 7, "gone": True}}
+    assert json.loads(tombstone(b"k", 7)) == document
 
 
 @given(
-    told=st.lists(
+    values=st.lists(
         st.dictionaries(st.one_of(st.text(), st.sampled_from("abc")), VALUES, max_size=5),
         min_size=1,
     ),
     fields_max=st.integers(0, 12),
 )
-def test_every_row_comes_back_as_it_was(told: list[Columns], fields_max: int) -> None:
-    rows = [row(str(i), i + 1, columns) for i, columns in enumerate(told)]
+def test_every_row_comes_back_as_it_was(values: list[Columns], fields_max: int) -> None:
+    rows = [row(str(i), i + 1, columns) for i, columns in enumerate(values)]
     rows = [one for one in rows if one.columns is None or "id" not in one.columns]
     index = Index(fields_max)
     documents = [document for one in rows for document in index.put(one)]

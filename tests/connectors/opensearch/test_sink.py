@@ -100,14 +100,14 @@ async def test_a_late_row_does_not_come_back_long_after_its_delete(
 
 def _wait_until_deletes_are_forgotten(server: SearchServer, index: str) -> None:
     """Delete a document as the cluster itself does, until a late one brings it back."""
-    url = f"{index}/_doc/told?version_type=external&version="
-    told = {"_rowtide": {"key": "00", "stamp": 1, "gone": True}}
-    server.call("PUT", f"{url}1", told)
+    url = f"{index}/_doc/document?version_type=external&version="
+    document = {"_rowtide": {"key": "00", "stamp": 1, "gone": True}}
+    server.call("PUT", f"{url}1", document)
     server.call("DELETE", f"{url}3")
     while True:
         server.call("POST", f"{index}/_refresh")
         try:
-            server.call("PUT", f"{url}2", told)
+            server.call("PUT", f"{url}2", document)
         except Answered as error:
             if error.status != 409:
                 raise
@@ -120,10 +120,10 @@ async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(
 ) -> None:
     """The connector's settings have changed, and nothing in the table has: it was passed over."""
     async with open_sink(server, alias) as sink:
-        told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
-        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
-        told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
-        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        page_rows = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
+        await sink.apply(batch(*page_rows, covers=(b"", b""), stamp=5))
+        page_rows = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
+        await sink.apply(batch(*page_rows, covers=(b"", b""), stamp=5))
         assert await read_sink_rows(sink) == {key_bytes("a"): {"n": 1}}
 
 
@@ -163,7 +163,7 @@ def test_whatever_the_order_the_end_is_the_table(server: SearchServer, history: 
 async def test_types_that_clash_lose_no_row_and_stay_searchable(
     server: SearchServer, alias: str
 ) -> None:
-    told: list[Columns] = [
+    values: list[Columns] = [
         {"size": 5},
         {"size": "XL shirt"},
         {"size": 5.5},
@@ -173,10 +173,10 @@ async def test_types_that_clash_lose_no_row_and_stay_searchable(
         {"size": 2**63 - 1},
     ]
     async with open_sink(server, alias) as sink:
-        rows = [row(str(i), i + 1, columns) for i, columns in enumerate(told)]
+        rows = [row(str(i), i + 1, columns) for i, columns in enumerate(values)]
         for one in rows:
             assert not await sink.apply(batch(one))
-        assert repr(list((await read_sink_rows(sink)).values())) == repr(told)
+        assert repr(list((await read_sink_rows(sink)).values())) == repr(values)
     assert search_ids(server, alias, "size:>4") == ["0", "6"]
     assert search_ids(server, alias, r"size@string:shirt") == ["1"]
     assert search_ids(server, alias, r"size@double:[5 TO 6]") == ["2"]
@@ -195,10 +195,10 @@ async def test_writers_that_meet_with_other_types_agree(server: SearchServer, al
 
 
 async def test_more_columns_than_fields_lose_no_row(server: SearchServer, alias: str) -> None:
-    told: Columns = {f"column{i}": f"word{i}" for i in range(100)}
+    columns: Columns = {f"column{i}": f"word{i}" for i in range(100)}
     async with open_sink(server, alias, fields_max=50) as sink:
-        assert not await sink.apply(batch(row("a", 1, told)))
-        assert await read_sink_rows(sink) == {key_bytes("a"): told}
+        assert not await sink.apply(batch(row("a", 1, columns)))
+        assert await read_sink_rows(sink) == {key_bytes("a"): columns}
     assert search_ids(server, alias, "word99") == ["a"]
 
 

@@ -48,8 +48,8 @@ def test_a_deleted_connector_leaves_no_slot_and_no_publication(
     )
 
     def lag() -> object:
-        [told] = connector("status", "going", "--output", "json")
-        return told["lag"] if told["state"] == "running" else told
+        [report] = connector("status", "going", "--output", "json")
+        return report["lag"] if report["state"] == "running" else report
 
     until(lambda: lag() == {"bytes": 0, "seconds": 0.0}, message=lambda: (lag(), processes.said()))
     assert re.search(r"going +running +0 B +0.0 ", connector("status", "going"))
@@ -59,13 +59,13 @@ def test_a_deleted_connector_leaves_no_slot_and_no_publication(
 
 def test_what_can_not_be_removed_is_told(server: Ready, connector: Run) -> None:
     declare_source(server, "away", 1)
-    told = connector("delete", "away", "--yes")
+    output = connector("delete", "away", "--yes")
     for part in ("the slot rowtide_away", "DROP PUBLICATION", "Connection refused"):
-        assert part in told
+        assert part in output
     declare_source(server, "secret", 1, password="${NOT_SET_HERE}")
-    told = connector("delete", "secret", "--yes")
+    output = connector("delete", "secret", "--yes")
     for part in ("pg_drop_replication_slot('rowtide_secret')", "not set here: ${NOT_SET_HERE}"):
-        assert part in told
+        assert part in output
     assert "secret" not in connector("list")
 
 
@@ -77,9 +77,9 @@ def test_what_a_changed_connector_leaves_is_told(connector: Run, tmp_path: Path)
         return str(connector("apply", str(tmp_path / "moved.yaml")))
 
     assert "leaves" not in apply(1)
-    told = apply(2)
-    assert "moved leaves behind the slot rowtide_moved in database shop at 127.0.0.1:1," in told
-    assert told.count("moved leaves behind") == 2
+    output = apply(2)
+    assert "moved leaves behind the slot rowtide_moved in database shop at 127.0.0.1:1," in output
+    assert output.count("moved leaves behind") == 2
     assert "leaves" not in apply(2, chunk_rows=7)
     connector("delete", "moved", "--yes")
 

@@ -72,8 +72,8 @@ class Scene:
         self.client.update_row(self.table, [("id", name)], [Put(n, v) for n, v in columns.items()])
 
     def status(self, sink: Sink) -> Any:
-        [told] = self.connector("status", sink.name, "--output", "json")
-        return told
+        [report] = self.connector("status", sink.name, "--output", "json")
+        return report
 
     def list_parked(self, sink: Sink) -> Any:
         return self.connector("parked", "list", sink.name, "--output", "json")
@@ -166,8 +166,8 @@ def test_a_sink_that_is_away_is_waited_for(scene: Scene) -> None:
     scene.put("first", v=1)
     scene.processes.start(sink.name)
     scene.until(lambda: scene.status(sink)["state"] == "sink away")
-    told = scene.status(sink)
-    assert "the file is away" in told["processes"][0]["last_error"]
+    status = scene.status(sink)
+    assert "the file is away" in status["processes"][0]["last_error"]
     sink.mend()
     scene.until(lambda: sink.rows == {"first": {"v": 1}})
     scene.until(lambda: "the sink is unavailable" in scene.connector("logs", sink.name))
@@ -197,8 +197,8 @@ def test_the_work_is_divided_between_processes(scene: Scene) -> None:
         scene.processes.start(sink.name)
 
     def shares() -> list[int]:
-        told = scene.status(sink)
-        return [report["shards"] for report in told["processes"]]
+        status = scene.status(sink)
+        return [report["shards"] for report in status["processes"]]
 
     until(lambda: shares() == [2, 2], message=lambda: (shares(), scene.processes.said()))
     for letter in "aeimquy":
@@ -213,8 +213,8 @@ def test_a_paused_one_is_rewound_to_the_rows_and_a_deleted_one_begins_anew(scene
     scene.until(lambda: sink.rows.keys() == {"kept"})
     scene.connector("pause", sink.name)
     scene.put("later", v=2)
-    told = scene.status(sink)
-    assert (told["state"], told["lag"]["records"]) == ("paused", 1)
+    status = scene.status(sink)
+    assert (status["state"], status["lag"]["records"]) == ("paused", 1)
     # What the target lost comes back with the rows, as does what was written meanwhile.
     Path(sink.path).unlink()
     scene.connector("rewind", sink.name, "rows")

@@ -101,8 +101,8 @@ def test_what_a_deleted_source_parked_is_there_when_it_goes_on(
     processes.start("parting")
     until(lambda: read_written_rows(rows, table) == {"good": 1}, message=processes.said)
     processes.stop_all()
-    told = connector("delete", "parting", "--yes")
-    assert "parting leaves behind a parked row, to be retried or skipped" in told
+    text = connector("delete", "parting", "--yes")
+    assert "parting leaves behind a parked row, to be retried or skipped" in text
     declare(server, declared)
     [entry] = connector("parked", "list", "parting", "--output", "json")
     assert table in entry["reason"]

@@ -41,7 +41,7 @@ class World:
     behind: list[int] = field(default_factory=list)
     """What the shard answers before, while it has not applied all that its log holds."""
     key_names: tuple[bytes, ...] = (b"id",)
-    told: list[int] = field(default_factory=list)
+    applied: list[int] = field(default_factory=list)
     refuses: set[int] = field(default_factory=set)
     away: bool = False
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -121,7 +121,7 @@ class _Sink:
             if row.stamp in world.refuses:
                 refused.append(Refused(row, "no"))
             else:
-                world.told.append(row.stamp)
+                world.applied.append(row.stamp)
                 world.asked.set()
                 await world.go.wait()
         return refused
@@ -194,7 +194,7 @@ async def test_what_came_after_a_skipped_row_is_told_though_the_process_ends_mea
         await process.look()
     world.away = False
     await world.process().look()
-    assert (world.told, list_parked_stamps(world)) == ([2], [])
+    assert (world.applied, list_parked_stamps(world)) == ([2], [])
 
 
 async def test_what_came_after_a_skipped_row_is_parked_if_it_is_refused_too(world: World) -> None:
@@ -207,7 +207,7 @@ async def test_what_came_after_a_skipped_row_is_parked_if_it_is_refused_too(worl
     assert list_parked_stamps(world) == [2]
     await process.want(SKIP)
     await process.look()
-    assert (world.told, list_parked_stamps(world)) == ([], [])
+    assert (world.applied, list_parked_stamps(world)) == ([], [])
 
 
 async def test_a_change_that_another_process_puts_behind_a_row_under_way_is_told(
@@ -228,7 +228,7 @@ async def test_a_change_that_another_process_puts_behind_a_row_under_way_is_told
         world.go.set()
     assert trying.result(), "it is to be looked at again"
     await after.look()
-    assert (world.told[-1], list_parked_stamps(world)) == (2, [])
+    assert (world.applied[-1], list_parked_stamps(world)) == (2, [])
 
 
 async def test_a_key_that_another_process_has_let_go_of_waits_no_more(world: World) -> None:
@@ -241,7 +241,7 @@ async def test_a_key_that_another_process_has_let_go_of_waits_no_more(world: Wor
     world.refuses.clear()
     await before.look()
     await after.put(2)
-    assert (world.told, list_parked_stamps(world)) == ([1, 2], [])
+    assert (world.applied, list_parked_stamps(world)) == ([1, 2], [])
 
 
 async def test_changes_of_every_kind_wait_no_more_either(world: World) -> None:
@@ -253,7 +253,7 @@ async def test_changes_of_every_kind_wait_no_more_either(world: World) -> None:
     world.refuses.clear()
     await before.look()
     await after.put(2)
-    assert (world.told, list_parked_stamps(world)) == ([1, 2], [])
+    assert (world.applied, list_parked_stamps(world)) == ([1, 2], [])
 
 
 async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(world: World) -> None:
@@ -271,7 +271,7 @@ async def test_changes_that_wait_go_on_after_a_process_that_ends_between_two(wor
         looking.cancel()
     world.go.set()
     await world.process(every_change=True).look()
-    assert (world.told[-2:], list_parked_stamps(world)) == ([2, 3], [])
+    assert (world.applied[-2:], list_parked_stamps(world)) == ([2, 3], [])
 
 
 async def test_a_process_that_parks_a_row_late_takes_back_nothing(world: World) -> None:
@@ -286,7 +286,7 @@ async def test_a_process_that_parks_a_row_late_takes_back_nothing(world: World) 
     assert row is not None
     await late.parked.park([Refused(row, "no")], SHARD, most=9)
     await world.process().look()
-    assert (world.told, list_parked_stamps(world)) == ([2], [])
+    assert (world.applied, list_parked_stamps(world)) == ([2], [])
 
 
 @pytest.mark.parametrize("behind", [0, 1])
@@ -302,7 +302,7 @@ async def test_a_row_is_tried_with_all_that_another_process_has_put_behind_it(
     world.refuses.clear()
     world.behind = [behind]
     await world.process().look()
-    assert (world.told, list_parked_stamps(world)) == ([2], [])
+    assert (world.applied, list_parked_stamps(world)) == ([2], [])
 
 
 async def test_a_parked_row_of_a_table_that_has_another_key_now_can_be_skipped(
@@ -321,4 +321,4 @@ async def test_a_parked_row_of_a_table_that_has_another_key_now_can_be_skipped(
     for _ in range(2):
         await process.want(SKIP)
         await process.look()
-    assert (world.told, list_parked_stamps(world)) == ([], [])
+    assert (world.applied, list_parked_stamps(world)) == ([], [])

@@ -118,7 +118,7 @@ async def test_a_row_that_was_refused_and_could_not_be_parked_is_told_again() ->
     assert sink.asked == [NOW_US, NOW_US]
     assert parked.parked == [key.encode([KEY])]
     await pipeline.handle(update(1_500))
-    assert sink.asked == [NOW_US, NOW_US], "the row was told as of a later stamp"
+    assert sink.asked == [NOW_US, NOW_US], "the row was passed on as of a later stamp"
 
 
 async def test_an_update_that_its_shard_has_not_applied_yet_is_waited_for() -> None:

@@ -98,8 +98,8 @@ def test_one_table_is_copied_again_and_the_others_flow(
         lambda: [read_written("rc_a"), read_written("rc_b")] == [{"1": 1}] * 2,
         message=processes.said,
     )
-    told = connector("recopy", "again", "rc_a", "rc_c", code=1)
-    assert "follows no table rc_c; it follows folder.rc_a, folder.rc_b" in told
+    output = connector("recopy", "again", "rc_a", "rc_c", code=1)
+    assert "follows no table rc_c; it follows folder.rc_a, folder.rc_b" in output
     for table in ("rc_a", "rc_b"):
         rows.put_row(table, [("id", "1")], [Put("n", 0)])
     assert connector("recopy", "again", "rc_a") == "again copies rc_a again.\n"

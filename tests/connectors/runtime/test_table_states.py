@@ -111,8 +111,8 @@ async def test_reports_of_any_size_and_of_earlier_versions_are_read(server: Read
         report = report_of(run_of(endpoint, None), "here", 1)
         assert report.tables == []
         await board.withdraw("large", "here")
-        told = {n: value for n, value in asdict(report).items() if not n.startswith("tables")}
-        for document in (told, told | {"later": 1}):
+        fields = {n: value for n, value in asdict(report).items() if not n.startswith("tables")}
+        for document in (fields, fields | {"later": 1}):
             await board._rows.put(("old", "here"), {"report": json.dumps(document)})
             assert (await board.all())["old"] == [report], STATUS_TABLE
         await board.withdraw("old", "here")

@@ -100,10 +100,10 @@ async def test_an_older_row_and_one_of_before_a_delete_change_nothing(tmp_path: 
 async def test_a_page_as_of_the_same_stamp_counts_with_what_it_says_now(tmp_path: Path) -> None:
     """The connector's settings have changed, and nothing in the table has: it was passed over."""
     async with open_sink(tmp_path) as sink:
-        told = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
-        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
-        told = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
-        await sink.apply(batch(*told, covers=(b"", b""), stamp=5))
+        page_rows = row("a", 5, {"n": 1, "m": 2}, page=True), row("b", 5, {}, page=True)
+        await sink.apply(batch(*page_rows, covers=(b"", b""), stamp=5))
+        page_rows = row("a", 5, {"n": 1}, page=True), row("b", 5, None, page=True)
+        await sink.apply(batch(*page_rows, covers=(b"", b""), stamp=5))
         assert await read_sink_rows(sink) == {key_bytes("a"): HeldRow(key_bytes("a"), 5, {"n": 1})}
         await sink.refresh()
     assert search_ids(tmp_path, "m:2") == []
@@ -155,9 +155,9 @@ def test_rows_are_held_as_a_dictionary_would(batches: list[SinkBatch], reopened:
     floors: list[tuple[Range, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         rows = HeldRows(Path(folder), writes=True)
-        for at, told in enumerate(batches):
-            rows.apply([told])
-            _apply_to_model(told, model, floors)
+        for at, sink_batch in enumerate(batches):
+            rows.apply([sink_batch])
+            _apply_to_model(sink_batch, model, floors)
             if at in reopened:
                 rows.close()
                 rows = HeldRows(Path(folder), writes=True)
@@ -169,29 +169,29 @@ def test_rows_are_held_as_a_dictionary_would(batches: list[SinkBatch], reopened:
 
 
 def _apply_to_model(
-    told: SinkBatch, model: dict[bytes, tuple[int, object]], floors: list[tuple[Range, int]]
+    sink_batch: SinkBatch, model: dict[bytes, tuple[int, object]], floors: list[tuple[Range, int]]
 ) -> None:
-    if told.covers is not None:
-        named = {row.key_bytes for row in told}
+    if sink_batch.covers is not None:
+        named = {row.key_bytes for row in sink_batch}
         for key, (stamp, columns) in list(model.items()):
-            absent = holds((told.covers,), key) and key not in named
-            if absent and stamp < told.stamp and columns is not None:
-                model[key] = (told.stamp, None)
-        floors.append((told.covers, told.stamp))
-    for one in told:
+            absent = holds((sink_batch.covers,), key) and key not in named
+            if absent and stamp < sink_batch.stamp and columns is not None:
+                model[key] = (sink_batch.stamp, None)
+        floors.append((sink_batch.covers, sink_batch.stamp))
+    for one in sink_batch:
         floor = max([s for covered, s in floors if holds((covered,), one.key_bytes)], default=0)
         if one.stamp >= floor and one.stamp >= model.get(one.key_bytes, (0, None))[0]:
             columns = None if one.columns is None else dict(one.columns)
             model[one.key_bytes] = (one.stamp, columns)
 
 
-@given(told=st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.floats()), max_size=5))
+@given(columns=st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.floats()), max_size=5))
 @settings(max_examples=60)
-def test_no_name_and_no_value_loses_a_row(told: dict[str, str | float]) -> None:
+def test_no_name_and_no_value_loses_a_row(columns: dict[str, str | float]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with WritableFolder(folder, TABLE, "english") as written:
-            written.apply([batch(row("a", 1, told))])
+            written.apply([batch(row("a", 1, columns))])
             assert len(written.list_rows((b"", b""), limit=9)) == 1
         assert search_ids(folder, "*") == ["a"]
 
@@ -208,7 +208,7 @@ def test_nothing_is_written_behind_a_close(tmp_path: Path) -> None:
 
 
 async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
-    told: Columns = {
+    columns: Columns = {
         "big": 2**63 - 1,
         "low": -(2**63),
         "half": 0.1,
@@ -221,9 +221,9 @@ async def test_values_come_back_as_they_were(tmp_path: Path) -> None:
         "text": "\x00\ud7ff \U0001f600",
     }
     async with open_sink(tmp_path) as sink:
-        await sink.apply(batch(row("a", 1, told)))
+        await sink.apply(batch(row("a", 1, columns)))
         [only] = await sink.read_rows(b"", b"", limit=1)
-        assert same(dict(only.columns), dict(sink.convert_columns(told)))
+        assert same(dict(only.columns), dict(sink.convert_columns(columns)))
 
 
 async def test_what_is_searched_but_not_as_held_is_not_told_as_held(tmp_path: Path) -> None:

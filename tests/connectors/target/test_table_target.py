@@ -69,12 +69,12 @@ async def read_cells(
         inclusive_start_primary_key=encode_bound(variant.V_INF_MIN),
         exclusive_end_primary_key=encode_bound(variant.V_INF_MAX),
     )
-    told = await endpoint.call("GetRange", request, pb.GetRangeResponse)
+    response = await endpoint.call("GetRange", request, pb.GetRangeResponse)
     return {
         str(variant.decode(found.key[0][1])): [
             (c.name.decode(), variant.decode(c.variant), c.version_ms or 0) for c in found.cells
         ]
-        for found in plainbuffer.decode_rows(told.rows)
+        for found in plainbuffer.decode_rows(response.rows)
     }
 
 

@@ -80,18 +80,18 @@ def test_equal_ends_and_a_planted_difference(
     server: Ready, admin: ProtocolClient, table: str, sqlite_file: Path
 ) -> None:
     name = name_of(sqlite_file)
-    told = rowtide(server, "verify", table, name)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout == f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: equal\n"
+    result = rowtide(server, "verify", table, name)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"{table} -> {name} ({KIND}): 30 rows, 30 held, 1 range: equal\n"
     file = sqlite3.connect(sqlite_file, timeout=30)
     with file:
         file.execute("update rows set columns = '{}' where key = ?", (encode_key("07", 1),))
         file.execute("delete from rows where key = ?", (encode_key("08", 1),))
         file.execute("insert into rows values (?, 1, '{}')", (encode_key("99", 9),))
     file.close()
-    told = rowtide(server, "verify", table, name)
-    assert told.returncode == 1
-    assert told.stdout.splitlines() == [
+    result = rowtide(server, "verify", table, name)
+    assert result.returncode == 1
+    assert result.stdout.splitlines() == [
         "different  07, 1: n, s",
         "missing    08, 1",
         "surplus    99, 9",
@@ -108,12 +108,12 @@ def test_equal_ends_and_a_planted_difference(
 
 def test_what_can_not_be_compared_is_refused(server: Ready, table: str, sqlite_file: Path) -> None:
     name = name_of(sqlite_file)
-    told = rowtide(server, "verify", "another", name)
-    assert told.returncode == 1
-    assert told.stderr == f"Error: Connector {name} reads the table {table}, not another\n"
-    told = rowtide(server, "verify", table, "nobody")
-    assert told.returncode == 1
-    assert "nobody is no connector that reads" in told.stderr
+    result = rowtide(server, "verify", "another", name)
+    assert result.returncode == 1
+    assert result.stderr == f"Error: Connector {name} reads the table {table}, not another\n"
+    result = rowtide(server, "verify", table, "nobody")
+    assert result.returncode == 1
+    assert "nobody is no connector that reads" in result.stderr
 
 
 def encode_key(*values: str | int) -> bytes:

@@ -58,8 +58,8 @@ async def open_sink(receiver: Receiver, **more: object) -> AsyncIterator[Webhook
 def test_a_signature_is_the_one_of_the_standards_own_example() -> None:
     secret = secret_bytes("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     body = b'{"test": 2432232314}'
-    told = signatures([secret, b"other"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
-    first, second = told.split(" ")
+    header = signatures([secret, b"other"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    first, second = header.split(" ")
     assert first == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert second.startswith("v1,")
 
@@ -172,7 +172,7 @@ async def test_a_row_that_the_receiver_refuses_is_found_and_the_others_flow(stat
         receiver.decide = decide
         refused = await sink.apply(batch(*rows))
         # What comes behind it in its key is refused with it, so that the key stays in order.
-        assert [told.row.sequence for told in refused] == [9, 16]
+        assert [refusal.row.sequence for refusal in refused] == [9, 16]
         assert "bad row" in refused[0].reason
         assert "behind a refused row" in refused[1].reason
         got = [row["sequence"] for message in receiver.taken for row in message["rows"]]
@@ -227,9 +227,9 @@ async def test_no_failure_tells_the_secret() -> None:
         secret_url = receiver.url.replace("://", "://user:hidden@") + "?token=hidden"
         sink = webhook(secret_url, attempts=1, headers={"X-Token": "hidden"})
         await sink.open(TABLE)
-        with pytest.raises(Rejected) as told:
+        with pytest.raises(Rejected) as failure:
             await sink.apply(batch(put(STAMP, [1], {})))
-        assert "hidden" not in f"{told.value!r}{sink._settings!r}"
+        assert "hidden" not in f"{failure.value!r}{sink._settings!r}"
         assert "whsec" not in f"{sink._settings!r}"
         await sink.close()
     sink = webhook(secret_url, attempts=1)
@@ -272,20 +272,22 @@ async def _through_faults(batches: list[SinkBatch], chance: random.Random, rows:
     model = Model()
     async with receiving() as receiver, open_sink(receiver, rows=rows, attempts=1) as sink:
         receiver.decide = decide
-        for told in batches:
+        for sink_batch in batches:
             for _ in range(500):
                 try:
-                    assert await sink.apply(told) == []
+                    assert await sink.apply(sink_batch) == []
                     break
                 except Unavailable:
                     continue
-            model.apply(told)
+            model.apply(sink_batch)
     seen = Model()
     for message in receiver.taken:
         seen.apply(_as_batch(message))
     kept = [(key, stamp, set(columns)) for key, stamp, columns in model.living()]
     assert [(key, stamp, set(columns)) for key, stamp, columns in seen.living()] == kept
-    if all(told.covers is None for told in batches) and len(set(map(id, batches))) == len(batches):
+    if all(sink_batch.covers is None for sink_batch in batches) and len(
+        set(map(id, batches))
+    ) == len(batches):
         _assert_in_order(receiver)
 
 

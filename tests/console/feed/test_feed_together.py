@@ -154,8 +154,8 @@ class FeedWorld:
         """Split, merge or move some shard; one that cannot be stays as it is."""
         ready = self.processes.ready
         with ProtocolClient(**ready._asdict(), timeout_s=30.0) as admin:
-            told = await asyncio.to_thread(admin.call_json, "RowtideListShards", {"table": "t"})
-            shards = [one["shard"] for one in told["shards"] if one["state"] == "open"]
+            reply = await asyncio.to_thread(admin.call_json, "RowtideListShards", {"table": "t"})
+            shards = [one["shard"] for one in reply["shards"] if one["state"] == "open"]
             shard = self.chance.choice(shards)
             at = self.chance.randrange(max(1, len(shards) - 1))
             calls: dict[str, tuple[str, dict[str, Any]]] = {

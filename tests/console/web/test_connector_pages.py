@@ -31,7 +31,7 @@ CARD = "4111-1111-1111-1111"
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """A webhook that rejects rows named BAD, unless it is told to take them."""
+    """A webhook that rejects rows named BAD, unless ``takes_all`` is set."""
 
     takes_all = False
     taken: tuple[str, ...] = ()

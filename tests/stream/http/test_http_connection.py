@@ -512,9 +512,9 @@ async def test_a_full_server_answers_probes_and_nothing_behind_them(
             assert (await first.answer()).status == 200
             async with await live.connect() as probe:
                 probe.send(b"GET /healthz HTTP/1.1\r\nhost: here\r\n\r\n" + request_bytes())
-                told = await probe.answer()
-                assert (told.status, told.body) == (200, b"ok\n")
-                assert told.headers["connection"] == "close"
+                reply = await probe.answer()
+                assert (reply.status, reply.body) == (200, b"ok\n")
+                assert reply.headers["connection"] == "close"
                 probe.writer.write_eof()
                 assert await probe.rest() == b""
             first.send(request_bytes())

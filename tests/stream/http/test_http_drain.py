@@ -50,7 +50,7 @@ async def test_a_request_in_flight_is_answered_and_its_connection_closed(
             held.answer.set_result(b"in time")
             answer = await client.answer()
             assert await client.rest() == b""
-            client.writer.close()  # As clients do that were told so.
+            client.writer.close()  # As clients do after that header.
         assert (answer.body, answer.headers["connection"]) == (b"in time", "close")
         assert drained.result() == 0
 

@@ -138,7 +138,7 @@ async def test_a_connection_that_is_lost_sends_nothing(request_bytes: RequestByt
 
 async def test_one_that_fails_keeps_back_no_other(request_bytes: RequestBytes) -> None:
     complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with wires(3) as pairs:
         pairs[0][1].broken = True
         for connection, _ in pairs:

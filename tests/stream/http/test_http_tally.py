@@ -90,12 +90,12 @@ async def test_bytes_are_counted_both_ways(running: Running, request_bytes: Requ
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "is_logged"),
     [(OutcomeUnknown(), True), (Unavailable("Gone."), True), (condition_failure(), False)],
 )
 async def test_what_no_client_is_to_blame_for_is_logged_under_the_clients_id(
     failure: StoreError,
-    told: bool,
+    is_logged: bool,
     running: Running,
     request_bytes: RequestBytes,
     caplog: pytest.LogCaptureFixture,
@@ -104,7 +104,7 @@ async def test_what_no_client_is_to_blame_for_is_logged_under_the_clients_id(
     async with running({"PutRow": raising(failure)}) as live:
         answer = await live.ask(request_bytes("PutRow", row.SerializeToString()))
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    if not told:
+    if not is_logged:
         assert lines == []
         return
     [line] = lines
