@@ -55,13 +55,13 @@ async def test_a_topic_of_an_earlier_version_does_so_from_a_start_on_and_keeps_i
     await cluster.delete_topics([topic])
 
 
-async def test_where_the_change_is_refused_it_is_told_and_all_goes_on(
+async def test_where_the_change_is_refused_it_is_reported_and_all_goes_on(
     cluster: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def found(*_: object) -> list[str]:
+    async def list_topics(*_: object) -> list[str]:
         return [topic]
 
-    with patch.object(KafkaCluster, "_with_writer_time", found):
+    with patch.object(KafkaCluster, "_with_writer_time", list_topics):
         await cluster.use_append_time([topic])  # There is no such topic.
     assert "could not be set on 1 topics, so a worker whose clock is an hour ahead" in caplog.text
     assert topic in caplog.text

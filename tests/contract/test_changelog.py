@@ -34,7 +34,7 @@ def writer(cluster: KafkaCluster, changelog: str) -> KafkaChangelogWriter:
     return KafkaChangelogWriter(cluster.brokers, changelog, 0, f"{changelog}.slot-0")
 
 
-async def fenced_writer(cluster: KafkaCluster, changelog: str) -> KafkaChangelogWriter:
+async def make_fenced_writer(cluster: KafkaCluster, changelog: str) -> KafkaChangelogWriter:
     """Return a writer that has taken the slot over."""
     owner = writer(cluster, changelog)
     await owner.fence()
@@ -69,7 +69,7 @@ async def other_client(cluster: KafkaCluster, changelog: str) -> AIOKafkaProduce
 async def test_a_flush_is_read_whole_and_its_position_is_the_end(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     headers = [("stamp", b"17"), ("until", b"")]
     position = await owner.flush([(b"a", b"1", headers), (b"b", None, [])])
     reader = KafkaChangelogReader(cluster.brokers, changelog, 0)
@@ -83,7 +83,7 @@ async def test_a_flush_is_read_whole_and_its_position_is_the_end(
 async def test_a_read_continues_at_the_position_of_a_flush(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     position = await owner.flush(changes("a", "b"))
     assert await keys(cluster, changelog, position) == ""
     await owner.flush(changes("c"))
@@ -94,7 +94,7 @@ async def test_a_read_continues_at_the_position_of_a_flush(
 async def test_a_flush_of_many_batches_is_one_transaction(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     large: list[Change] = [(b"%d" % number, bytes(1 << 20), []) for number in range(10)]
     position = await owner.flush(large)
     assert position == len(large) + 1
@@ -106,7 +106,7 @@ async def test_a_flush_takes_its_changes_as_it_sends_them(
     cluster: KafkaCluster, changelog: str
 ) -> None:
     """They may be more than memory holds."""
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     taken: list[int] = []
     held: list[int] = []
 
@@ -118,11 +118,11 @@ async def test_a_flush_takes_its_changes_as_it_sends_them(
 
     produce = owner._transactions._produce
 
-    async def sent(batches: Mapping[Place, bytes]) -> dict[Place, int]:
+    async def note_and_produce(batches: Mapping[Place, bytes]) -> dict[Place, int]:
         held.append(len(taken))
         return await produce(batches)
 
-    with patch.object(owner._transactions, "_produce", sent):
+    with patch.object(owner._transactions, "_produce", note_and_produce):
         assert await owner.flush(many()) == 41
     assert held[-1] == 40
     assert all(later - former <= 4 for former, later in pairwise([0, *held])), "a batch, and one"
@@ -136,7 +136,7 @@ async def test_a_flush_may_take_far_longer_than_a_question(broker: str, topic: s
     A coordinator looks every 10 s for transactions that take too long."""
     async with KafkaCluster(KafkaConfig(broker, request_s=2, deadline_s=2)) as cluster:
         await cluster.create_topics([TopicSpec(topic, kind="compacted")])
-        owner = await fenced_writer(cluster, topic)
+        owner = await make_fenced_writer(cluster, topic)
         produce = owner._transactions._produce
 
         async def slow(batches: Mapping[Place, bytes]) -> dict[Place, int]:
@@ -158,14 +158,16 @@ async def test_a_flush_lasts_as_long_as_brokers_allow(
     for number, name in enumerate("ab"):
         await owner.fence()
         assert await owner.flush(changes(name)) == 2 * number + 2
-    told = [record for record in caplog.records if "transaction.max.timeout.ms" in record.message]
-    assert len(told) == 1
+    warnings = [
+        record for record in caplog.records if "transaction.max.timeout.ms" in record.message
+    ]
+    assert len(warnings) == 1
 
 
 async def test_another_client_reads_a_flush_as_committed(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     await owner.flush([(b"a", b"1", [("h", b"x")])])
     consumer = AIOKafkaConsumer(
         bootstrap_servers=cluster.config.bootstrap, isolation_level="read_committed"
@@ -183,14 +185,14 @@ async def test_another_client_reads_a_flush_as_committed(
 async def test_an_open_transaction_is_hidden_and_ends_what_is_read(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    await (await fenced_writer(cluster, changelog)).flush(changes("a"))
+    await (await make_fenced_writer(cluster, changelog)).flush(changes("a"))
     other = await other_client(cluster, changelog)
     await other.begin_transaction()
     await other.send_and_wait(changelog, b"", key=b"b", partition=0)
     assert await keys(cluster, changelog) == "a"
     await other.commit_transaction()
     await other.stop()
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     await owner.flush(changes("c"))
     assert await keys(cluster, changelog) == "abc"
 
@@ -205,7 +207,7 @@ async def test_an_aborted_transaction_is_hidden_wherever_a_read_begins(
             await other.send_and_wait(changelog, b"", key=name.encode(), partition=0)
         await getattr(other, f"{end}_transaction")()
     await other.stop()
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     await owner.flush(changes("e"))
     assert await keys(cluster, changelog) == "aaaccce"
     # Transactions of three entries and a marker: a at 0, b at 4, c at 8, d at 12.
@@ -219,7 +221,7 @@ async def test_fencing_aborts_what_the_former_owner_left_open(
     other = await other_client(cluster, changelog)
     await other.begin_transaction()
     await other.send_and_wait(changelog, b"", key=b"a", partition=0)
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     await owner.flush(changes("b"))
     assert await keys(cluster, changelog) == "b"
     with pytest.raises(Exception, match=r"(?i)fenced|newer producer|fatal"):
@@ -228,9 +230,9 @@ async def test_fencing_aborts_what_the_former_owner_left_open(
 
 
 async def test_a_former_owner_cannot_flush(cluster: KafkaCluster, changelog: str) -> None:
-    former = await fenced_writer(cluster, changelog)
+    former = await make_fenced_writer(cluster, changelog)
     await former.flush(changes("a"))
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     with pytest.raises(Fenced):
         await former.flush(changes("b"))
     assert not former.ready
@@ -239,7 +241,7 @@ async def test_a_former_owner_cannot_flush(cluster: KafkaCluster, changelog: str
 
 
 async def test_a_writer_that_left_asks_to_be_fenced(cluster: KafkaCluster, changelog: str) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     owner.leave()
     assert not owner.ready
     with pytest.raises(AssertionError, match="fence"):
@@ -252,7 +254,7 @@ async def test_a_writer_that_left_asks_to_be_fenced(cluster: KafkaCluster, chang
 async def test_a_failed_flush_leaves_nothing_and_asks_to_be_fenced(
     cluster: KafkaCluster, changelog: str
 ) -> None:
-    owner = await fenced_writer(cluster, changelog)
+    owner = await make_fenced_writer(cluster, changelog)
     with pytest.raises(Rejected, match="limit"):
         await owner.flush([*changes("a"), (b"b", bytes(17 << 20), [])])
     with pytest.raises(AssertionError, match="fence"):
@@ -266,7 +268,7 @@ async def test_a_position_below_the_start_is_said_to_be_trimmed(
     cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
-    owner = await fenced_writer(cluster, topic)
+    owner = await make_fenced_writer(cluster, topic)
     position = await owner.flush(changes("a", "b"))
     await owner.flush(changes("c"))
     await cluster.log(topic).trim(position)

@@ -53,7 +53,7 @@ def changes(*names: str) -> list[Change]:
     return [(name.encode(), name.encode() * 2, []) for name in names]
 
 
-async def fenced(cluster: LogCluster, topic: str) -> ChangelogWriter:
+async def make_fenced_writer(cluster: LogCluster, topic: str) -> ChangelogWriter:
     """Return a writer that has taken the changelog over."""
     writer = cluster.changelog_writer(topic, 0, f"{topic}.slot-0")
     await writer.fence()
@@ -69,7 +69,7 @@ async def read(cluster: LogCluster, topic: str, at: int = 0) -> list[ChangelogEn
 async def test_a_flush_is_read_whole_and_its_position_is_the_end(
     some: LogCluster, topic: str
 ) -> None:
-    writer = await fenced(some, topic)
+    writer = await make_fenced_writer(some, topic)
     headers = [("stamp", b"17")]
     position = await writer.flush([(b"a", b"1", headers), (b"b", None, [])])
     reader = some.changelog_reader(topic, 0)
@@ -82,7 +82,7 @@ async def test_a_flush_is_read_whole_and_its_position_is_the_end(
 
 
 async def test_a_read_continues_at_the_position_of_a_flush(some: LogCluster, topic: str) -> None:
-    writer = await fenced(some, topic)
+    writer = await make_fenced_writer(some, topic)
     position = await writer.flush(changes("a", "b"))
     assert await read(some, topic, position) == []
     await writer.flush(changes("c"))
@@ -92,9 +92,9 @@ async def test_a_read_continues_at_the_position_of_a_flush(some: LogCluster, top
 async def test_a_flush_of_a_writer_that_was_taken_over_from_is_absent(
     some: LogCluster, topic: str
 ) -> None:
-    former = await fenced(some, topic)
+    former = await make_fenced_writer(some, topic)
     await former.flush(changes("a"))
-    successor = await fenced(some, topic)
+    successor = await make_fenced_writer(some, topic)
     with pytest.raises(Fenced):
         await former.flush(changes("b"))
     assert not former.ready
@@ -104,8 +104,8 @@ async def test_a_flush_of_a_writer_that_was_taken_over_from_is_absent(
 
 
 async def test_a_writer_may_take_over_again(some: LogCluster, topic: str) -> None:
-    former = await fenced(some, topic)
-    await (await fenced(some, topic)).flush(changes("a"))
+    former = await make_fenced_writer(some, topic)
+    await (await make_fenced_writer(some, topic)).flush(changes("a"))
     await former.fence()
     await former.flush(changes("b"))
     assert [entry.key for entry in await read(some, topic)] == [b"a", b"b"]
@@ -140,17 +140,17 @@ async def test_several_logs_are_read_at_once_each_from_its_offset(
     some: LogCluster, topic: str
 ) -> None:
     first, second = await two_logs(some, topic)
-    told = await some.read_many([(second, 0), (first, 1)], bytes_max=1 << 20, wait_s=0.1)
-    assert told == [[Entry(0, b"k", b"1")], []]
+    pages = await some.read_many([(second, 0), (first, 1)], bytes_max=1 << 20, wait_s=0.1)
+    assert pages == [[Entry(0, b"k", b"1")], []]
 
 
 async def test_the_first_entries_of_any_log_end_the_wait(some: LogCluster, topic: str) -> None:
     first, second = await two_logs(some, topic)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         items = [(first, 1), (second, 1)]
-        told = tasks.create_task(some.read_many(items, bytes_max=1 << 20, wait_s=2.0), name="read")
+        read = tasks.create_task(some.read_many(items, bytes_max=1 << 20, wait_s=2.0), name="read")
         await second.append([(b"k", b"2")], deadline_s=10)
-    assert told.result() == [[], [Entry(1, b"k", b"2")]]
+    assert read.result() == [[], [Entry(1, b"k", b"2")]]
 
 
 async def test_a_log_that_is_trimmed_or_ends_earlier_says_so_and_the_other_is_read(
@@ -158,8 +158,8 @@ async def test_a_log_that_is_trimmed_or_ends_earlier_says_so_and_the_other_is_re
 ) -> None:
     first, second = await two_logs(some, topic)
     await first.trim(1)
-    told = await some.read_many([(first, 0), (second, 0)], bytes_max=1 << 20, wait_s=0.1)
-    assert isinstance(told[0], LogTrimmed)
-    assert told[1] == [Entry(0, b"k", b"1")]
+    pages = await some.read_many([(first, 0), (second, 0)], bytes_max=1 << 20, wait_s=0.1)
+    assert isinstance(pages[0], LogTrimmed)
+    assert pages[1] == [Entry(0, b"k", b"1")]
     [beyond] = await some.read_many([(second, 7)], bytes_max=1 << 20, wait_s=0.1)
     assert isinstance(beyond, Unavailable)

@@ -49,7 +49,7 @@ def test_a_flipped_byte_is_found_wherever_it_is(at: int) -> None:
         read(bytes(damaged))
 
 
-def written(path: Path) -> ManifestPart:
+def write_part(path: Path) -> ManifestPart:
     """Write the records as an export does, over what is there."""
     with PartFile(ExportFolder(path), HEAD) as file:
         done = 5 if file.next_offset is None else file.next_offset
@@ -59,11 +59,11 @@ def written(path: Path) -> ManifestPart:
         return ManifestPart(HEAD.topic, HEAD.partition, 5, 8, file.records, file.bytes, sha256)
 
 
-def exported(path: Path) -> ExportFolder:
+def make_export(path: Path) -> ExportFolder:
     """Return a folder that has a whole export, of one slot."""
     folder = ExportFolder(path)
     assert folder.prepare(SOURCE) is None
-    parts = [written(path)]
+    parts = [write_part(path)]
     for topic in ("catalog", "lease", "changelog"):
         with PartFile(folder, Head(SOURCE, topic, 0)) as file:
             parts.append(ManifestPart(topic, 0, 0, 0, 0, file.bytes, file.finish()))
@@ -75,7 +75,7 @@ def exported(path: Path) -> ExportFolder:
 def test_a_file_that_was_cut_off_is_completed_to_the_same_bytes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "shard.s7-0.records"
     path.write_bytes(WHOLE[:size])
-    part = written(tmp_path)
+    part = write_part(tmp_path)
     assert path.read_bytes() == WHOLE
     assert (part.records, part.bytes) == (3, len(WHOLE))
     ExportFolder(tmp_path).require_whole(part)
@@ -86,18 +86,18 @@ def test_a_damaged_record_and_what_follows_is_written_again(tmp_path: Path) -> N
     damaged = bytearray(WHOLE)
     damaged[len(HEAD.encode()) + 20] ^= 1
     path.write_bytes(damaged)
-    written(tmp_path)
+    write_part(tmp_path)
     assert path.read_bytes() == WHOLE
 
 
 def test_only_its_owner_may_read_an_export(tmp_path: Path) -> None:
-    folder = exported(tmp_path / "export")
+    folder = make_export(tmp_path / "export")
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.path.iterdir()} == {0o600}
 
 
 def test_a_whole_export_is_found_again(tmp_path: Path) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     assert folder.prepare(SOURCE) == folder.manifest()
     assert folder.manifest().slots == 1
     for part in folder.manifest().parts:
@@ -119,14 +119,14 @@ def flip(path: Path, at: int) -> None:
     ],
 )
 def test_a_torn_file_is_refused(tmp_path: Path, size: int, words: str) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     (tmp_path / "shard.s7-0.records").write_bytes(WHOLE[:size])
     with pytest.raises(NotAnExport, match=words):
         folder.require_whole(folder.manifest().parts[0])
 
 
 def test_a_flipped_byte_of_a_file_is_refused_with_its_place(tmp_path: Path) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     flip(tmp_path / "shard.s7-0.records", len(WHOLE) - 1)
     place = len(WHOLE) - len(frame(*RECORDS[2]))
     with pytest.raises(NotAnExport, match=f"the record at byte {place} does not match"):
@@ -134,14 +134,14 @@ def test_a_flipped_byte_of_a_file_is_refused_with_its_place(tmp_path: Path) -> N
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     (tmp_path / "shard.s7-0.records").unlink()
     with pytest.raises(NotAnExport, match="is missing"):
         folder.require_whole(folder.manifest().parts[0])
 
 
 def test_a_flipped_byte_of_the_manifest_is_refused_wherever_it_is(tmp_path: Path) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     path = tmp_path / "manifest.json"
     for at in range(len(path.read_bytes()) - 1):  # The last is the end of its line.
         flip(path, at)
@@ -171,7 +171,7 @@ def test_another_manifest_is_refused(tmp_path: Path, change: object, words: str)
 
 @pytest.mark.parametrize("topic", ["../secret", "shard.s1/../x", "shard.", "import", ""])
 def test_a_manifest_names_no_other_files(tmp_path: Path, topic: str) -> None:
-    folder = exported(tmp_path)
+    folder = make_export(tmp_path)
     manifest = folder.manifest()
     strange = ManifestPart(topic, 0, 0, 0, 0, 0, "")
     folder.write_manifest(Manifest(SOURCE.hex(), "", (*manifest.parts, strange)))
@@ -192,7 +192,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     (foreign / "letter.txt").write_text("dear")
     with pytest.raises(NotAnExport, match=r"is not empty: it has letter\.txt"):
         ExportFolder(foreign).prepare(SOURCE)
-    exported(tmp_path / "whole")
+    make_export(tmp_path / "whole")
     with pytest.raises(OtherSource, match="has an export of another directory or state"):
         ExportFolder(tmp_path / "whole").prepare(b"\x22" * 32)
     (tmp_path / "whole" / "manifest.json").unlink()

@@ -147,10 +147,10 @@ async def test_a_log_that_somebody_else_made_or_changed_is_found_out(
         NotDurable, match=r"1 is not fsync: cleanup\.policy is compact, must be del"
     ):
         await cluster.verify_durability(TopicSpec(logs[1]))
-    with pytest.raises(NotDurable) as told:
+    with pytest.raises(NotDurable) as raised:
         await cluster.verify_logs([*logs, f"{topic}.deleted"])
-    assert [log in str(told.value) for log in logs] == [False, True, True, True, False]
-    assert str(told.value).endswith("must be delete. 1 more topics")
+    assert [log in str(raised.value) for log in logs] == [False, True, True, True, False]
+    assert str(raised.value).endswith("must be delete. 1 more topics")
     # A caller that creates it gets no log that could lose a write.
     with pytest.raises(NotDurable):
         await cluster.create_topics([TopicSpec(logs[0]), TopicSpec(logs[1])])

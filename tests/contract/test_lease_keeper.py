@@ -41,7 +41,7 @@ async def keeper(
         watch.cancel()
 
 
-async def renewed(keeper: LeaseKeeper) -> None:
+async def renew_once(keeper: LeaseKeeper) -> None:
     """Renew once; return when it is known what became of it."""
     async with asyncio.TaskGroup() as tasks:
         keeper.renew(tasks)
@@ -88,7 +88,7 @@ async def test_a_claim_that_was_watched_wrongly_is_made_where_the_log_ends(
     async with keeper(cluster, topic, SECOND, "second:1") as second:
         await second.others.wait_until_read(SLOT)
         for _ in range(3):
-            await renewed(first)
+            await renew_once(first)
         await first.release(SLOT)
         second.others._watched[SLOT].view.end = 1  # It has not read of the renewals yet.
         claim = await second.claim(SLOT)
@@ -105,7 +105,7 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
         await dead.claim(SLOT)  # And it dies without a release.
     async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.2) as second:
         await second.claim(SLOT)
-        await renewed(second)
+        await renew_once(second)
         await second.release(SLOT)
     async with keeper(cluster, topic, b"owner003", "third:1") as third:
         began_s = lease_clock()
@@ -158,7 +158,7 @@ async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
     if claimed:
         await other.claim(SLOT)
     async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(_awaited(met), name="request")
+        waiting = tasks.create_task(_await_renewal(met), name="request")
         await asyncio.sleep(0)
         assert not waiting.done()
         starved.renew(tasks)
@@ -167,7 +167,7 @@ async def test_a_starved_owner_goes_on_unless_another_worker_has_claimed(
     assert isinstance(starved.unreadable(SLOT), LeaseLapsed) == (not claimed)
 
 
-async def _awaited(met: LeaseLapsed) -> None:
+async def _await_renewal(met: LeaseLapsed) -> None:
     await met.renewed()
 
 
@@ -180,7 +180,7 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
     async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
         await second.others.wait_until_read(SLOT)
         async with asyncio.TaskGroup() as tasks:
-            claim = tasks.create_task(refused(second), name="claim")
+            claim = tasks.create_task(is_refused(second), name="claim")
             while second.age_s(SLOT) is None:  # noqa: ASYNC110 - Without an event.
                 await asyncio.sleep(0.01)
             await second.release(SLOT)
@@ -188,8 +188,8 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
         assert not second.is_readable(SLOT)
 
 
-async def refused(keeper: LeaseKeeper) -> bool:
-    """Claim the slot; say whether that was refused."""
+async def is_refused(keeper: LeaseKeeper) -> bool:
+    """Claim the slot; return True if that was refused."""
     try:
         await keeper.claim(SLOT)
     except Unavailable:

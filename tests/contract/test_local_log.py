@@ -35,7 +35,7 @@ DAY_MS = 86_400_000
 
 
 @asynccontextmanager
-async def opened(
+async def open_cluster(
     path: Path, clock_ms: Callable[[], int] = lambda: 0
 ) -> AsyncIterator[LocalCluster]:
     """Yield a cluster with its topics, which opens its database again after failures."""
@@ -49,7 +49,7 @@ async def opened(
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    async with opened(tmp_path / "log") as found:
+    async with open_cluster(tmp_path / "log") as found:
         yield found
 
 
@@ -66,13 +66,13 @@ async def values(log: Log) -> str:
 
 
 async def test_logs_are_as_they_were_after_the_database_was_closed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "log") as cluster:
+    async with open_cluster(tmp_path / "log") as cluster:
         first, second = cluster.log(LOG), cluster.log(LOG, 1)
         await append(first, "a", "b", "c")
         await first.trim(2)
         await append(second, "d")
         await second.trim(1)
-    async with opened(tmp_path / "log") as cluster:
+    async with open_cluster(tmp_path / "log") as cluster:
         assert await cluster.topics() == {LOG: 2}
         assert await cluster.log(LOG).bounds() == (2, 3)
         assert await values(cluster.log(LOG)) == "c"
@@ -123,13 +123,13 @@ async def test_a_torn_last_write_is_dropped_whole_and_no_other(
     copy = shutil.copytree(tmp_path / "log", tmp_path / "copy")
     wal = max(copy.glob("*.log"))
     wal.write_bytes(torn(wal.read_bytes(), how))
-    async with opened(copy) as crashed:
+    async with open_cluster(copy) as crashed:
         assert await values(crashed.log(LOG)) == "a b c"
         assert await append(crashed.log(LOG), "f") == 3
 
 
 async def test_an_entry_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
-    async with opened(tmp_path / "log") as cluster:
+    async with open_cluster(tmp_path / "log") as cluster:
         for letter in "abcd":
             await append(cluster.log(LOG), letter * 100_000)
     # Closing flushed it to a file of tables.
@@ -138,7 +138,7 @@ async def test_an_entry_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -
     content[50] ^= 0xFF
     table.write_bytes(content)
     with pytest.raises(Unavailable, match="cannot be read"):
-        async with opened(tmp_path / "log") as cluster:
+        async with open_cluster(tmp_path / "log") as cluster:
             await cluster.log(LOG).read(0, bytes_max=MIB)
 
 
@@ -156,7 +156,7 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(
 ) -> None:
     monkeypatch.setattr(writer_module, "REOPEN_S", 0.02)
     acknowledged: list[int] = []
-    async with opened(disk / "log") as cluster:
+    async with open_cluster(disk / "log") as cluster:
         log = cluster.log(LOG)
         ballast = Ballast(disk)
         ballast.leave(3 * MIB)
@@ -172,7 +172,7 @@ async def test_a_full_disk_acknowledges_nothing_and_passes(
         found = [e.value.decode()[0] for e in await log.read(0, bytes_max=32 * MIB)]
         assert found == [str(number) for number in range(end)]
         assert await append(log, "again") == end
-    async with opened(disk / "log") as cluster:
+    async with open_cluster(disk / "log") as cluster:
         assert await cluster.log(LOG).end() == end + 1
 
 
@@ -442,12 +442,12 @@ async def refusal(reading: object) -> Exception | None:
 
 
 async def test_two_that_make_one_topic_at_once_make_it_once(tmp_path: Path) -> None:
-    async with opened(tmp_path / "log") as cluster:
+    async with open_cluster(tmp_path / "log") as cluster:
         async with asyncio.TaskGroup() as tasks:
             for name in ("one", "other"):
                 tasks.create_task(cluster.create_topics([TopicSpec("rowtide.new")]), name=name)
         await append(cluster.log("rowtide.new"), "a")
-    async with opened(tmp_path / "log") as cluster:
+    async with open_cluster(tmp_path / "log") as cluster:
         assert await values(cluster.log("rowtide.new")) == "a"
 
 
@@ -487,7 +487,7 @@ async def test_each_key_stands_once_where_it_was_written_last(cluster: LocalClus
 
 async def test_a_tombstone_goes_after_a_day_and_its_key_may_come_back(tmp_path: Path) -> None:
     now_ms = [0]
-    async with opened(tmp_path / "log", clock_ms=lambda: now_ms[0]) as cluster:
+    async with open_cluster(tmp_path / "log", clock_ms=lambda: now_ms[0]) as cluster:
         await flush(cluster, "a", "b", "-a")
         now_ms[0] = DAY_MS
         await flush(cluster, "c")
@@ -550,12 +550,12 @@ async def test_a_flush_that_is_taken_over_from_midway_is_absent(cluster: LocalCl
         await flush(cluster, "d")
         taken_over.set()
 
-    async def refused() -> None:
+    async def check_flush_is_fenced() -> None:
         with pytest.raises(Fenced):
             await former.flush(many())
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(refused(), name="former")
+        tasks.create_task(check_flush_is_fenced(), name="former")
         tasks.create_task(take_over(), name="successor")
     assert [entry.key for entry in await read(cluster)] == [b"d"]
 
@@ -579,7 +579,7 @@ async def test_what_a_crash_leaves_of_a_flush_is_whole_or_absent(
     cluster.store.write = copying  # type: ignore[method-assign]
     await writer.fence()
     await writer.flush([(b"a", None, []), (b"b", b"1", [])])
-    async with opened(copied[0]) as crashed:
+    async with open_cluster(copied[0]) as crashed:
         await flush(crashed, "z")
         assert (await keys(crashed)).split()[-2] == found
 

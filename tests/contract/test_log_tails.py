@@ -26,17 +26,17 @@ class Reader:
         self.end = -1
         self.asked_s: list[float] = []
         self.was_trimmed = False
-        self._told = asyncio.Event()
+        self._change = asyncio.Event()
 
     def take(self, entries: Sequence[Entry], end: int, asked_s: float) -> None:
         self.entries += entries
         self.end = end
         self.asked_s.append(asked_s)
-        self._told.set()
+        self._change.set()
 
     def note_trim(self) -> None:
         self.was_trimmed = True
-        self._told.set()
+        self._change.set()
 
     @property
     def offsets(self) -> list[int]:
@@ -45,8 +45,8 @@ class Reader:
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
             while not holds():
-                self._told.clear()
-                await self._told.wait()
+                self._change.clear()
+                await self._change.wait()
 
 
 @asynccontextmanager
@@ -87,9 +87,7 @@ async def test_each_log_is_read_from_its_place_and_then_as_it_grows(
         assert readers[7].entries[-1] == Entry(3, b"k", b"3")
 
 
-async def test_an_idle_log_is_told_to_be_so_again_and_again(
-    cluster: KafkaCluster, topic: str
-) -> None:
+async def test_an_idle_log_is_reported_again_and_again(cluster: KafkaCluster, topic: str) -> None:
     [name] = await create(cluster, topic)
     await append(cluster, name, b"0")
     async with following(cluster) as tails:
@@ -152,18 +150,18 @@ async def test_a_log_that_was_deleted_does_not_stop_the_others(
         tails.leave(followed[0])
 
 
-async def test_who_left_is_told_nothing(cluster: KafkaCluster, topic: str) -> None:
+async def test_a_follower_that_left_gets_nothing(cluster: KafkaCluster, topic: str) -> None:
     [name] = await create(cluster, topic)
     async with following(cluster) as tails:
         left, there = Reader(), Reader()
         tail: Tail = tails.follow(name, 0, left)
         await left.until(lambda: left.end == 0)
         tails.leave(tail)
-        told = len(left.asked_s)
+        calls = len(left.asked_s)
         tails.follow(name, 0, there)
         await append(cluster, name, b"0")
         await there.until(lambda: there.end == 1)
-        assert len(left.asked_s) == told
+        assert len(left.asked_s) == calls
 
 
 async def test_a_backlog_comes_whole_and_in_order(cluster: KafkaCluster, topic: str) -> None:

@@ -54,15 +54,15 @@ def silent(*_: object) -> None:
     """Take progress."""
 
 
-def interrupted(after: int) -> Callable[[str, int, int], None]:
+def interrupt_after(after: int) -> Callable[[str, int, int], None]:
     """Return a function that ends the process at the ``after``-th report of progress."""
     left = iter(range(after))
 
-    def told(*_: object) -> None:
+    def report(*_: object) -> None:
         if next(left, None) is None:
             raise Interrupted
 
-    return told
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ async def source(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[LogStore]:
+def open_store(path: Path) -> Iterator[LogStore]:
     store = LogStore(path)
     store.open()
     try:
@@ -120,7 +120,7 @@ def opened(path: Path) -> Iterator[LogStore]:
         store.close()
 
 
-def exported(
+def export_folder(
     source: Path,
     folder: ExportFolder,
     progress: Callable[[str, int, int], None] = silent,
@@ -128,7 +128,7 @@ def exported(
     directory: str = "here",
     prefix: str = "rowtide",
 ) -> Manifest:
-    with opened(source) as store:
+    with open_store(source) as store:
         return export(
             store,
             folder,
@@ -143,7 +143,7 @@ def exported(
 def folder(source: Path, tmp_path: Path) -> ExportFolder:
     """A whole export."""
     found = ExportFolder(tmp_path / "export")
-    exported(source, found)
+    export_folder(source, found)
     return found
 
 
@@ -175,7 +175,7 @@ async def test_an_interrupted_export_goes_on_to_the_same_bytes(
     again = ExportFolder(tmp_path / "again")
     for steps in range(100):
         try:
-            exported(source, again, interrupted(after=steps))
+            export_folder(source, again, interrupt_after(after=steps))
         except Interrupted:
             assert "manifest.json" not in files(again)
             continue
@@ -187,7 +187,7 @@ async def test_an_interrupted_export_goes_on_to_the_same_bytes(
 
 def test_a_whole_export_is_made_once(source: Path, folder: ExportFolder) -> None:
     before = files(folder)
-    assert exported(source, folder, interrupted(after=0)) == folder.manifest()
+    assert export_folder(source, folder, interrupt_after(after=0)) == folder.manifest()
     assert files(folder) == before
 
 
@@ -196,27 +196,27 @@ async def test_nothing_is_taken_over_of_another_state_or_directory(
 ) -> None:
     begun = ExportFolder(tmp_path / "begun")
     with pytest.raises(Interrupted):
-        exported(source, begun, interrupted(after=4))
+        export_folder(source, begun, interrupt_after(after=4))
     with pytest.raises(OtherSource):
-        exported(source, begun, directory="a copy")
+        export_folder(source, begun, directory="a copy")
     async with LocalCluster(LogStore(source), prefix="rowtide") as cluster:
         await cluster.log(NAMES.shard("s1")).append([(b"k", b"more")], deadline_s=20)
     with pytest.raises(OtherSource):
-        exported(source, begun)
+        export_folder(source, begun)
 
 
 def test_another_prefix_names_what_there_is(source: Path, tmp_path: Path) -> None:
     with pytest.raises(NoSuchTopics, match=r"no topic other\.catalog; it has rowtide\.catalog"):
-        exported(source, ExportFolder(tmp_path / "export"), prefix="other")
+        export_folder(source, ExportFolder(tmp_path / "export"), prefix="other")
 
 
 def test_a_log_with_a_gap_is_not_exported(source: Path, tmp_path: Path) -> None:
-    with opened(source) as store:
+    with open_store(source) as store:
         batch = store.new_batch()
         batch.delete(entry_key(store.topics()[NAMES.shard("s2")].first, 5))
         store.write(batch)
     with pytest.raises(Unavailable, match=r"shard\.s2\[0\] has 11 records from 0 to 12"):
-        exported(source, ExportFolder(tmp_path / "export"))
+        export_folder(source, ExportFolder(tmp_path / "export"))
 
 
 # Import.
@@ -228,12 +228,12 @@ async def target(
 ) -> AsyncIterator[tuple[TopicCluster, str]]:
     """An empty cluster, and the prefix of topics there."""
     prefix = f"moved{uuid4().hex[:8]}"
-    async with made(request, tmp_path, prefix) as cluster:
+    async with make_cluster(request, tmp_path, prefix) as cluster:
         yield cluster, prefix
 
 
 @asynccontextmanager
-async def made(
+async def make_cluster(
     request: pytest.FixtureRequest, tmp_path: Path, prefix: str
 ) -> AsyncIterator[TopicCluster]:
     if request.param == "local":
@@ -301,7 +301,7 @@ async def test_an_interrupted_import_goes_on(target: Target, folder: ExportFolde
     for steps in range(1, 200):
         try:
             # One step further each time: what was brought is compared first.
-            await moving(target, folder, interrupted(after=steps)).run()
+            await moving(target, folder, interrupt_after(after=steps)).run()
         except Interrupted:
             assert TopicNames.of(target[1]).importing in await target[0].topics()
             continue
@@ -346,9 +346,9 @@ async def test_an_import_of_another_export_is_left_alone(
     target: Target, folder: ExportFolder, source: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Interrupted):
-        await moving(target, folder, interrupted(after=3)).run()
+        await moving(target, folder, interrupt_after(after=3)).run()
     other = ExportFolder(tmp_path / "other")
-    exported(source, other, directory="a copy")
+    export_folder(source, other, directory="a copy")
     with pytest.raises(NotEmpty, match="are of another import"):
         await moving(target, other).run()
     await moving(target, folder).run()
@@ -368,7 +368,7 @@ async def test_what_others_wrote_ends_an_import(
     target: Target, folder: ExportFolder, after: int, topic: str, words: str
 ) -> None:
     with pytest.raises(Interrupted):
-        await moving(target, folder, interrupted(after=after)).run()
+        await moving(target, folder, interrupt_after(after=after)).run()
     await append(target, f"{target[1]}.{topic}")
     with pytest.raises(Differs, match=words):
         await moving(target, folder).run()
@@ -380,13 +380,13 @@ async def test_what_others_write_meanwhile_is_found_at_the_end(
     names = TopicNames.of(target[1])
     steps = [0]
 
-    def counted(name: str, *_: object) -> None:
+    def count_step(name: str, *_: object) -> None:
         steps[0] += not name.startswith("verify")
 
-    await moving(target, folder, counted).run()
+    await moving(target, folder, count_step).run()
     await target[0].delete_topics([*await target[0].topics(), names.changelog])
     with pytest.raises(Interrupted):  # Once all is written, before it is compared.
-        await moving(target, folder, interrupted(after=steps[0])).run()
+        await moving(target, folder, interrupt_after(after=steps[0])).run()
     writer = target[0].changelog_writer(names.changelog, 1, "somebody")
     await writer.fence()
     await writer.flush([(b"e", b"5", [])])
@@ -427,7 +427,7 @@ async def test_a_topic_that_could_lose_a_write_ends_an_import(
     cluster, prefix = target
     assert isinstance(cluster, KafkaCluster)
     with pytest.raises(Interrupted):
-        await moving(target, folder, interrupted(after=3)).run()
+        await moving(target, folder, interrupt_after(after=3)).run()
     await change_topic(cluster, f"{prefix}.shard.s2", "retention.ms", "1000")
     with pytest.raises(NotDurable, match=r"retention\.ms is 1000"):
         await moving(target, folder).run()

@@ -50,7 +50,7 @@ class Noted(KafkaCluster):
         self.swept.set()
 
 
-def decided(_catalog: Catalog, stamp: int) -> Sequence[Document]:
+def decide(_catalog: Catalog, stamp: int) -> Sequence[Document]:
     """A table with an open and an ended shard, one that arrives, and one id reserved for
     nothing.
     """
@@ -70,7 +70,7 @@ async def test_only_what_was_taken_before_and_belongs_to_nobody_goes(broker: str
 
     former, owning = owner(b"former--"), owner(b"owning--")
     await former.open(1)
-    await former.change(decided)
+    await former.change(decide)
     # s4 was reserved and never used, s5 is just being made under the new owner.
     made = {topics.shard(f"s{number}") for number in range(1, 6)}
     async with Noted(KafkaConfig(broker, topic_prefix=prefix)) as cluster:

@@ -168,16 +168,16 @@ class IndexedShard:
         return index
 
     def build(self, index: Index) -> bool:
-        """Go through the next slice of rows; say whether that was the last."""
-        self.control(IndexBuild(index.table_id, self.built_up_to(index), ()))
+        """Go through the next slice of rows; return whether that was the last."""
+        self.control(IndexBuild(index.table_id, self.find_next_slice(index), ()))
         return self.is_built(index)
 
-    def built_up_to(self, index: Index) -> bytes | None:
+    def find_next_slice(self, index: Index) -> bytes | None:
         """Return where the next slice begins."""
         return (self.model.store.get(_build_key(index)) or b"\0")[1:] or None
 
     def is_built(self, index: Index) -> bool:
-        """Say whether the index has all rows."""
+        """True if the index has all rows."""
         return not index.building or (self.model.store.get(_build_key(index)) or b"") >= b"\1"
 
     def drop(self, index: Index) -> None:
@@ -198,7 +198,7 @@ class IndexedShard:
     def check_replays(self, ahead_of: int) -> None:
         """A replay from nothing, and one from a mark over the rows as they are, change nothing."""
         store = self.model.store.chunks
-        assert self.model.replayed().store.chunks == store
+        assert self.model.replay_log().store.chunks == store
         assert self.witness.model.store.chunks == store
         rows = Store(dict(store))
         state = decode_mark(self.marks[ahead_of % len(self.marks)])
@@ -235,9 +235,9 @@ class Witness:
             model.store.write(found.writes)
             model.shard.settle_writes(found.writes)
             _, body = record.decode_record(log[offset])
-            self.written.append(_written(body))
+            self.written.append(_find_key(body))
 
-    def expected(self, index: Index, since: int, end: int) -> Rows:
+    def expect_rows(self, index: Index, since: int, end: int) -> Rows:
         """Return an index's rows at an offset; it was created at offset ``since``."""
         rows = self.rows[end]
         if not index.whole:
@@ -268,7 +268,7 @@ class Follower:
         for value in self._log[start:end]:
             envelope, body = record.decode_record(value)
             stamp = envelope.stamp
-            writes += [w for w in _learned(body) if w.table == self.index.table_id]
+            writes += [w for w in _list_index_writes(body) if w.table == self.index.table_id]
         self.model.now_us += 1000
         body = IndexFeed("s1", end, stamp, latest(writes))
         evaluated = self.model.shard.control(body, self.model.now_us)
@@ -279,17 +279,17 @@ class Follower:
 
     def rows(self) -> Rows:
         """Return the index's rows; a replay of its own log makes the same."""
-        assert self.model.replayed().store.chunks == self.model.store.chunks
+        assert self.model.replay_log().store.chunks == self.model.store.chunks
         return rows_of(self.model.store, self.index.table_id)
 
 
-def _written(body: record.Body) -> tuple[bytes, ...] | None:
+def _find_key(body: record.Body) -> tuple[bytes, ...] | None:
     if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
         return tuple(body.key)
     return None
 
 
-def _learned(body: record.Body) -> Sequence[IndexWrite]:
+def _list_index_writes(body: record.Body) -> Sequence[IndexWrite]:
     if isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody | IndexBuild):
         return body.indexes
     return ()

@@ -97,7 +97,7 @@ class Life:
         self.store.write(writes)
         self.shard.settle_writes(writes)
 
-    def replayed(self, store: ChunkDictionary | None = None) -> ChunkDictionary:
+    def replay_log(self, store: ChunkDictionary | None = None) -> ChunkDictionary:
         """Return the rows that a replay of the whole log makes of ``store``, or of nothing."""
         rows = store or ChunkDictionary()
         shard = self._open_shard(rows)
@@ -107,7 +107,7 @@ class Life:
             shard.settle_writes(writes)
         return rows
 
-    def reopened(self) -> Shard:
+    def reopen(self) -> Shard:
         """Return the shard as a restart on ``store`` finds it: what its mark says, and no more."""
         state = decode_mark(encode_mark(self.shard.state))
         shard = Shard("s1", self._table, self.store, state, limits=Limits())

@@ -155,7 +155,7 @@ class ShardModel:
         """Return the log's commit stamps."""
         return [record.decode_envelope(value).stamp for value in self.log]
 
-    def replayed(self, entries: Sequence[tuple[int, bytes]] | None = None) -> "ShardModel":
+    def replay_log(self, entries: Sequence[tuple[int, bytes]] | None = None) -> "ShardModel":
         """Return another model whose shard has replayed this one's log, or other entries."""
         other = ShardModel(self.table, self.limits)
         for offset, value in entries if entries is not None else enumerate(self.log):

@@ -208,7 +208,7 @@ class SourcedTable:
 
     # Looking.
 
-    def kept(self) -> list[Kept]:
+    def list_rows(self) -> list[Kept]:
         """Return every source's rows that are in the logs; deletes are none."""
         found: list[Kept] = []
         for log in self.logs.values():

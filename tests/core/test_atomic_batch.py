@@ -44,7 +44,7 @@ def test_a_batch_stands_or_falls_as_a_whole(
         model.group(batch(changes))
     assert (model.groups()[at:] or ["-"]) == [log]
     assert model.rows() == after
-    assert model.replayed().store.chunks == model.store.chunks
+    assert model.replay_log().store.chunks == model.store.chunks
     model.write("P z=1")
     assert model.rows() == f"{after} z=1".removeprefix("- "), "a refused batch leaves no trace"
 
@@ -99,7 +99,7 @@ def test_a_group_is_applied_when_its_last_record_is_there() -> None:
     model.write("P a=1")
     model.group(batch("P a=2; P b=2; P c=2"))
     entries = list(enumerate(model.log))
-    half = model.replayed(entries[:3])
+    half = model.replay_log(entries[:3])
     assert (half.rows(), half.shard.state.applied) == ("a=1", 0)
     rest = half.shard.replay(*entries[3])
     half.store.write(rest.writes)
@@ -111,7 +111,7 @@ def test_a_group_elsewhere_is_void_whole() -> None:
     model.write("P a=1")
     model.group(batch("P a=2; P b=2"))
     late = [(offset + 1, value) for offset, value in enumerate(model.log)][1:]
-    other = model.replayed([(0, model.log[0]), *late])
+    other = model.replay_log([(0, model.log[0]), *late])
     assert (other.rows(), other.shard.state.applied) == ("a=1", 3)
 
 
@@ -127,4 +127,4 @@ def test_a_torn_group_is_damage(missing: str) -> None:
         for offset, value in enumerate(model.log)
     ]
     with pytest.raises(CorruptRecord, match="has no end, or no begin"):
-        model.replayed(entries)
+        model.replay_log(entries)

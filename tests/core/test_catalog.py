@@ -192,7 +192,7 @@ GOLDEN = {
 }
 
 
-def folded(*documents: Document) -> Catalog:
+def fold(*documents: Document) -> Catalog:
     """Return the catalog that has read some documents, one after the other."""
     catalog = Catalog()
     for offset, document in enumerate(documents):
@@ -202,14 +202,14 @@ def folded(*documents: Document) -> Catalog:
     return catalog
 
 
-def kept(catalog: Catalog, kind: str) -> list[dict[str, Any] | None]:
+def list_contents(catalog: Catalog, kind: str) -> list[dict[str, Any] | None]:
     return [document.content for document in catalog.documents() if document.kind == kind]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_golden_document_is_kept_as_it_was_written(name: str) -> None:
     kind = name.split()[-1]
-    assert kept(folded(Document(kind, "id", GOLDEN[name])), kind) == [GOLDEN[name]]
+    assert list_contents(fold(Document(kind, "id", GOLDEN[name])), kind) == [GOLDEN[name]]
 
 
 def test_the_page_shows_the_golden_documents() -> None:
@@ -219,13 +219,13 @@ def test_the_page_shows_the_golden_documents() -> None:
 
 
 def test_a_key_of_an_earlier_version_is_not_read_only() -> None:
-    catalog = folded(Document(ACCESS_KEY, "id", GOLDEN["key"]))
+    catalog = fold(Document(ACCESS_KEY, "id", GOLDEN["key"]))
     assert not catalog.keys["id"].read_only
     assert not catalog.credentials["id"].is_read_only
 
 
 def test_a_read_only_key_is_read_only_also_after_a_snapshot() -> None:
-    catalog = folded(Document(ACCESS_KEY, "id", GOLDEN["read-only key"]))
+    catalog = fold(Document(ACCESS_KEY, "id", GOLDEN["read-only key"]))
     for _ in range(2):
         found = catalog.credentials["id"]
         assert (found.is_read_only, found.enabled) == (True, True)
@@ -238,10 +238,10 @@ def test_a_read_only_key_is_read_only_also_after_a_snapshot() -> None:
 def test_a_worker_of_an_earlier_version_never_makes_a_read_only_key_writable() -> None:
     """It drops the field that it does not know when it writes a snapshot."""
     dropped = {n: v for n, v in GOLDEN["read-only key"].items() if n != "read_only"}
-    assert not folded(Document(ACCESS_KEY, "id", dropped)).credentials["id"].enabled
+    assert not fold(Document(ACCESS_KEY, "id", dropped)).credentials["id"].enabled
 
 
 def test_a_revoked_token_is_gone() -> None:
     document = Document("token", "id", GOLDEN["share token"])
-    assert folded(document).tokens["id"].table == "orders"
-    assert folded(document, document._replace(content=None)).tokens == {}
+    assert fold(document).tokens["id"].table == "orders"
+    assert fold(document, document._replace(content=None)).tokens == {}

@@ -3,7 +3,7 @@
 from rowtide.core.values.errors import MESSAGE_MAX, invalid
 
 
-def test_a_message_is_told_whole_up_to_a_bound() -> None:
+def test_a_message_is_shown_whole_up_to_a_bound() -> None:
     assert invalid("m" * MESSAGE_MAX).message == "m" * MESSAGE_MAX
 
 

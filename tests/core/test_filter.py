@@ -76,7 +76,7 @@ def row(*columns: tuple[str, int, variant.Scalar]) -> list[Cell]:
 
 
 def passes(message: wire.Filter, cells: list[Cell]) -> bool:
-    """Say whether a row with ``KEY`` passes; a filter and a condition must agree."""
+    """True if a row with ``KEY`` passes; a filter and a condition must agree."""
     filter_bytes = message.SerializeToString()
     chosen = compile_filter(filter_bytes, LIMITS).choose(KEY, cells)
     holds = compile_condition(filter_bytes, LIMITS).holds(KEY, cells)

@@ -9,7 +9,7 @@ from rowtide.core.rows import chunk, fold
 from rowtide.core.rows.fold import RowAddress
 from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, Cell
 from tests.core.chunk_dictionary import ChunkDictionary, address, cells, check_row, put, shown
-from tests.simulation.row_model import Columns, changed
+from tests.simulation.row_model import Columns, apply_changes
 
 AT = address()
 
@@ -244,7 +244,7 @@ class DictionaryRow:
         """Apply changes, which make a row unless all of them remove."""
         removes = all(cell.op in (DELETE_ALL, DELETE_ONE) for cell in changes)
         if self.columns is not None or not removes:
-            self.columns = changed(self.columns or {}, changes, most)
+            self.columns = apply_changes(self.columns or {}, changes, most)
 
     def cells(self) -> list[tuple[bytes, int, bytes]] | None:
         """Return (name, version, variant) in stored order."""

@@ -100,7 +100,7 @@ class IndexMachine(RuleBasedStateMachine):
     # Writing.
 
     def free(self, change: ChangeRequest) -> bool:
-        """Say whether no transaction holds the partition key."""
+        """True if no transaction holds the partition key."""
         return str(variant.decode(change.key[0][1])) not in self.open
 
     @rule(some=st.lists(changes(), min_size=1, max_size=5), stands=outcomes)
@@ -176,7 +176,7 @@ class IndexMachine(RuleBasedStateMachine):
         left = [index for index in self.indexes if index.table_id not in self.whole]
         index = data.draw(st.sampled_from(left))
         if not stands:
-            asked = IndexBuild(index.table_id, self.source.built_up_to(index), ())
+            asked = IndexBuild(index.table_id, self.source.find_next_slice(index), ())
             self.source.shard.control(asked, self.source.tick())
             self.source.shard.discard()
         elif self.source.build(index):
@@ -220,7 +220,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     def compare(self, index: Index, rows: Rows, end: int) -> None:
         number = index.table_id
-        expected = self.source.witness.expected(index, self.created[number], end)
+        expected = self.source.witness.expect_rows(index, self.created[number], end)
         if number in self.whole and end >= self.whole[number]:
             assert rows == expected
         else:

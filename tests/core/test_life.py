@@ -33,7 +33,7 @@ def make_life(text: str, *, max_versions: int = 9, ttl_s: int = -1, now_ms: int 
 
 def read_and_rebuild(life: Life) -> str:
     """Return the row, and hold a rebuild to it."""
-    assert canonical(life.replayed()) == canonical(life.store)
+    assert canonical(life.replay_log()) == canonical(life.store)
     return shown(life.read())
 
 
@@ -53,7 +53,7 @@ def test_a_time_to_live_lowered_and_raised_before_and_after_the_reclaimer() -> N
 
 def columns(life: Life) -> str:
     """Return the names of the columns that are seen; hold a rebuild to the rows."""
-    assert canonical(life.replayed()) == canonical(life.store)
+    assert canonical(life.replay_log()) == canonical(life.store)
     return "".join(cell.name.decode() for cell in life.read() or [])
 
 
@@ -82,7 +82,7 @@ def test_max_versions_of_a_thousand_numbered_versions(reclaimed: bool) -> None:
     if reclaimed:
         life.reclaim()
         assert life.read() is None
-        assert canonical(life.store) == canonical(life.replayed()) == {}
+        assert canonical(life.store) == canonical(life.replay_log()) == {}
 
 
 def test_the_bounds_of_a_writers_version() -> None:
@@ -183,8 +183,8 @@ def test_versions_given_by_the_store_never_go_back() -> None:
 def test_versions_do_not_go_back_over_a_restart_either() -> None:
     life = Life(100, -1, 5_000)
     life.write("a", [put_cell(b"x", encode(1), None)])
-    life.store = life.replayed()
-    life.shard = life.reopened()
+    life.store = life.replay_log()
+    life.shard = life.reopen()
     life.now_ms = 1_000
     life.write("a", [put_cell(b"y", encode(2), None)])
     newest = {cell.name: cell.version_ms for cell in life.read() or []}

@@ -318,7 +318,7 @@ def test_a_key_of_very_many_columns_is_refused_without_reading_the_rest() -> Non
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> bytes:
+def broken_buffers(draw: st.DrawFn) -> bytes:
     """Draw a buffer near a well-formed one: some bytes replaced, left out or put in."""
     buffer = bytearray(write_rows(draw(st.lists(rows, min_size=1, max_size=2))))
     for _ in range(draw(st.integers(1, 4))):
@@ -334,7 +334,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.parametrize("decoder", [decode_row, decode_rows])
-@given(buffer=st.one_of(mutated(), st.binary(), st.binary().map(lambda tail: HEADER + tail)))
+@given(buffer=st.one_of(broken_buffers(), st.binary(), st.binary().map(lambda tail: HEADER + tail)))
 def test_any_bytes_are_rows_or_are_refused(
     decoder: Callable[[bytes], object], buffer: bytes
 ) -> None:

@@ -199,15 +199,15 @@ def test_a_range_groups_chunks_into_rows_forward_and_backward(
     low, high = chunk.table_prefix(TABLE_ID), chunk.table_prefix(TABLE_ID + 1)
 
     def text_of(row: StoredRow) -> str:
-        found = answer(rows, row, Selection(EVERY), KEEP, 0)
-        assert found is not None
-        return shown(plainbuffer.decode_row(plainbuffer.HEADER + found.wire).cells)
+        read_texts = answer(rows, row, Selection(EVERY), KEEP, 0)
+        assert read_texts is not None
+        return shown(plainbuffer.decode_row(plainbuffer.HEADER + read_texts.wire).cells)
 
-    def found(*, backward: bool) -> list[tuple[bytes, str]]:
+    def read_texts(*, backward: bool) -> list[tuple[bytes, str]]:
         stored_rows = read_range(rows, low, high, backward=backward)
         return [(row.row_key, text_of(row)) for row in stored_rows]
 
-    forward, backward = found(backward=False), found(backward=True)
+    forward, backward = read_texts(backward=False), read_texts(backward=True)
     assert forward == sorted(alive.items())
     assert backward == forward[::-1]
 

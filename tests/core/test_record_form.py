@@ -61,7 +61,7 @@ def has_form() -> bool:
 
 
 @given(KEYS, COLUMNS, VERSIONS, st.booleans())
-def test_a_record_of_a_form_is_told_as_before(
+def test_a_record_of_a_form_is_decoded_as_before(
     key: tuple[str, int, bytes],
     columns: list[tuple[str, variant.Scalar]],
     version: int,
@@ -77,7 +77,7 @@ def test_a_record_of_a_form_is_told_as_before(
 
 
 @given(KEYS, COLUMNS, VERSIONS, st.data())
-def test_other_data_of_the_same_form_is_told_as_the_codecs_tell_it(
+def test_other_data_of_the_same_form_is_decoded_as_by_the_codecs(
     key: tuple[str, int, bytes],
     columns: list[tuple[str, variant.Scalar]],
     version: int,

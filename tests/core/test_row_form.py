@@ -36,7 +36,7 @@ VALUES = st.one_of(
 
 
 @st.composite
-def sent(draw: st.DrawFn) -> list[Cell]:
+def new_cells(draw: st.DrawFn) -> list[Cell]:
     names = draw(NAMES.filter(bool))
     return [put_cell(name.encode(), variant.encode(draw(VALUES)), None) for name in names]
 
@@ -64,7 +64,7 @@ def teach(row: bytes) -> None:
         plainbuffer.decode_row(row)
 
 
-@given(sent())
+@given(new_cells())
 def test_a_row_of_a_form_reads_as_its_cells(cells: list[Cell]) -> None:
     found = pack_cells(cells)
     assert found == cells
@@ -77,7 +77,7 @@ def test_a_row_of_a_form_reads_as_its_cells(cells: list[Cell]) -> None:
     assert capacity.cells_bytes(found) == capacity.cells_bytes(cells)
 
 
-@given(sent())
+@given(new_cells())
 def test_what_a_form_knows_is_what_a_look_at_the_cells_finds(cells: list[Cell]) -> None:
     in_order = sorted(cells)
     size = capacity.cells_bytes(cells)
@@ -93,7 +93,7 @@ def test_what_a_form_knows_is_what_a_look_at_the_cells_finds(cells: list[Cell]) 
     assert not any((known.packed, known.is_checked, known.names, known.data_bytes))
 
 
-@given(sent())
+@given(new_cells())
 def test_cells_of_a_form_are_stored_and_logged_as_others_are(cells: list[Cell]) -> None:
     found = stamp_cells(pack_cells(cells), VERSION)
     others = sorted(stamp_cells(cells, VERSION))
@@ -110,7 +110,7 @@ def test_cells_of_a_form_are_stored_and_logged_as_others_are(cells: list[Cell]) 
     assert stored[0] == stored[1]
 
 
-@given(sent(), st.data())
+@given(new_cells(), st.data())
 def test_a_form_with_other_sizes_of_texts_is_as_one_made_anew(
     cells: list[Cell], data: st.DataObject
 ) -> None:
@@ -139,7 +139,7 @@ def test_a_form_with_other_sizes_of_texts_is_as_one_made_anew(
     assert logged[0] == logged[1] == logged[2]
 
 
-@given(sent(), st.data())
+@given(new_cells(), st.data())
 def test_a_row_of_other_values_has_the_form_where_types_and_sizes_are_the_same(
     cells: list[Cell], data: st.DataObject
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_row_of_other_values_has_the_form_where_types_and_sizes_are_the_same(
     assert (found == others) if same else (found is None)
 
 
-@given(sent(), st.data())
+@given(new_cells(), st.data())
 def test_whatever_is_wrong_with_a_row_its_form_changes_nothing(
     cells: list[Cell], data: st.DataObject
 ) -> None:

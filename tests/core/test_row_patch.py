@@ -43,7 +43,7 @@ SEVERAL = st.integers(1, 2)
 
 
 @st.composite
-def stored(draw: st.DrawFn) -> list[Cell]:
+def row_cells(draw: st.DrawFn) -> list[Cell]:
     """Return a row's cells in order, some columns perhaps with several versions."""
     found = draw(st.dictionaries(st.tuples(NAMES, VERSIONS), VALUES, min_size=1, max_size=6))
     cells = [put_cell(name, variant.encode(v), version) for (name, version), v in found.items()]
@@ -51,7 +51,7 @@ def stored(draw: st.DrawFn) -> list[Cell]:
 
 
 @st.composite
-def changed(draw: st.DrawFn, row: Sequence[Cell]) -> PackedCells:
+def new_values(draw: st.DrawFn, row: Sequence[Cell]) -> PackedCells:
     """Return new values for some columns of a row, sometimes for others, of any size."""
     there = st.sampled_from([cell.name for cell in row])
     names = sorted(draw(st.sets(st.one_of(there, there, NAMES), min_size=1)))
@@ -101,29 +101,29 @@ def update(first: bytes, changes: Sequence[Cell], max_versions: int) -> Writes:
     return update_row(ChunkDictionary({AT.row_key: first}), AT, changes, STAMP, max_versions)
 
 
-@given(stored(), st.data(), VERSIONS, SEVERAL)
+@given(row_cells(), st.data(), VERSIONS, SEVERAL)
 def test_a_row_becomes_the_same_patched_walked_or_folded(
     row: list[Cell], data: st.DataObject, version: int, max_versions: int
 ) -> None:
-    changes = data.draw(changed(row))
+    changes = data.draw(new_values(row))
     row_patch.PATCHES.forget()
     if data.draw(st.booleans()):
         teach(encode_chunk(row), changes)
-    now = data.draw(st.one_of(st.just(row), alike(row), stored()))
+    now = data.draw(st.one_of(st.just(row), alike(row), row_cells()))
     first = encode_chunk(_distinct(now))
     stamped = changes.stamp(version)
     assert update(first, stamped, max_versions) == update(first, list(stamped), max_versions)
 
 
-@given(stored(), st.data(), VERSIONS)
+@given(row_cells(), st.data(), VERSIONS)
 def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
     row: list[Cell], data: st.DataObject, time_ms: int
 ) -> None:
-    changes = data.draw(changed(row))
+    changes = data.draw(new_values(row))
     row_patch.PATCHES.forget()
     if data.draw(st.booleans()):
         teach(encode_chunk(row), changes)
-    first = encode_chunk(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), stored())))
+    first = encode_chunk(data.draw(st.one_of(st.just(row), alike(row).map(_distinct), row_cells())))
     made = row_patch.update_row(first, STATE, changes, time_ms, STAMP)
     if made is None:
         several = chunk.Header._make(chunk.header(first)).versions_max > 1
@@ -134,13 +134,15 @@ def test_a_sources_row_becomes_the_same_patched_walked_or_folded(
     assert [(AT.row_key, made[0])] == update(first, list(made[1]), 1)
 
 
-@given(stored(), st.data(), VERSIONS)
+@given(row_cells(), st.data(), VERSIONS)
 def test_the_version_after_a_rows_columns_is_the_same_with_and_without_a_patch(
     row: list[Cell], data: st.DataObject, time_ms: int
 ) -> None:
-    changes = data.draw(changed(row))
+    changes = data.draw(new_values(row))
     teach(encode_chunk(row), changes)
-    rows = ChunkDictionary({AT.row_key: encode_chunk(data.draw(st.one_of(st.just(row), stored())))})
+    rows = ChunkDictionary(
+        {AT.row_key: encode_chunk(data.draw(st.one_of(st.just(row), row_cells())))}
+    )
     with_patch = version_after(rows, AT, changes, time_ms)
     assert with_patch == version_after(rows, AT, list(changes), time_ms)
 

@@ -32,7 +32,7 @@ def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
     return next(body for body in bodies if body["name"] == name)
 
 
-def with_defaulted_fields() -> dict[str, Any]:
+def add_default_fields() -> dict[str, Any]:
     """Return a later schema: a field more in the envelope, in a body and in a cell."""
     later: dict[str, Any] = copy.deepcopy(V4)
     # Not last: what stands behind an added field must be found again.
@@ -50,7 +50,7 @@ def parse(schema: dict[str, Any]) -> avro.schema.Schema:
 
 
 def reads(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
-    """Say whether whoever has one schema can read what was written with the other."""
+    """True if a reader with one schema can read what was written with the other."""
     found = ReaderWriterCompatibilityChecker().get_compatibility(parse(reader), parse(writer))
     return bool(found.compatibility is SchemaCompatibilityType.compatible)
 
@@ -109,8 +109,8 @@ def test_a_reader_of_the_first_schema_reads_mutations_of_the_newest() -> None:
 
 
 def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
-    later = parse(with_defaulted_fields())
-    assert reads(V4, with_defaulted_fields())
+    later = parse(add_default_fields())
+    assert reads(V4, add_default_fields())
     fields = avro.io.DatumReader(parse(V4), parse(V4)).read(
         avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
@@ -131,8 +131,8 @@ def write_put() -> bytes:
 
 
 def test_a_later_reader_reads_what_is_written_today() -> None:
-    assert reads(with_defaulted_fields(), V4)
-    read = avro.io.DatumReader(parse(V4), parse(with_defaulted_fields())).read(
+    assert reads(add_default_fields(), V4)
+    read = avro.io.DatumReader(parse(V4), parse(add_default_fields())).read(
         avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
     assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
@@ -165,7 +165,7 @@ def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
 
 def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:
     other = b"\xc3\x01" + rabin(
-        fastavro.schema.to_parsing_canonical_form(with_defaulted_fields()).encode()
+        fastavro.schema.to_parsing_canonical_form(add_default_fields()).encode()
     )
     with pytest.raises(record.CorruptRecord, match="no schema known here"):
         record.decode_record(other + write_put())

@@ -175,7 +175,7 @@ def sample(name: bytes, *, value: str = "") -> bytes:
     return HEADER + plainbuffer.encode_row(key, [put_cell(name, variant.encode(0), None)])
 
 
-def test_no_more_forms_are_remembered_than_told() -> None:
+def test_no_more_forms_are_remembered_than_allowed() -> None:
     known = Known()
     first = known.form(sample(b"first"))
     assert known.form(sample(b"first")) is first

@@ -69,14 +69,14 @@ def test_each_row_stands_once_whatever_becomes_of_shards(
         else:
             shard_id = table.shard_of(step[0]).shard_id
             table.write("m", shard_id, [(int(step[1:]), Row(step[0]))])
-    assert sorted(kept.number for kept in table.kept()) == list(map(int, wrote))
+    assert sorted(kept.number for kept in table.list_rows()) == list(map(int, wrote))
 
 
 def test_sources_do_not_know_of_each_other() -> None:
     table = SourcedTable()
     for source in ("m", "mm", "m", "n"):
         table.write(source, "s1", [(5, Row("a"))])
-    assert [kept.source for kept in table.kept()] == ["m", "mm", "n"]
+    assert [kept.source for kept in table.list_rows()] == ["m", "mm", "n"]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ class SourcesMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_row_is_there_once_and_in_order(self) -> None:
-        kept = self.table.kept()
+        kept = self.table.list_rows()
         for source in self.sources:
             ours = [row for row in kept if row.source == source.name]
             numbers = sorted(row.number for row in ours)

@@ -73,7 +73,7 @@ def test_a_transaction_is_seen_inside_and_stands_as_a_whole(
     model.group(transaction)
     assert model.rows() == after
     assert model.groups()[-1] == log
-    assert model.replayed().store.chunks == model.store.chunks, "rows are the fold of the log"
+    assert model.replay_log().store.chunks == model.store.chunks, "rows are the fold of the log"
 
 
 def test_an_answer_is_that_of_the_decision() -> None:
@@ -103,7 +103,7 @@ def test_a_commit_leaves_its_id_in_the_store() -> None:
     stored = model.store.get(commit_key(transaction.id))
     assert stored is not None
     assert decode_commit_stamp(stored) == model.stamps()[-1]
-    assert model.replayed().store.get(commit_key(transaction.id)) == stored
+    assert model.replay_log().store.get(commit_key(transaction.id)) == stored
 
 
 def test_an_abandoned_transaction_leaves_nothing() -> None:
@@ -240,4 +240,4 @@ def test_a_transaction_does_what_single_writes_do(before: list[str], inside: lis
         assert shown_rows(transaction.view) == other.rows()
     one.group(transaction)
     assert one.rows() == other.rows()
-    assert one.replayed().store.chunks == one.store.chunks
+    assert one.replay_log().store.chunks == one.store.chunks

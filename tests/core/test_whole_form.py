@@ -74,7 +74,7 @@ def form_of(wire: bytes) -> WholeForm:
 
 
 def same(found: RowChange, expected: RowChange) -> bool:
-    """Say whether two rows are one, down to what is kept beside their columns."""
+    """True if two rows are one, down to what is kept beside their columns."""
     return found == expected and (of(found) == of(expected))
 
 

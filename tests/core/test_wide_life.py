@@ -129,13 +129,13 @@ class WideRows(RuleBasedStateMachine):
 
     @rule(row=st.sampled_from(ROWS), some=st.lists(puts, max_size=12))
     def put(self, row: str, some: list[Cell]) -> None:
-        if self._written(row, some, PUT):
+        if self._write(row, some, PUT):
             self.rows[row] = {}
             self._change(row, some)
 
     @rule(row=st.sampled_from(ROWS), some=st.lists(puts | deletes, min_size=1, max_size=20))
     def update(self, row: str, some: list[Cell]) -> None:
-        if not self._written(row, some, UPDATE):
+        if not self._write(row, some, UPDATE):
             return
         if row in self.rows or any(cell.op == 0 for cell in some):
             self.rows.setdefault(row, {})
@@ -143,10 +143,10 @@ class WideRows(RuleBasedStateMachine):
 
     @rule(row=st.sampled_from(ROWS))
     def delete(self, row: str) -> None:
-        self._written(row, [], DELETE)
+        self._write(row, [], DELETE)
         self.rows.pop(row, None)
 
-    def _written(self, row: str, some: list[Cell], kind: int) -> bool:
+    def _write(self, row: str, some: list[Cell], kind: int) -> bool:
         ttl_s = self.life.shard.state.options.time_to_live_s
         oldest = (self.life.now_ms // 1000 - ttl_s) * 1000 if ttl_s >= 0 else 0
         old = any(cell.op == 0 and (cell.version_ms or 0) < oldest for cell in some)
@@ -223,9 +223,9 @@ class WideRows(RuleBasedStateMachine):
     @precondition(lambda self: self.life.log)
     @rule()
     def rebuild(self) -> None:
-        assert canonical(self.life.replayed()) == canonical(self.life.store)
+        assert canonical(self.life.replay_log()) == canonical(self.life.store)
         again = ChunkDictionary(dict(self.life.store.chunks))
-        assert canonical(self.life.replayed(again)) == canonical(self.life.store)
+        assert canonical(self.life.replay_log(again)) == canonical(self.life.store)
 
     @invariant()
     def rows_are_those_of_the_dictionary(self) -> None:

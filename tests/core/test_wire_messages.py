@@ -50,7 +50,7 @@ def fields_of(message: Descriptor) -> dict[int, FieldDescriptorProto]:
 
 
 def test_nothing_reachable_from_a_request_is_required() -> None:
-    def required(message: Descriptor, seen: set[str]) -> list[str]:
+    def list_required(message: Descriptor, seen: set[str]) -> list[str]:
         if message.full_name in seen:
             return []
         seen.add(message.full_name)
@@ -60,13 +60,13 @@ def test_nothing_reachable_from_a_request_is_required() -> None:
             if field.label == FieldDescriptorProto.LABEL_REQUIRED
         ]
         for inner in [field.message_type for field in message.fields if field.message_type]:
-            found += required(inner, seen)
+            found += list_required(inner, seen)
         return found
 
     messages = wire.DESCRIPTOR.message_types_by_name
     filters = ("Filter", "SingleColumnValueFilter", "CompositeColumnValueFilter")
     roots = [name for name in messages if name.endswith("Request") or name in filters]
-    assert [fault for name in roots for fault in required(messages[name], set())] == []
+    assert [fault for name in roots for fault in list_required(messages[name], set())] == []
 
 
 def test_an_answer_without_a_required_field_fails_here_and_not_in_a_client() -> None:

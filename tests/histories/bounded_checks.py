@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.histories.operation import Kind, Operation, Row, Told
+from tests.histories.operation import Kind, Operation, Outcome, Row
 from tests.histories.stream_checks import after
 from tests.histories.stream_reading import Record
 
@@ -26,7 +26,7 @@ __all__ = ["Sight", "check_bounded", "is_behind", "sights"]
 class States:
     """A row's states, absent first: when the write of each was sent, and when it was answered.
 
-    A delete is not told from another, so when its write was sent and answered is not known.
+    Deletes look alike, so when its write was sent and answered is not known.
     """
 
     rows: list[Row]
@@ -51,7 +51,7 @@ def sights(records: Iterable[Record], history: Sequence[Operation]) -> Iterator[
     """Yield every read with a bound that was answered; records are in the order of changes."""
     states = _states(records, history)
     for read in history:
-        if read.bound_s is None or read.told is not Told.OK:
+        if read.bound_s is None or read.outcome is not Outcome.OK:
             continue
         row = states[read.key]
         oldest = row.least(read.invoked_s - read.bound_s)
@@ -74,7 +74,7 @@ def check_bounded(found: Iterable[Sight]) -> list[str]:
 
 
 def is_behind(sight: Sight) -> bool:
-    """Say whether a read saw less than a strong one must: then a copy has answered it."""
+    """True if a read saw less than a strong one must: then a copy has answered it."""
     return bool(sight.seen) and sight.seen[-1] < sight.states.least(sight.read.invoked_s)
 
 

@@ -1,4 +1,4 @@
-"""One run: a cluster, clients, strikes, and then the judgement of all that was told.
+"""One run: a cluster, clients, strikes, and then the judgement of all answers.
 
 What a run found is a ``Report``: counts, pauses, and anomalies, which should be none.
 """
@@ -22,7 +22,7 @@ from tests.histories.faults import FAULTS, Strike
 from tests.histories.judgement import Evidence, judge
 from tests.histories.load import Load
 from tests.histories.makers import Makers, judge_names
-from tests.histories.operation import Kind, Operation, Row, Told
+from tests.histories.operation import Kind, Operation, Outcome, Row
 from tests.histories.pauses import SETTLES_S, longest_pause_s
 from tests.histories.requests import SHARDS, range_request, rows_in
 from tests.histories.stream_reading import Record, follow, read_shard, shards_of
@@ -79,7 +79,7 @@ class Report:
     loaded_s: float = 0.0
     cpu_s: float = 0.0
     operations: int = 0
-    told: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
     strikes: list[dict[str, Any]] = field(default_factory=list)
     wires: dict[str, int] = field(default_factory=dict)
@@ -98,7 +98,9 @@ class Report:
 
     def line(self) -> str:
         """Return it as one line of JSON."""
-        return json.dumps(asdict(self))
+        fields = asdict(self)
+        fields["told"] = fields.pop("outcomes")  # The name in stored reports.
+        return json.dumps(fields)
 
 
 async def run(plan: Plan, folder: Path, cache_dir: Path) -> tuple[Report, Evidence]:
@@ -168,7 +170,9 @@ class Run:
         self._cpu_s = time.process_time() - cpu_s
         self.evidence = Evidence(self.load.history, {}, {}, tails.result())
         await self._read_all()
-        self._copied = [await member.copied() for member in self.cluster.members if member.running]
+        self._copied = [
+            await member.count_copy_answers() for member in self.cluster.members if member.running
+        ]
         for member in self.cluster.members:
             await member.kill()
             member.proxy.close()
@@ -181,7 +185,7 @@ class Run:
         await FAULTS[strike.fault].do(self.cluster, strike)
         self._struck.append(Struck(strike, began_s, time.monotonic(), shards))
         await self.cluster.in_sync()
-        await self.cluster.served(divided=True)
+        await self.cluster.wait_until_served(divided=True)
 
     async def _read_all(self) -> None:
         """Read rows and stream through every worker; the reads are part of the history."""
@@ -217,7 +221,7 @@ class Run:
         ended_s = time.monotonic()
         names = {o.key for o in self.load.history}
         for key in names | set(found):
-            read = Operation(-1, number, key, Kind.GET, invoked_s, ended_s, Told.OK)
+            read = Operation(-1, number, key, Kind.GET, invoked_s, ended_s, Outcome.OK)
             read.found = found.get(key)
             self.load.history.append(read)
         return found
@@ -225,7 +229,7 @@ class Run:
     # Reporting.
 
     def report(self, report: Report) -> None:
-        """Judge what was told, and fill in a report."""
+        """Judge the answers, and fill in a report."""
         began_s = time.monotonic()
         evidence = self.evidence
         verdict = judge(evidence)
@@ -234,13 +238,13 @@ class Run:
         report.judged_s = round(time.monotonic() - began_s, 2)
         report.anomalies += self.load.faults + verdict.anomalies
         report.anomalies += self.makers.faults + judge_names(self.makers.history)
-        report.named = len([o for o in self.makers.history if o.told is not Told.UNAVAILABLE])
+        report.named = len([o for o in self.makers.history if o.outcome is not Outcome.UNAVAILABLE])
         report.names = dict(self.makers.answers)
         report.rows, report.undecided = verdict.rows, verdict.undecided
         report.bounded, report.behind = verdict.bounded, verdict.behind
         report.copied = sum(self._copied)
-        report.told = dict(Counter(o.told.value for o in history))
-        report.operations = len([o for o in history if o.told is not Told.UNAVAILABLE])
+        report.outcomes = dict(Counter(o.outcome.value for o in history))
+        report.operations = len([o for o in history if o.outcome is not Outcome.UNAVAILABLE])
         report.answers = dict(self.load.answers)
         for member in self.cluster.members:
             for wired in (member.proxy, member.hops):
@@ -252,21 +256,21 @@ class Run:
         report.live_records = sum(len(tail.records) for tail in evidence.tails)
         until = [struck.began_s for struck in self._struck[1:]] + [math.inf]
         report.strikes = [
-            self._told(struck, end_s, shards)
+            self._describe_strike(struck, end_s, shards)
             for struck, end_s in zip(self._struck, until, strict=False)
         ]
 
-    def _told(
+    def _describe_strike(
         self, struck: Struck, end_s: float, shards: dict[str, list[Record]]
     ) -> dict[str, Any]:
         hit = {shards[name][0].key[0] for name in struck.shards if shards.get(name)}
-        told: dict[str, Any] = struck.strike.told()
-        told["seconds"] = round(struck.healed_s - struck.began_s, 2)
-        told["planned"] = FAULTS[struck.strike.fault].planned
-        told["hit"] = sorted(hit)
+        fields: dict[str, Any] = struck.strike.to_json()
+        fields["seconds"] = round(struck.healed_s - struck.began_s, 2)
+        fields["planned"] = FAULTS[struck.strike.fault].planned
+        fields["hit"] = sorted(hit)
         end_s = min(struck.healed_s + SETTLES_S, end_s)
         for what in ("writes", "reads"):
-            told[what] = {
+            fields[what] = {
                 letter: longest_pause_s(
                     [o for o in self.evidence.history if o.key[0] == letter],
                     struck.began_s,
@@ -275,4 +279,4 @@ class Run:
                 )
                 for letter in SHARDS
             }
-        return told
+        return fields

@@ -1,4 +1,4 @@
-"""A light client of one worker: keep-alive connections, nothing retried, every failure told apart.
+"""A light client of one worker: keep-alive connections, no retries, one error per kind of failure.
 
 A connection carries one request at a time. One whose answer did not come in time is closed: the
 answer, should it come, is nobody's. Requests are signed for the second in which they are sent.
@@ -35,7 +35,7 @@ class WorkerClient:
     """Connections to the worker that listens on ``port`` of this machine at the moment.
 
     Its clock is ``skew_s`` ahead: requests are signed for the time that it believes in. Codes that
-    are ``passing`` are told because of what is being done to it, and mean "not done".
+    are ``passing`` come from what is being done to it, and mean "not done".
     """
 
     def __init__(self, access: Access) -> None:
@@ -53,10 +53,10 @@ class WorkerClient:
         Raises ``NotSent``, ``NoAnswer``.
         """
         connection = await self._connection()
-        answer = connection.ask(self._request(operation, body, bound_s))
+        waiting = connection.ask(self._request(operation, body, bound_s))
         try:
             async with asyncio.timeout(timeout_s):
-                told = await answer
+                answer = await waiting
         except TimeoutError as error:
             connection.close()
             raise NoAnswer(f"none within {timeout_s} s") from error
@@ -65,7 +65,7 @@ class WorkerClient:
             raise
         if connection.open:
             self._idle.append(connection)
-        return told
+        return answer
 
     def close(self) -> None:
         """Close what is idle; the next request opens anew."""
@@ -145,10 +145,10 @@ class Connection(asyncio.Protocol):
         if b"connection:close" in head:
             self.close()
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(_told(head[9:12], body))
+            self._waiting.set_result(_decode_answer(head[9:12], body))
 
 
-def _told(status: bytes, body: bytes) -> Answer:
+def _decode_answer(status: bytes, body: bytes) -> Answer:
     if status == b"200":
         return "", body
     try:

@@ -98,10 +98,10 @@ class Member:
             code, answer = await self.client.call(operation, body, timeout_s=ADMIN_S_MAX)
         except (NoAnswer, NotSent):
             return {}
-        told: dict[str, Any] = {} if code else json.loads(answer)
-        return told
+        found: dict[str, Any] = {} if code else json.loads(answer)
+        return found
 
-    async def copied(self) -> int:
+    async def count_copy_answers(self) -> int:
         """Return how many requests its copies have answered."""
         endpoint = self.server.ready().endpoint
         name = 'rowtide_bounded_reads_total{answered="copy"}'
@@ -168,7 +168,7 @@ class Cluster:
         async with asyncio.TaskGroup() as starts:
             for member in self.members:
                 starts.create_task(member.start(), name="start")
-        await self.served(divided=True)
+        await self.wait_until_served(divided=True)
         await asyncio.to_thread(self._create_table)
 
     def _create_table(self) -> None:
@@ -212,7 +212,7 @@ class Cluster:
         if self._three:
             await asyncio.to_thread(self._three.wait_until_in_sync)
 
-    async def served(self, *, divided: bool = False) -> None:
+    async def wait_until_served(self, *, divided: bool = False) -> None:
         """Return when every slot is open on exactly one worker, and, if asked, each has some.
 
         Raises ``NotServed``.

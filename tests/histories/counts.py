@@ -31,40 +31,41 @@ def main() -> None:
     by_fault: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         by_fault[line["fault"]].append(line)
-    counts = [counted(fault, runs) for fault, runs in sorted(by_fault.items())]
-    everything = counted("all", lines)
-    pauses = [row for fault, runs in sorted(by_fault.items()) for row in paused(fault, runs)]
+    counts = [format_fault(fault, runs) for fault, runs in sorted(by_fault.items())]
+    everything = format_fault("all", lines)
+    pauses = [row for fault, runs in sorted(by_fault.items()) for row in format_pauses(fault, runs)]
     print("\n".join([HEAD, *counts, everything, "", PAUSES_HEAD, *pauses]))  # noqa: T201
 
 
-def counted(fault: str, runs: Sequence[Line]) -> str:
+def format_fault(fault: str, runs: Sequence[Line]) -> str:
     """Return the row of a fault."""
     strikes = [strike for run in runs for strike in run["strikes"]]
+    outcomes = [run["told"] for run in runs]
     longest = [p or 0.0 for strike in strikes for p in strike["writes"].values()]
     cells = [
         fault,
         len(runs),
         len(strikes),
         f"{sum(run['operations'] for run in runs):,}",
-        f"{sum(run['told'].get('unknown', 0) for run in runs):,}",
-        f"{sum(run['told'].get('unavailable', 0) for run in runs):,}",
+        f"{sum(counts.get('unknown', 0) for counts in outcomes):,}",
+        f"{sum(counts.get('unavailable', 0) for counts in outcomes):,}",
         sum(len(run["anomalies"]) for run in runs),
         f"{max(longest, default=0.0):.2f} s",
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def paused(fault: str, runs: Iterable[Line]) -> list[str]:
+def format_pauses(fault: str, runs: Iterable[Line]) -> list[str]:
     """Return the rows of a fault's pauses: each shard that was hit, each strike."""
     rows = []
     strikes = [strike for run in runs for strike in run["strikes"]]
     for what in ("writes", "reads"):
         found = [strike[what].get(letter) for strike in strikes for letter in strike["hit"]]
-        told = [pause for pause in found if pause is not None]
-        if len(told) > 1:
-            tenths = quantiles(told, n=10, method="inclusive")
-            cells = [fault, what, len(told), f"{tenths[4]:.2f} s", f"{tenths[8]:.2f} s"]
-            cells += [f"{max(told):.2f} s", len(found) - len(told)]
+        ended = [pause for pause in found if pause is not None]
+        if len(ended) > 1:
+            tenths = quantiles(ended, n=10, method="inclusive")
+            cells = [fault, what, len(ended), f"{tenths[4]:.2f} s", f"{tenths[8]:.2f} s"]
+            cells += [f"{max(ended):.2f} s", len(found) - len(ended)]
             rows.append("| " + " | ".join(map(str, cells)) + " |")
     return rows
 

@@ -22,7 +22,7 @@ from tests.histories.wire import Wired
 from tests.system.small_disk import Ballast
 from tests.system.three_brokers import standing_still
 
-__all__ = ["FAULTS", "Fault", "Strike", "drawn"]
+__all__ = ["FAULTS", "Fault", "Strike", "draw_schedule"]
 
 
 HOUR_S = 3600.0
@@ -39,7 +39,7 @@ class Strike:
     gap_s: float
     hold_s: float
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)
 
@@ -47,7 +47,7 @@ class Strike:
 class Fault(NamedTuple):
     """What a strike does, for how long, and what it needs of the cluster.
 
-    ``planned`` is what operators do every day: told with each strike. No pause is held to a bound.
+    ``planned`` is what operators do every day: shown with each strike. No pause is held to a bound.
     """
 
     do: Callable[[Cluster, Strike], Awaitable[None]]
@@ -87,14 +87,14 @@ async def rolling_restart(cluster: Cluster, strike: Strike) -> None:
         await victim.stop()
         await asyncio.sleep(strike.hold_s)
         await victim.start()
-        await cluster.served(divided=True)
+        await cluster.wait_until_served(divided=True)
 
 
 async def join_and_leave(cluster: Cluster, strike: Strike) -> None:
     """One more worker comes, takes its share, and leaves again."""
     guest = await cluster.guest()
     await guest.start()
-    await cluster.served(divided=True)
+    await cluster.wait_until_served(divided=True)
     await asyncio.sleep(strike.hold_s)
     await guest.stop()
 
@@ -273,8 +273,8 @@ async def _reshape_once(cluster: Cluster, chance: random.Random) -> None:
     """Ask for a change that fits the shards as they are; what is refused is left."""
     members = [member for member in cluster.members if member.running]
     member = chance.choice(members)
-    told = await member.ask("RowtideListShards", {"table": TABLE})
-    shards = [shard for shard in told.get("shards", []) if shard["state"] == "open"]
+    listing = await member.ask("RowtideListShards", {"table": TABLE})
+    shards = [shard for shard in listing.get("shards", []) if shard["state"] == "open"]
     if not shards:
         await asyncio.sleep(0.2)
         return
@@ -284,7 +284,7 @@ async def _reshape_once(cluster: Cluster, chance: random.Random) -> None:
     joined = {"table": TABLE, "shards": [one["shard"], following["shard"]]}
     requests: list[tuple[str, dict[str, Any]]] = [
         ("RowtideSplitShard", {**change, "at": f"{one['begin'] or 'b'}{chance.randrange(9):06}"}),
-        ("RowtideMoveShard", {**change, "slot": chance.randrange(told["slots"])}),
+        ("RowtideMoveShard", {**change, "slot": chance.randrange(listing["slots"])}),
         ("RowtideMergeShards", joined),
     ]
     merges = one["end"] == following["begin"] and one["slot"] == following["slot"]
@@ -312,13 +312,13 @@ async def _spoil(wires: Sequence[Wired], hold_s: float, wrong: Mapping[str, floa
     for one in wires:
         for name, value in wrong.items():
             setattr(one.wire, name, value)
-        one.changed()
+        one.note_change()
     try:
         await asyncio.sleep(hold_s)
     finally:
         for one in wires:
             one.wire.heal()
-            one.changed()
+            one.note_change()
 
 
 def _from(cluster: Cluster, first: int) -> list[Member]:
@@ -358,7 +358,9 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def drawn(fault: str, seed: int, *, strikes: int, workers: int, hold_s_max: float) -> list[Strike]:
+def draw_schedule(
+    fault: str, seed: int, *, strikes: int, workers: int, hold_s_max: float
+) -> list[Strike]:
     """Return the schedule of a run; ``mixed`` draws a fault for each strike."""
     chance = random.Random(f"{seed} {fault}")
     schedule = []

@@ -1,4 +1,4 @@
-"""All that clients were told in one run, and what is wrong with it.
+"""All answers of one run, and what is wrong with it.
 
 ``judge`` needs nothing but the evidence, so a copy of a run's evidence in which something was
 changed by hand shows that the change is found.
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.histories.bounded_checks import check_bounded, is_behind, sights
-from tests.histories.linearizable import Undecided, by_key, unexplained
-from tests.histories.operation import Kind, Operation, Row, Told, to_json
+from tests.histories.linearizable import Undecided, by_key, find_unexplained
+from tests.histories.operation import Kind, Operation, Outcome, Row, to_json
 from tests.histories.stream_checks import check_fold, check_stream, check_tail, in_order
 from tests.histories.stream_reading import Record, Tail
 
@@ -76,12 +76,12 @@ def _judge_rows(verdict: Verdict, history: list[Operation], records: Sequence[Re
     verdict.rows = len(histories)
     for key, operations in histories.items():
         try:
-            stuck = unexplained(operations)
+            stuck = find_unexplained(operations)
         except Undecided:
             verdict.undecided += 1
-            told = [o for o in operations if _happened(o, stand, deleted)]
+            possible = [o for o in operations if _may_have_happened(o, stand, deleted)]
             try:
-                stuck = unexplained(told, steps_max=STEPS_MAX)
+                stuck = find_unexplained(possible, steps_max=STEPS_MAX)
             except Undecided as error:
                 verdict.anomalies.append(f"no verdict: {error}")
                 continue
@@ -89,8 +89,8 @@ def _judge_rows(verdict: Verdict, history: list[Operation], records: Sequence[Re
             verdict.anomalies.append(f"not linearizable: {key} at {[to_json(o) for o in stuck]}")
 
 
-def _happened(one: Operation, stand: set[str | None], deleted: set[str]) -> bool:
-    """Say whether an operation may have happened, as the stream tells."""
-    if one.told is not Told.UNKNOWN:
+def _may_have_happened(one: Operation, stand: set[str | None], deleted: set[str]) -> bool:
+    """True if an operation may have happened, as the stream tells."""
+    if one.outcome is not Outcome.UNKNOWN:
         return True
     return one.key in deleted if one.kind is Kind.DELETE else one.mark in stand

@@ -1,4 +1,4 @@
-"""Is there an order of the operations on a row that explains everything that was told?
+"""Is there an order of the operations on a row that explains every answer?
 
 Wing and Gong's search in Lowe's form: an order is built from the front, always by an operation
 that began before any other that is left has ended; a (set of operations done, row) that was met
@@ -22,9 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from tests.histories.operation import ILLEGAL, Operation, Row, Told, step
+from tests.histories.operation import ILLEGAL, Operation, Outcome, Row, step
 
-__all__ = ["Undecided", "by_key", "linearizable", "unexplained"]
+__all__ = ["Undecided", "by_key", "find_unexplained", "linearizable"]
 
 STEPS_MAX = 2_000_000
 
@@ -79,19 +79,19 @@ def by_key(history: Iterable[Operation]) -> dict[str, list[Operation]]:
     """
     found: dict[str, list[Operation]] = defaultdict(list)
     for operation in history:
-        told_nothing = operation.told is Told.UNKNOWN and operation.reads
+        has_no_answer = operation.outcome is Outcome.UNKNOWN and operation.reads
         may_be_stale = operation.bound_s is not None
-        if operation.told is not Told.UNAVAILABLE and not told_nothing and not may_be_stale:
+        if operation.outcome is not Outcome.UNAVAILABLE and not has_no_answer and not may_be_stale:
             found[operation.key].append(operation)
     return found
 
 
 def linearizable(history: Sequence[Operation], start: Row = None) -> bool:
-    """Say whether the operations on one row can be put into an order. Raises ``Undecided``."""
-    return unexplained(history, start) is None
+    """True if the operations on one row can be put into an order. Raises ``Undecided``."""
+    return find_unexplained(history, start) is None
 
 
-def unexplained(
+def find_unexplained(
     history: Sequence[Operation], start: Row = None, *, steps_max: int = STEPS_MAX
 ) -> list[Operation] | None:
     """Return None for a linearizable history, else where the longest order that was found ends.
@@ -113,7 +113,7 @@ class Search:
         self._originals = [*known, *unknown]
         self._known = len(known)
         self._equal_before = _equal_before(self._operations, self._known)
-        self._head = _listed(known)
+        self._head = _link_moments(known)
         self._row = start
         self._done = 0
         self._met: set[tuple[int, Row]] = set()
@@ -142,7 +142,7 @@ class Search:
         return None
 
     def _take(self, index: int, node: Node | None) -> bool:
-        """Put an operation next where that fits; say whether it did."""
+        """Put an operation next where that fits; return whether it did."""
         operation = self._operations[index]
         self._steps_left -= 1
         if self._steps_left < 0:
@@ -171,7 +171,7 @@ class Search:
         return False
 
     def _is_first(self, index: int) -> bool:
-        """Say whether the unknown operations sent before that are equal to this one are done."""
+        """True if the unknown operations sent before that are equal to this one are done."""
         before = self._equal_before.get(index)
         return before is None or bool(self._done >> before & 1)
 
@@ -229,7 +229,7 @@ def _equal_before(operations: Sequence[Operation], first: int) -> dict[int, int]
     return before
 
 
-def _listed(known: Sequence[Operation]) -> Node:
+def _link_moments(known: Sequence[Operation]) -> Node:
     """Return the head of the list; at one moment beginnings come before ends."""
     moments: list[tuple[float, int, Node]] = []
     for index, operation in enumerate(known):

@@ -1,7 +1,7 @@
 """Eight clients that ask any worker for anything, one operation at a time each, and note it all.
 
 Rows are few at a time, so that clients meet; after ``GENERATION`` operations on a shard its rows
-give way to new ones, so that histories stay short. What is not told in time is given up, not
+give way to new ones, so that histories stay short. An answer that is late is given up, not
 repeated.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from itertools import count
 
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
-from tests.histories.operation import Expect, Kind, Operation, Row, Told
+from tests.histories.operation import Expect, Kind, Operation, Outcome, Row
 from tests.histories.requests import (
     ROWS,
     SHARDS,
@@ -56,7 +56,7 @@ BOUNDS_S = [0.1, 0.5, 2.0]
 
 
 class Load:
-    """The clients, what they did, and what they were told that nobody should be told."""
+    """The clients, what they did, and the answers that are always wrong."""
 
     def __init__(self, workers: Sequence[WorkerClient], seed: int, *, copies: bool = False) -> None:
         self.history: list[Operation] = []
@@ -92,15 +92,15 @@ class Load:
             worker = self._choose(chance)
             name = self._name(chance.choice(SHARDS))
             if chance.random() < RANGES:
-                told = await self.ask_range(
+                outcome = await self.ask_range(
                     number, worker, name, timeout_s=timeout_s, bound_s=self._bound_s(chance)
                 )
             else:
                 one = self._draft(chance, f"{name}/{chance.randrange(ROWS)}")
                 one.client, one.worker = number, worker
                 await self.ask(one, timeout_s=timeout_s)
-                told = one.told
-            if told is Told.UNAVAILABLE:
+                outcome = one.outcome
+            if outcome is Outcome.UNAVAILABLE:
                 await asyncio.sleep(PAUSE_S)
 
     async def burst(self, worker: int) -> None:
@@ -124,7 +124,7 @@ class Load:
             else:
                 one.mark = self._mark(number)
             await self.ask(one, timeout_s=0.4)
-            if one.told in (Told.UNAVAILABLE, Told.UNKNOWN):
+            if one.outcome in (Outcome.UNAVAILABLE, Outcome.UNKNOWN):
                 worker = (worker + 1) % len(self._workers)
             await asyncio.sleep(0.02)
             reads = not reads
@@ -167,14 +167,14 @@ class Load:
         return one
 
     async def ask(self, one: Operation, *, timeout_s: float) -> None:
-        """Ask for one operation and note what was told."""
+        """Ask for one operation and note the outcome."""
         self.history.append(one)
         operation, body = request_of(one)
         code, answer = await self._exchange(one, operation, body, timeout_s)
-        if one.told is Told.OK:
+        if one.outcome is Outcome.OK:
             self._note_found(one, answer)
-        elif one.told is Told.UNKNOWN and code not in ("", "OTSTimeout"):
-            self.faults.append(f"{one.kind.value} {one.key} of worker {one.worker} was told {code}")
+        elif one.outcome is Outcome.UNKNOWN and code not in ("", "OTSTimeout"):
+            self.faults.append(f"{one.kind.value} {one.key} of worker {one.worker} got {code}")
 
     async def _exchange(
         self, one: Operation, operation: str, body: bytes, timeout_s: float
@@ -185,7 +185,7 @@ class Load:
                 operation, body, timeout_s=timeout_s, bound_s=one.bound_s
             )
         except NotSent:
-            one.told, code, answer = Told.UNAVAILABLE, "", b""
+            one.outcome, code, answer = Outcome.UNAVAILABLE, "", b""
             self._avoid_until_s[one.worker] = time.monotonic() + AVOID_S
             self.answers["not sent"] += 1
         except NoAnswer:
@@ -193,9 +193,9 @@ class Load:
             self._avoid_until_s[one.worker] = time.monotonic() + AVOID_S
             self.answers["no answer"] += 1
         else:
-            one.told = _meaning(code, self._workers[one.worker].passing)
+            one.outcome = _meaning(code, self._workers[one.worker].passing)
             self.answers[code or "ok"] += 1
-        if one.told is not Told.UNKNOWN:
+        if one.outcome is not Outcome.UNKNOWN:
             one.returned_s = time.monotonic()
         return code, answer
 
@@ -211,29 +211,31 @@ class Load:
 
     async def ask_range(
         self, client: int, worker: int, name: str, *, timeout_s: float, bound_s: float | None
-    ) -> Told:
+    ) -> Outcome:
         """Read all rows of a partition key: a read of each, in the range's time."""
         keys = [f"{name}/{row}" for row in range(ROWS)]
         one = Operation(client, worker, name, Kind.GET, 0.0, bound_s=bound_s)
         body = range_request(name)
         code, answer = await self._exchange(one, "GetRange", body, timeout_s)
         rows: dict[str, Row] = {}
-        if one.told is Told.OK:
+        if one.outcome is Outcome.OK:
             rows, following = rows_in(answer)
             if following or not set(rows) <= set(keys):
                 self.faults.append(f"the range {name} holds {sorted(rows)}, then {following!r}")
-        elif one.told is Told.UNKNOWN and code not in ("", "OTSTimeout"):
-            self.faults.append(f"range {name} of worker {worker} was told {code}")
+        elif one.outcome is Outcome.UNKNOWN and code not in ("", "OTSTimeout"):
+            self.faults.append(f"range {name} of worker {worker} got {code}")
         for key in keys:
-            read = Operation(client, worker, key, Kind.GET, one.invoked_s, one.returned_s, one.told)
+            read = Operation(
+                client, worker, key, Kind.GET, one.invoked_s, one.returned_s, one.outcome
+            )
             read.found, read.bound_s = rows.get(key), bound_s
             self.history.append(read)
-        return one.told
+        return one.outcome
 
 
-def _meaning(code: str, passing: Collection[str]) -> Told:
+def _meaning(code: str, passing: Collection[str]) -> Outcome:
     if not code:
-        return Told.OK
+        return Outcome.OK
     if code == "OTSConditionCheckFail":
-        return Told.REFUSED
-    return Told.UNAVAILABLE if code in UNAVAILABLE or code in passing else Told.UNKNOWN
+        return Outcome.REFUSED
+    return Outcome.UNAVAILABLE if code in UNAVAILABLE or code in passing else Outcome.UNKNOWN

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.histories.client import NoAnswer, NotSent, WorkerClient
-from tests.histories.linearizable import Undecided, by_key, unexplained
+from tests.histories.linearizable import Undecided, by_key, find_unexplained
 from tests.histories.load import UNAVAILABLE
-from tests.histories.operation import Kind, Operation, Told, to_json
+from tests.histories.operation import Kind, Operation, Outcome, to_json
 from tests.support.tables import create_request
 
 __all__ = ["Makers", "judge_names"]
@@ -38,7 +38,7 @@ VERSIONS_MAX = 5
 
 
 class Makers:
-    """The clients and what they were told; ``faults`` is what nobody should be told."""
+    """The clients and their answers; ``faults`` are the answers that are always wrong."""
 
     def __init__(self, workers: Sequence[WorkerClient], seed: int) -> None:
         self.history: list[Operation] = []
@@ -72,7 +72,7 @@ class Makers:
             while True:
                 one = Operation(-1, worker, name, Kind.GET, 0.0)
                 await self._ask(one)
-                if one.told is Told.OK:
+                if one.outcome is Outcome.OK:
                     break
                 await asyncio.sleep(PAUSE_S)
 
@@ -85,28 +85,28 @@ class Makers:
         try:
             code, answer = await worker.call(operation, body, timeout_s=TIMEOUT_S)
         except NotSent:
-            one.told = Told.UNAVAILABLE
+            one.outcome = Outcome.UNAVAILABLE
         except NoAnswer:
             pass  # It may have been done.
         else:
-            one.told = _meaning(one, code)
+            one.outcome = _meaning(one, code)
             if code in worker.passing:
-                one.told = Told.UNAVAILABLE
+                one.outcome = Outcome.UNAVAILABLE
             self.answers[code or "ok"] += 1
-            if one.told is Told.UNKNOWN and code != "OTSTimeout":
-                self.faults.append(f"{operation} {one.key} of worker {one.worker} was told {code}")
-        if one.told is not Told.UNKNOWN:
+            if one.outcome is Outcome.UNKNOWN and code != "OTSTimeout":
+                self.faults.append(f"{operation} {one.key} of worker {one.worker} got {code}")
+        if one.outcome is not Outcome.UNKNOWN:
             one.returned_s = time.monotonic()
-        if one.told is Told.OK and one.kind is Kind.GET and not code:
-            one.found = _found(one.key, answer)
+        if one.outcome is Outcome.OK and one.kind is Kind.GET and not code:
+            one.found = _decode_row(one.key, answer)
 
 
 def judge_names(history: Sequence[Operation]) -> list[str]:
-    """Return what is wrong with what was told of each name."""
+    """Return what is wrong with the answers about each name."""
     anomalies: list[str] = []
     for name, operations in by_key(history).items():
         try:
-            stuck = unexplained(operations)
+            stuck = find_unexplained(operations)
         except Undecided as error:
             anomalies.append(f"no verdict: {error}")
             continue
@@ -150,15 +150,15 @@ def _instance_request(one: Operation) -> tuple[str, bytes]:
     return ("RowtideDeleteInstance" if one.kind is Kind.DELETE else "RowtideCreateInstance"), name
 
 
-def _meaning(one: Operation, code: str) -> Told:
+def _meaning(one: Operation, code: str) -> Outcome:
     if not code or (one.kind is Kind.GET and code == ABSENT):
-        return Told.OK
+        return Outcome.OK
     if code == (EXISTS if one.expect == "EXPECT_NOT_EXIST" else ABSENT):
-        return Told.REFUSED
-    return Told.UNAVAILABLE if code in UNAVAILABLE else Told.UNKNOWN
+        return Outcome.REFUSED
+    return Outcome.UNAVAILABLE if code in UNAVAILABLE else Outcome.UNKNOWN
 
 
-def _found(name: str, answer: bytes) -> tuple[str, int] | None:
+def _decode_row(name: str, answer: bytes) -> tuple[str, int] | None:
     """Return a name's row as an answer tells it."""
     if name != INSTANCE:
         return "", pb.DescribeTableResponse.FromString(answer).table_options.max_versions

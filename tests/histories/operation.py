@@ -1,4 +1,4 @@
-"""One operation on one row: what was asked, when, of which worker, and what was told.
+"""One operation on one row: what was asked, when, of which worker, and what was answered.
 
 Times are seconds of one monotonic clock. An operation whose outcome is unknown has no end: it may
 take effect at any moment after it was sent, or never. What was refused as unavailable has had no
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
-__all__ = ["ILLEGAL", "Kind", "Operation", "Row", "Told", "from_json", "step", "to_json"]
+__all__ = ["ILLEGAL", "Kind", "Operation", "Outcome", "Row", "from_json", "step", "to_json"]
 
 Row = tuple[str, int | None] | None
 """A row's mark and number; the number is None until a put or an increment sets one."""
@@ -33,7 +33,7 @@ class Kind(Enum):
     DELETE = "delete"
 
 
-class Told(Enum):
+class Outcome(Enum):
     """What the client knows of the outcome."""
 
     OK = "ok"
@@ -54,7 +54,7 @@ class Operation:
     kind: Kind
     invoked_s: float
     returned_s: float = math.inf
-    told: Told = Told.UNKNOWN
+    outcome: Outcome = Outcome.UNKNOWN
     mark: str = ""
     number: int = 0
     expect: Expect = "IGNORE"
@@ -64,8 +64,8 @@ class Operation:
 
     @property
     def reads(self) -> bool:
-        """Say whether it left the row as it was, for sure."""
-        return self.kind is Kind.GET or self.told is Told.REFUSED
+        """True if it left the row as it was, for sure."""
+        return self.kind is Kind.GET or self.outcome is Outcome.REFUSED
 
 
 class _Illegal(Enum):
@@ -75,29 +75,29 @@ class _Illegal(Enum):
 ILLEGAL: Final = _Illegal.ILLEGAL
 
 GET, PUT, UPDATE, INCREMENT = Kind.GET, Kind.PUT, Kind.UPDATE, Kind.INCREMENT
-OK, REFUSED = Told.OK, Told.REFUSED
+OK, REFUSED = Outcome.OK, Outcome.REFUSED
 
 
 def step(row: Row, operation: Operation) -> Row | _Illegal:
-    """Return the row after an operation, or ILLEGAL where what was told can't be of this row.
+    """Return the row after an operation, or ILLEGAL where its answer can't be of this row.
 
     An unknown one whose condition fails has no effect: it is illegal too, as if never done.
     """
     if operation.kind is GET:
         return row if row == operation.found else ILLEGAL
     holds = _holds(row, operation)
-    if operation.told is REFUSED:
+    if operation.outcome is REFUSED:
         return ILLEGAL if holds else row
     if not holds:
         return ILLEGAL
-    after = changed(row, operation)
-    if operation.kind is INCREMENT and operation.told is OK:
+    after = apply_write(row, operation)
+    if operation.kind is INCREMENT and operation.outcome is OK:
         assert after is not None
         return after if after[1] == operation.found else ILLEGAL
     return after
 
 
-def changed(row: Row, operation: Operation) -> Row:
+def apply_write(row: Row, operation: Operation) -> Row:
     """Return the row after a write whose condition holds."""
     number = None if row is None else row[1]
     if operation.kind is PUT:
@@ -119,17 +119,17 @@ def _holds(row: Row, operation: Operation) -> bool:
 
 def to_json(operation: Operation) -> dict[str, Any]:
     """Return an operation as JSON has it; one without end has null."""
-    told = asdict(operation)
-    told["kind"], told["told"] = operation.kind.value, operation.told.value
-    told["returned_s"] = None if math.isinf(operation.returned_s) else operation.returned_s
-    return told
+    fields = asdict(operation)
+    fields["kind"], fields["told"] = operation.kind.value, fields.pop("outcome").value
+    fields["returned_s"] = None if math.isinf(operation.returned_s) else operation.returned_s
+    return fields
 
 
-def from_json(told: dict[str, Any]) -> Operation:
+def from_json(stored: dict[str, Any]) -> Operation:
     """Return what ``to_json`` made JSON of."""
-    fields = dict(told)
-    fields["kind"], fields["told"] = Kind(told["kind"]), Told(told["told"])
-    fields["returned_s"] = math.inf if told["returned_s"] is None else told["returned_s"]
-    if isinstance(told["found"], list):
-        fields["found"] = tuple(told["found"])
+    fields = dict(stored)
+    fields["kind"], fields["outcome"] = Kind(stored["kind"]), Outcome(fields.pop("told"))
+    fields["returned_s"] = math.inf if stored["returned_s"] is None else stored["returned_s"]
+    if isinstance(stored["found"], list):
+        fields["found"] = tuple(stored["found"])
     return Operation(**fields)

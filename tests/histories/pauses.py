@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tests.histories.operation import Kind, Operation, Told
+from tests.histories.operation import Kind, Operation, Outcome
 
 __all__ = ["longest_pause_s"]
 
@@ -26,7 +26,7 @@ def longest_pause_s(
     answers = sorted(
         o.returned_s
         for o in history
-        if o.told in (Told.OK, Told.REFUSED)
+        if o.outcome in (Outcome.OK, Outcome.REFUSED)
         and (o.client >= 0 and o.bound_s is None)
         and (o.kind is Kind.GET) is reads
     )

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tests.histories.bounded_checks import sights
 from tests.histories.judgement import Evidence
-from tests.histories.operation import Kind, Operation, Told
+from tests.histories.operation import Kind, Operation, Outcome
 from tests.histories.stream_checks import in_order
 from tests.histories.stream_reading import Empty, Record
 
-__all__ = ["PLANTED", "Planted", "planted"]
+__all__ = ["PLANTED", "Planted", "plant_fault"]
 
 
 class Planted(NamedTuple):
@@ -27,7 +27,7 @@ class Planted(NamedTuple):
     found_as: str
 
 
-def planted(name: str, evidence: Evidence, chance: random.Random) -> Evidence:
+def plant_fault(name: str, evidence: Evidence, chance: random.Random) -> Evidence:
     """Return a copy of evidence with a fault in it."""
     copy = deepcopy(evidence)
     PLANTED[name].spoil(copy, chance)
@@ -35,7 +35,7 @@ def planted(name: str, evidence: Evidence, chance: random.Random) -> Evidence:
 
 
 def lose_an_acknowledged_write(evidence: Evidence, chance: random.Random) -> None:
-    one = chance.choice(_written(evidence))
+    one = chance.choice(_list_acknowledged_writes(evidence))
     for records in _streams(evidence):
         records[:] = [record for record in records if record.mark != one.mark]
 
@@ -47,7 +47,7 @@ def read_stale(evidence: Evidence, chance: random.Random) -> None:
 
 
 def count_twice_for_a_client(evidence: Evidence, chance: random.Random) -> None:
-    one = chance.choice(_told_first(evidence))
+    one = chance.choice(_list_certain_increments(evidence))
     assert isinstance(one.found, int)
     one.found += 1
 
@@ -65,7 +65,7 @@ def count_twice_in_the_stream(evidence: Evidence, chance: random.Random) -> None
 
 def reorder_the_stream(evidence: Evidence, chance: random.Random) -> None:
     """Two records change places of which one was answered before the other was sent."""
-    operations = {one.mark: one for one in _written(evidence)}
+    operations = {one.mark: one for one in _list_acknowledged_writes(evidence)}
     records = next(iter(next(iter(evidence.streams.values())).values()))
     known = [i for i, record in enumerate(records) if record.mark in operations]
     first = chance.choice(known[: len(known) // 2])
@@ -110,7 +110,7 @@ def withhold_a_record_from_a_reader(evidence: Evidence, chance: random.Random) -
 
 
 def apply_what_was_refused(evidence: Evidence, chance: random.Random) -> None:
-    chance.choice(_written(evidence)).told = Told.UNAVAILABLE
+    chance.choice(_list_acknowledged_writes(evidence)).outcome = Outcome.UNAVAILABLE
 
 
 def serve_another_row(evidence: Evidence, chance: random.Random) -> None:
@@ -151,30 +151,29 @@ def _streams(evidence: Evidence) -> list[list[Record]]:
     return [records for shards in evidence.streams.values() for records in shards.values()]
 
 
-def _written(evidence: Evidence) -> list[Operation]:
-    return [one for one in evidence.history if one.told is Told.OK and one.mark]
+def _list_acknowledged_writes(evidence: Evidence) -> list[Operation]:
+    return [one for one in evidence.history if one.outcome is Outcome.OK and one.mark]
 
 
 def _increments(evidence: Evidence) -> list[Operation]:
-    return [one for one in _written(evidence) if one.kind is Kind.INCREMENT]
+    return [one for one in _list_acknowledged_writes(evidence) if one.kind is Kind.INCREMENT]
 
 
-def _told_first(evidence: Evidence) -> list[Operation]:
+def _list_certain_increments(evidence: Evidence) -> list[Operation]:
     """Return increments whose number nothing else can have made: one more has no explanation.
 
-    No put sets it, and until it was told no other increment of the row, told it or unknown, had
-    begun.
+    No put sets it. No other increment of the row began before its answer.
     """
     puts = max(one.number for one in evidence.history if one.kind is Kind.PUT)
-    told: dict[tuple[str, object], list[Operation]] = {}
+    answered: dict[tuple[str, object], list[Operation]] = {}
     unknown_s: dict[str, float] = {}
     for one in evidence.history:
-        if one.kind is Kind.INCREMENT and one.told is Told.OK:
-            told.setdefault((one.key, one.found), []).append(one)
-        elif one.kind is Kind.INCREMENT and one.told is Told.UNKNOWN:
+        if one.kind is Kind.INCREMENT and one.outcome is Outcome.OK:
+            answered.setdefault((one.key, one.found), []).append(one)
+        elif one.kind is Kind.INCREMENT and one.outcome is Outcome.UNKNOWN:
             unknown_s[one.key] = min(one.invoked_s, unknown_s.get(one.key, math.inf))
     found = []
-    for (key, number), increments in told.items():
+    for (key, number), increments in answered.items():
         first, *others = sorted(increments, key=lambda one: one.invoked_s)
         others_s = min((one.invoked_s for one in others), default=math.inf)
         assert isinstance(number, int)
@@ -185,11 +184,11 @@ def _told_first(evidence: Evidence) -> list[Operation]:
 
 def _overwritten(evidence: Evidence) -> list[tuple[Operation, Operation]]:
     """Return (put, read) where the put's row was put anew between the two, for sure."""
-    puts = [one for one in _written(evidence) if one.kind is Kind.PUT]
+    puts = [one for one in _list_acknowledged_writes(evidence) if one.kind is Kind.PUT]
     reads = [
         one
         for one in evidence.history
-        if one.kind is Kind.GET and one.told is Told.OK and one.bound_s is None
+        if one.kind is Kind.GET and one.outcome is Outcome.OK and one.bound_s is None
     ]
     latest: dict[str, tuple[Operation, Operation]] = {}
     found = []

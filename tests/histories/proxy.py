@@ -48,7 +48,7 @@ class Proxy(Wired):
         """Where the worker finds its brokers."""
         return ",".join(f"{HOST}:{port}" for port in self.ports)
 
-    def translated(self, frame: bytes) -> bytes:
+    def translate(self, frame: bytes) -> bytes:
         """Return an answer with our addresses in place of the brokers'."""
         for broker, ours in zip(self._targets(), self.ports, strict=True):
             frame = frame.replace(_address(broker), _address(ours))
@@ -125,7 +125,7 @@ class Passage(Carried):
             while True:
                 frame = await read_frame(answers)
                 if self._keys.pop(int.from_bytes(frame[4:8]), None) is not None:
-                    frame = self._proxy.translated(frame)
+                    frame = self._proxy.translate(frame)
                 if self._proxy.wire.stalled:
                     await self._proxy.passable()
                 self._writer.write(frame)

@@ -98,8 +98,8 @@ def _condition(one: Operation) -> pb.Condition:
             latest_version_only=True,
         )
         kind = pb.FT_SINGLE_COLUMN_VALUE
-        told = pb.Filter(type=kind, filter=leaf.SerializeToString())
-        condition.column_condition = told.SerializeToString()
+        column_filter = pb.Filter(type=kind, filter=leaf.SerializeToString())
+        condition.column_condition = column_filter.SerializeToString()
     return condition
 
 
@@ -123,7 +123,7 @@ def row_in(body: bytes) -> Row:
 
 
 def increment_of(body: bytes) -> int:
-    """Return the number that an increment was told."""
+    """Return the number that an increment returned."""
     [row] = plainbuffer.decode_rows(pb.UpdateRowResponse.FromString(body).row)
     [column] = row_of(row).columns
     assert isinstance(column.value, int)

@@ -22,7 +22,7 @@ import uvloop
 
 from rowtide.deploy.kafka.config import default_cache_dir
 from tests.histories.campaign import Plan, Report, run
-from tests.histories.faults import FAULTS, drawn
+from tests.histories.faults import FAULTS, draw_schedule
 from tests.histories.operation import to_json
 from tests.system.small_disk import small_disk
 from tests.system.three_brokers import NODES
@@ -34,7 +34,7 @@ DISK = 600 << 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the runs and return the exit code."""
-    wanted = parsed(arguments)
+    wanted = parse_arguments(arguments)
     faults = _possible(wanted.brokers) if wanted.fault == "all" else [wanted.fault]
     anomalies = 0
     for number in range(wanted.runs):
@@ -52,7 +52,7 @@ def _possible(brokers: int) -> list[str]:
     return [name for name, fault in FAULTS.items() if fault.needs in needs]
 
 
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -70,7 +70,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
     """Make one run in a folder of its own."""
-    schedule = drawn(
+    schedule = draw_schedule(
         fault, seed, strikes=wanted.strikes, workers=WORKERS, hold_s_max=wanted.hold_s_max
     )
     options = ("--lease-s", str(wanted.lease_s), "--flush-s", str(wanted.flush_s))
@@ -80,7 +80,7 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
     folder = Path(tempfile.mkdtemp(prefix="rowtide-histories-"))
     keep = True
     try:
-        report = played(plan, folder)
+        report = play(plan, folder)
         keep = bool(report.anomalies)
     finally:
         if not keep:
@@ -88,7 +88,7 @@ def one_run(fault: str, seed: int, wanted: argparse.Namespace) -> Report:
     return report
 
 
-def played(plan: Plan, folder: Path) -> Report:
+def play(plan: Plan, folder: Path) -> Report:
     """Make a run with what its faults need. Raises ``NoDisk``, ``NoHosts``."""
     cache_dir = default_cache_dir(os.environ, sys.platform)
     with ExitStack() as closing:
@@ -113,7 +113,7 @@ def shown(report: Report) -> str:
     rate = report.operations / max(report.loaded_s, 1)
     return (
         f"{report.fault} seed {report.seed}: {report.operations} operations ({rate:.0f}/s), "
-        f"{report.told}, {report.bounded} might be stale, {report.behind} were, "
+        f"{report.outcomes}, {report.bounded} might be stale, {report.behind} were, "
         f"copies answered {report.copied}, "
         f"{report.named} on names, {report.records} records, "
         f"CPU {report.cpu_s} of {report.loaded_s} s, "

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int64_t *told;
+static volatile int64_t *settings;
 
-__attribute__((constructor)) static void open_told(void)
+__attribute__((constructor)) static void open_settings(void)
 {
     const char *path = getenv("ROWTIDE_SHIM");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -24,12 +24,12 @@ __attribute__((constructor)) static void open_told(void)
     void *found = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
     close(file);
     if (found != MAP_FAILED)
-        told = found;
+        settings = found;
 }
 
 static void add(struct timespec *moment)
 {
-    int64_t since = moment->tv_sec * 1000000000LL + moment->tv_nsec + (told ? told[0] : 0);
+    int64_t since = moment->tv_sec * 1000000000LL + moment->tv_nsec + (settings ? settings[0] : 0);
     moment->tv_sec = since / 1000000000LL;
     moment->tv_nsec = since % 1000000000LL;
 }
@@ -66,8 +66,8 @@ time_t time(time_t *moment)
 
 static void wait_for_disk(void)
 {
-    if (told && told[1] > 0)
-        usleep((useconds_t)told[1]);
+    if (settings && settings[1] > 0)
+        usleep((useconds_t)settings[1]);
 }
 
 int fsync(int file)

@@ -17,7 +17,7 @@ from pathlib import Path
 __all__ = ["Shim", "missing"]
 
 SOURCE = Path(__file__).with_name("shim.c")
-TOLD = struct.Struct("=qq")
+SETTINGS = struct.Struct("=qq")
 
 
 def missing() -> str:
@@ -33,7 +33,7 @@ class Shim:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._library = folder / "shim.so"
-        self._file = folder / "told"
+        self._file = folder / "settings"
         self.skew_s = 0.0
         self._flush_s = 0.0
         if not self._library.exists():
@@ -59,16 +59,16 @@ class Shim:
     def java(self, java: Path, folder: Path) -> Path:
         """Return a launcher of Java under this shim."""
         launcher = folder / "java"
-        told = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
-        launcher.write_text(f"#!/bin/sh\n{told} exec '{java}' \"$@\"\n")
+        variables = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
+        launcher.write_text(f"#!/bin/sh\n{variables} exec '{java}' \"$@\"\n")
         launcher.chmod(0o755)
         return launcher
 
     def _tell(self) -> None:
         """Write in place: a process has the file in its memory."""
-        told = TOLD.pack(int(self.skew_s * 1e9), int(self._flush_s * 1e6))
+        settings = SETTINGS.pack(int(self.skew_s * 1e9), int(self._flush_s * 1e6))
         file = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.pwrite(file, told, 0)
+            os.pwrite(file, settings, 0)
         finally:
             os.close(file)

@@ -17,10 +17,18 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from tests.histories.operation import Kind, Operation, Row, Told
+from tests.histories.operation import Kind, Operation, Outcome, Row
 from tests.histories.stream_reading import Record, Tail
 
-__all__ = ["Shards", "after", "check_fold", "check_stream", "check_tail", "folded", "in_order"]
+__all__ = [
+    "Shards",
+    "after",
+    "check_fold",
+    "check_stream",
+    "check_tail",
+    "fold_records",
+    "in_order",
+]
 
 Shards = Mapping[str, Sequence[Record]]
 """Records by shard id, parents before their children."""
@@ -31,17 +39,17 @@ def check_stream(shards: Shards, history: Sequence[Operation]) -> list[str]:
     writes = {o.mark: o for o in history if o.mark and o.kind is not Kind.GET}
     found = []
     for records in shards.values():
-        found += _stamps(records) + _reordered(records, writes)
+        found += _stamps(records) + _find_reordered(records, writes)
     records = in_order(shards)
     by_key: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_key[record.key].append(record)
     for ours in by_key.values():
         # A row's records may stand in several shards, one after the other.
-        found += _stamps(ours) + _reordered(ours, writes)
+        found += _stamps(ours) + _find_reordered(ours, writes)
     return [
         *dict.fromkeys(found),
-        *_lost_or_doubled(records, writes),
+        *_find_lost_or_doubled(records, writes),
         *_deletes(records, history),
         *_numbers_add_up(records, writes),
     ]
@@ -60,15 +68,15 @@ def _stamps(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _lost_or_doubled(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+def _find_lost_or_doubled(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
     counts = Counter(record.mark for record in records if record.mark is not None)
     found = [f"duplicate: {mark} stands {n} times" for mark, n in counts.items() if n > 1]
     for mark in counts:
         one = writes.get(mark)
-        if one is None or one.told not in (Told.OK, Told.UNKNOWN):
-            found.append(f"unwritten: {mark} stands, its writer was told {one and one.told.value}")
+        if one is None or one.outcome not in (Outcome.OK, Outcome.UNKNOWN):
+            found.append(f"unwritten: {mark} stands, its writer got {one and one.outcome.value}")
     for mark, one in writes.items():
-        if one.told is Told.OK and mark not in counts:
+        if one.outcome is Outcome.OK and mark not in counts:
             found.append(f"lost: {one.kind.value} {mark} of {one.key} was acknowledged")
     return found
 
@@ -76,10 +84,10 @@ def _lost_or_doubled(records: Sequence[Record], writes: Mapping[str, Operation])
 def _deletes(records: Sequence[Record], history: Sequence[Operation]) -> list[str]:
     """Deletes carry no mark: their number per row is at least that of the acknowledged ones."""
     stand = Counter(record.key for record in records if record.kind == "DELETE")
-    told = Counter((o.key, o.told) for o in history if o.kind is Kind.DELETE)
+    deletes = Counter((o.key, o.outcome) for o in history if o.kind is Kind.DELETE)
     found = []
-    for key in stand.keys() | {key for key, _ in told}:
-        least, unknown = told[key, Told.OK], told[key, Told.UNKNOWN]
+    for key in stand.keys() | {key for key, _ in deletes}:
+        least, unknown = deletes[key, Outcome.OK], deletes[key, Outcome.UNKNOWN]
         if stand[key] < least:
             found.append(f"lost: {stand[key]} deletes of {key}, acknowledged were {least}")
         if stand[key] > least + unknown:
@@ -87,7 +95,7 @@ def _deletes(records: Sequence[Record], history: Sequence[Operation]) -> list[st
     return found
 
 
-def _reordered(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
+def _find_reordered(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
     """A shard has one order: no write stands behind one that was sent after its answer."""
     found = []
     latest: Operation | None = None
@@ -103,7 +111,7 @@ def _reordered(records: Sequence[Record], writes: Mapping[str, Operation]) -> li
 
 
 def _numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) -> list[str]:
-    """Every increment adds its number to what stands before it, and was told so."""
+    """Every increment adds its number to what stands before it, and returned the sum."""
     rows: dict[str, Row] = {}
     found = []
     for record in records:
@@ -112,13 +120,13 @@ def _numbers_add_up(records: Sequence[Record], writes: Mapping[str, Operation]) 
             wanted = ((row[1] if row else None) or 0) + one.number
             if record.number != wanted:
                 found.append(f"duplicate: {one.mark} made {record.number}, due was {wanted}")
-            if one.told is Told.OK and one.found != record.number:
-                found.append(f"lost: {one.mark} was told {one.found}, stands as {record.number}")
+            if one.outcome is Outcome.OK and one.found != record.number:
+                found.append(f"lost: {one.mark} got {one.found}, stands as {record.number}")
         rows[record.key] = after(row, record)
     return found
 
 
-def folded(records: Sequence[Record]) -> dict[str, Row]:
+def fold_records(records: Sequence[Record]) -> dict[str, Row]:
     """Return the rows that a shard's records amount to, absent ones left out."""
     rows: dict[str, Row] = {}
     for record in records:
@@ -137,7 +145,7 @@ def after(row: Row, record: Record) -> Row:
 
 def check_fold(rows: Mapping[str, Row], records: Sequence[Record], reader: str) -> list[str]:
     """Return where the rows that ``reader`` gave differ from the stream's."""
-    wanted = folded(records)
+    wanted = fold_records(records)
     return [
         f"fold: {key} is {rows.get(key)} of {reader}, {wanted.get(key)} of the stream"
         for key in sorted(rows.keys() | wanted.keys())
@@ -165,7 +173,7 @@ def _stale(tail: Tail, records: Sequence[Record], history: Sequence[Operation]) 
     answered = sorted(
         (o.returned_s, at[o.mark])
         for o in history
-        if o.told is Told.OK and o.kind is not Kind.GET and o.mark in at
+        if o.outcome is Outcome.OK and o.kind is not Kind.GET and o.mark in at
     )
     found = []
     index, due = 0, -1

@@ -36,7 +36,7 @@ LOOK_S = 2.0
 
 
 class StreamFailed(Exception):
-    """A reader was told what it must not be told, or nothing for too long."""
+    """A reader got a wrong answer, or none for too long."""
 
 
 class Record(NamedTuple):
@@ -77,7 +77,7 @@ async def _ask(
     raise StreamFailed(f"{operation}: {code}")
 
 
-async def _asked(
+async def _ask_any(
     workers: Sequence[WorkerClient], operation: str, request: Message, answer: type[Answered]
 ) -> Answered:
     """Ask one worker after the other until one answers."""
@@ -96,12 +96,12 @@ async def _asked(
 async def shards_of(workers: Sequence[WorkerClient]) -> tuple[str, list[pb.StreamShard]]:
     """Return the table's stream and its shards, parents before their children."""
     wanted = pb.ListStreamRequest(table_name=TABLE)
-    found = await _asked(workers, "ListStream", wanted, pb.ListStreamResponse)
+    found = await _ask_any(workers, "ListStream", wanted, pb.ListStreamResponse)
     [stream] = found.streams
     request = pb.DescribeStreamRequest(stream_id=stream.stream_id)
-    told = await _asked(workers, "DescribeStream", request, pb.DescribeStreamResponse)
-    assert not told.next_shard_id, "more shards than one answer holds"
-    return stream.stream_id, _parents_first(told.shards)
+    answer = await _ask_any(workers, "DescribeStream", request, pb.DescribeStreamResponse)
+    assert not answer.next_shard_id, "more shards than one answer holds"
+    return stream.stream_id, _parents_first(answer.shards)
 
 
 def _parents_first(shards: Iterable[pb.StreamShard]) -> list[pb.StreamShard]:
@@ -116,8 +116,8 @@ def _parents_first(shards: Iterable[pb.StreamShard]) -> list[pb.StreamShard]:
 
 async def _first(workers: Sequence[WorkerClient], stream_id: str, shard_id: str) -> str:
     request = pb.GetShardIteratorRequest(stream_id=stream_id, shard_id=shard_id)
-    told = await _asked(workers, "GetShardIterator", request, pb.GetShardIteratorResponse)
-    return told.shard_iterator
+    answer = await _ask_any(workers, "GetShardIterator", request, pb.GetShardIteratorResponse)
+    return answer.shard_iterator
 
 
 async def read_shard(
@@ -128,7 +128,7 @@ async def read_shard(
     iterator = await _first(workers, stream_id, shard_id)
     while iterator:
         request = pb.GetStreamRecordRequest(shard_iterator=iterator, limit=limit)
-        page = await _asked(workers, "GetStreamRecord", request, pb.GetStreamRecordResponse)
+        page = await _ask_any(workers, "GetStreamRecord", request, pb.GetStreamRecordResponse)
         if not page.stream_records:
             break
         records += [_record(record) for record in page.stream_records]

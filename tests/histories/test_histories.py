@@ -17,9 +17,9 @@ import pytest
 import uvloop
 
 from tests.histories.campaign import Plan, Report, run
-from tests.histories.faults import Strike, drawn
+from tests.histories.faults import Strike, draw_schedule
 from tests.histories.judgement import Evidence, judge
-from tests.histories.planted import PLANTED, planted
+from tests.histories.planted import PLANTED, plant_fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
@@ -42,11 +42,11 @@ def schedule(faults: Sequence[str], seed: int) -> list[Strike]:
     return [
         strike
         for fault in faults
-        for strike in drawn(fault, seed, strikes=1, workers=WORKERS, hold_s_max=HOLD_S_MAX)
+        for strike in draw_schedule(fault, seed, strikes=1, workers=WORKERS, hold_s_max=HOLD_S_MAX)
     ]
 
 
-def played(plan: Plan, tmp_path: Path, cache_dir: Path) -> tuple[Report, Evidence]:
+def play_cleanly(plan: Plan, tmp_path: Path, cache_dir: Path) -> tuple[Report, Evidence]:
     """Make a run that shows anything, and in which nothing was wrong."""
     folder = tmp_path / "run"
     folder.mkdir()
@@ -54,7 +54,7 @@ def played(plan: Plan, tmp_path: Path, cache_dir: Path) -> tuple[Report, Evidenc
         report, evidence = runner.run(run(plan, folder, cache_dir))
     print(report.line())  # noqa: T201  # Shown with -s, and when the test fails.
     assert report.anomalies == []
-    assert report.told["ok"] > 1000, "a run that shows anything"
+    assert report.outcomes["ok"] > 1000, "a run that shows anything"
     return report, evidence
 
 
@@ -64,12 +64,12 @@ def test_every_answer_can_be_explained(
 ) -> None:
     standbys = int(name == COPIED)
     plan = Plan(name, seed, schedule(RUNS[name], seed), WORKERS, OPTIONS, standbys=standbys)
-    report, evidence = played(plan, tmp_path, cache_dir)
+    report, evidence = play_cleanly(plan, tmp_path, cache_dir)
     assert bool(report.copied) is (name == COPIED), "copies answer where there are some"
     chance = random.Random(seed)
     for fault in list(PLANTED)[list(RUNS).index(name) :: len(RUNS)]:
         found_as = PLANTED[fault].found_as
-        anomalies = judge(planted(fault, evidence, chance)).anomalies
+        anomalies = judge(plant_fault(fault, evidence, chance)).anomalies
         assert found_as in {found.partition(":")[0] for found in anomalies}, fault
 
 
@@ -79,9 +79,9 @@ def test_an_owner_that_stood_still_for_30_s_tells_nothing_old(
 ) -> None:
     chance = random.Random(seed)
     strike = Strike("pause-worker", chance.randrange(WORKERS), gap_s=1.0, hold_s=PAUSE_S)
-    report, _ = played(Plan("paused", seed, [strike], WORKERS, OPTIONS), tmp_path, cache_dir)
-    [told] = report.strikes
-    assert told["seconds"] >= PAUSE_S
-    assert told["hit"], "it served shards when it was stopped"
+    report, _ = play_cleanly(Plan("paused", seed, [strike], WORKERS, OPTIONS), tmp_path, cache_dir)
+    [struck] = report.strikes
+    assert struck["seconds"] >= PAUSE_S
+    assert struck["hit"], "it served shards when it was stopped"
     # Writes went on at its successors: what it goes on with is of before.
-    assert all(pause is not None and pause < PAUSE_S for pause in told["writes"].values())
+    assert all(pause is not None and pause < PAUSE_S for pause in struck["writes"].values())

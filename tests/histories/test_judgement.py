@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from tests.histories.imagined import imagined_evidence
+from tests.histories.imagined import imagine_evidence
 from tests.histories.judgement import judge
-from tests.histories.planted import PLANTED, planted
+from tests.histories.planted import PLANTED, plant_fault
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_store_that_is_right_is_found_right(seed: int) -> None:
-    verdict = judge(imagined_evidence(seed))
+    verdict = judge(imagine_evidence(seed))
     assert verdict.anomalies == []
     assert verdict.rows == 4
     assert 0 < verdict.behind < verdict.bounded
@@ -22,13 +22,13 @@ def test_a_store_that_is_right_is_found_right(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_found(name: str, seed: int) -> None:
-    evidence = planted(name, imagined_evidence(seed), random.Random(seed))
+    evidence = plant_fault(name, imagine_evidence(seed), random.Random(seed))
     kinds = {anomaly.partition(":")[0] for anomaly in judge(evidence).anomalies}
     assert PLANTED[name].found_as in kinds
 
 
 def test_planting_leaves_the_evidence_as_it_was() -> None:
-    evidence = imagined_evidence(1)
+    evidence = imagine_evidence(1)
     for name in PLANTED:
-        planted(name, evidence, random.Random(1))
+        plant_fault(name, evidence, random.Random(1))
     assert judge(evidence).anomalies == []

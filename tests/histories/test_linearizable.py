@@ -2,7 +2,7 @@
 
 An operation is written ``from-to what``: ``0-? put:a`` was sent at 0 and never answered, ``!`` was
 refused. A row is ``mark=number``; ``put:b/a`` puts b if the mark is a, ``put:b/-`` if there is no
-row, ``put:b/+`` if there is one; ``inc:b+2=5`` adds 2 and is told 5.
+row, ``put:b/+`` if there is one; ``inc:b+2=5`` adds 2 and returns 5.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from itertools import permutations
 
 import pytest
 
-from tests.histories.imagined import imagined_history
-from tests.histories.linearizable import Undecided, by_key, linearizable, unexplained
+from tests.histories.imagined import imagine_history
+from tests.histories.linearizable import Undecided, by_key, find_unexplained, linearizable
 from tests.histories.operation import (
     ILLEGAL,
     Expect,
     Kind,
     Operation,
+    Outcome,
     Row,
-    Told,
     from_json,
     step,
     to_json,
@@ -49,9 +49,9 @@ two unknown increments, both came          yes     0-? inc:a+1  0-? inc:b+1  1-2
 two unknown increments, one came           yes     0-? inc:a+1  0-? inc:b+1  1-2 inc:c+1=2
 two unknown increments are not three       no      0-? inc:a+1  0-? inc:b+1  1-2 inc:c+1=4
 an increment counted twice                 no      0-1 inc:a+1=1  2-3 inc:b+1=3
-two increments told the same               no      0-9 inc:a+1=1  0-9 inc:b+1=1
+two increments with one answer             no      0-9 inc:a+1=1  0-9 inc:b+1=1
 increments beside each other               yes     0-9 inc:a+1=2  0-9 inc:b+1=1
-an increment keeps what it is told         yes     0-1 put:a=40  2-3 inc:b+2=42  4-5 get:b=42
+an increment keeps what it returned       yes     0-1 put:a=40  2-3 inc:b+2=42  4-5 get:b=42
 an update keeps the number                 yes     0-1 put:a=7  2-3 update:b  4-5 get:b=7
 an update makes a row without a number     yes     0-1 update:a  2-3 get:a=
 a put forgets the number                   no      0-1 put:a=7  2-3 put:b  4-5 get:b=7
@@ -94,7 +94,7 @@ def operation(text: str) -> Operation:
         kind=kind,
         invoked_s=float(found["from"]),
         returned_s=float(found["to"]) if known else math.inf,
-        told=Told.REFUSED if found["refused"] else Told.OK if known else Told.UNKNOWN,
+        outcome=Outcome.REFUSED if found["refused"] else Outcome.OK if known else Outcome.UNKNOWN,
         mark=found["mark"],
         number=int(found["by"] or 0) if kind is Kind.INCREMENT else number,
         expect=EXPECT.get(condition or "", "IGNORE"),
@@ -151,7 +151,7 @@ def explains(order: tuple[Operation, ...]) -> bool:
 
 
 def spoilt(chance: random.Random, history: list[Operation]) -> list[Operation]:
-    """Change what one read or increment was told; the result may still be explained."""
+    """Change what one read or increment returned; the result may still be explained."""
     rows: list[Row] = [None, *((f"m{n}", 1) for n in range(len(history)))]
     candidates = [o for o in history if o.kind in (Kind.GET, Kind.INCREMENT)]
     if candidates:
@@ -163,18 +163,18 @@ def spoilt(chance: random.Random, history: list[Operation]) -> list[Operation]:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_histories_are_judged_as_an_exhaustive_search_does(seed: int) -> None:
     chance = random.Random(seed)
-    history = imagined_history(chance, 6, 3)
+    history = imagine_history(chance, 6, 3)
     assert linearizable(history), "a store that is right"
     history = spoilt(chance, history)
     assert linearizable(history) is slow_verdict(history)
 
 
 def test_a_long_history_takes_little_and_ends_where_it_goes_wrong() -> None:
-    history = imagined_history(random.Random(1), 600, 8, lost=0.01)
-    assert unexplained(history) is None
+    history = imagine_history(random.Random(1), 600, 8, lost=0.01)
+    assert find_unexplained(history) is None
     reads = [o for o in history if o.kind is Kind.GET]
     reads[-1].found = ("nobody", 1)
-    stuck = unexplained(history)
+    stuck = find_unexplained(history)
     assert stuck is not None
     assert reads[-1] in stuck
 
@@ -183,12 +183,12 @@ def test_a_search_without_an_end_is_no_verdict() -> None:
     clueless = [operation(f"0-? inc:m+{2**n}") for n in range(1, 30)]
     clueless.append(operation("1-2 get:m=15"))
     with pytest.raises(Undecided):
-        unexplained(clueless, steps_max=10_000)
+        find_unexplained(clueless, steps_max=10_000)
 
 
 def test_what_tells_nothing_is_left_out() -> None:
     lost, refused = operation("0-? get:-"), operation("0-1 put:a")
-    refused.told = Told.UNAVAILABLE
+    refused.outcome = Outcome.UNAVAILABLE
     assert by_key([lost, refused]) == {}
 
 

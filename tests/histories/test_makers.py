@@ -11,22 +11,22 @@ import pytest
 
 from tests.histories.campaign import Plan
 from tests.histories.makers import judge_names
-from tests.histories.operation import Kind, Operation, Row, Told
-from tests.histories.test_histories import OPTIONS, WORKERS, played, schedule
+from tests.histories.operation import Kind, Operation, Outcome, Row
+from tests.histories.test_histories import OPTIONS, WORKERS, play_cleanly, schedule
 
 MADE: Row = ("", 3)
 
 
-def asked(
+def make_operation(
     kind: Kind,
     began_s: float,
     ended_s: float,
     *,
-    told: Told = Told.OK,
+    outcome: Outcome = Outcome.OK,
     number: int = 0,
     found: Row = None,
 ) -> Operation:
-    one = Operation(0, 0, "t1", kind, began_s, ended_s, told, number=number, found=found)
+    one = Operation(0, 0, "t1", kind, began_s, ended_s, outcome, number=number, found=found)
     if kind is Kind.PUT:
         one.expect = "EXPECT_NOT_EXIST"
     elif kind is Kind.DELETE:
@@ -36,52 +36,58 @@ def asked(
 
 HISTORIES = {
     "a table is there once it was made": (
-        [asked(Kind.PUT, 1, 2, number=3), asked(Kind.GET, 3, 4, found=MADE)],
+        [make_operation(Kind.PUT, 1, 2, number=3), make_operation(Kind.GET, 3, 4, found=MADE)],
         True,
     ),
-    "one that was made is told absent": (
-        [asked(Kind.PUT, 1, 2, number=3), asked(Kind.GET, 3, 4)],
+    "one that was made is reported absent": (
+        [make_operation(Kind.PUT, 1, 2, number=3), make_operation(Kind.GET, 3, 4)],
         False,
     ),
-    "two make it, and both are told so": (
-        [asked(Kind.PUT, 1, 3, number=3), asked(Kind.PUT, 2, 4, number=3)],
+    "two make it, and both succeed": (
+        [make_operation(Kind.PUT, 1, 3, number=3), make_operation(Kind.PUT, 2, 4, number=3)],
         False,
     ),
-    "two make it, and one is told that it is there": (
-        [asked(Kind.PUT, 1, 3, number=3), asked(Kind.PUT, 2, 4, number=3, told=Told.REFUSED)],
-        True,
-    ),
-    "it is removed, and is told to have been absent": (
-        [asked(Kind.PUT, 1, 2, number=3), asked(Kind.DELETE, 3, 4, told=Told.REFUSED)],
-        False,
-    ),
-    "a removal of which nothing was told may have been done": (
+    "two make it, and one learns that it is there": (
         [
-            asked(Kind.PUT, 1, 2, number=3),
-            asked(Kind.DELETE, 3, float("inf"), told=Told.UNKNOWN),
-            asked(Kind.GET, 4, 5, found=MADE),
-            asked(Kind.GET, 6, 7),
+            make_operation(Kind.PUT, 1, 3, number=3),
+            make_operation(Kind.PUT, 2, 4, number=3, outcome=Outcome.REFUSED),
         ],
         True,
     ),
-    "what is told gone is there again, though nobody made it": (
+    "it is removed, and is reported absent": (
         [
-            asked(Kind.PUT, 1, 2, number=3),
-            asked(Kind.DELETE, 3, float("inf"), told=Told.UNKNOWN),
-            asked(Kind.GET, 4, 5),
-            asked(Kind.GET, 6, 7, found=MADE),
+            make_operation(Kind.PUT, 1, 2, number=3),
+            make_operation(Kind.DELETE, 3, 4, outcome=Outcome.REFUSED),
+        ],
+        False,
+    ),
+    "a removal without an answer may have been done": (
+        [
+            make_operation(Kind.PUT, 1, 2, number=3),
+            make_operation(Kind.DELETE, 3, float("inf"), outcome=Outcome.UNKNOWN),
+            make_operation(Kind.GET, 4, 5, found=MADE),
+            make_operation(Kind.GET, 6, 7),
+        ],
+        True,
+    ),
+    "what is reported gone is there again, though nobody made it": (
+        [
+            make_operation(Kind.PUT, 1, 2, number=3),
+            make_operation(Kind.DELETE, 3, float("inf"), outcome=Outcome.UNKNOWN),
+            make_operation(Kind.GET, 4, 5),
+            make_operation(Kind.GET, 6, 7, found=MADE),
         ],
         False,
     ),
     "options that nobody set": (
-        [asked(Kind.PUT, 1, 2, number=3), asked(Kind.GET, 3, 4, found=("", 2))],
+        [make_operation(Kind.PUT, 1, 2, number=3), make_operation(Kind.GET, 3, 4, found=("", 2))],
         False,
     ),
 }
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_what_was_told_of_a_name_is_explained_or_not(name: str) -> None:
+def test_answers_about_a_name_are_explained_or_not(name: str) -> None:
     history, explained = HISTORIES[name]
     assert (judge_names(history) == []) is explained
 
@@ -94,5 +100,5 @@ def test_every_answer_about_tables_and_instances_can_be_explained(
 ) -> None:
     strikes = schedule(["kill-worker", "pause-worker", "stall-wire"], seed)
     plan = Plan("makers", seed, strikes, WORKERS, OPTIONS, makers=True)
-    report, _ = played(plan, tmp_path, cache_dir)
+    report, _ = play_cleanly(plan, tmp_path, cache_dir)
     assert report.names["ok"] > 20, "a run that shows anything"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.program import need, run
-from tests.histories.imagined import imagined_history
+from tests.histories.imagined import imagine_history
 from tests.histories.linearizable import linearizable
 from tests.histories.operation import Operation, to_json
 from tests.histories.test_linearizable import read_scenario, scenarios, spoilt
@@ -47,15 +47,15 @@ def verdicts(program: Path, histories: list[list[Operation]]) -> list[bool]:
 
 def test_porcupine_agrees_with_the_table(program: Path) -> None:
     table = scenarios()
-    told = verdicts(program, [read_scenario(text) for _, _, text in table])
-    assert dict(zip([s[0] for s in table], told, strict=True)) == {s[0]: s[1] for s in table}
+    answers = verdicts(program, [read_scenario(text) for _, _, text in table])
+    assert dict(zip([s[0] for s in table], answers, strict=True)) == {s[0]: s[1] for s in table}
 
 
 def test_porcupine_agrees_on_random_histories(program: Path) -> None:
     histories = []
     for seed in range(COUNT):
         chance = random.Random(seed)
-        history = imagined_history(chance, 25, 4)
+        history = imagine_history(chance, 25, 4)
         histories.append(spoilt(chance, history) if seed % 4 else history)
     ours = [linearizable(history) for history in histories]
     assert verdicts(program, histories) == ours

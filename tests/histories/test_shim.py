@@ -67,24 +67,24 @@ class Process:
 
 
 @pytest.fixture
-def shimmed(tmp_path: Path) -> Shim:
+def idle_shim(tmp_path: Path) -> Shim:
     """A shim that does nothing yet."""
     return Shim(tmp_path / "shim")
 
 
 @pytest.fixture
-def process(shimmed: Shim, tmp_path: Path) -> Iterator[Process]:
+def process(idle_shim: Shim, tmp_path: Path) -> Iterator[Process]:
     """A process that runs under it."""
-    found = Process(shimmed, tmp_path)
+    found = Process(idle_shim, tmp_path)
     with found.child:
         yield found
 
 
 def test_the_time_of_day_jumps_and_the_monotonic_clock_does_not(
-    shimmed: Shim, process: Process
+    idle_shim: Shim, process: Process
 ) -> None:
     for skew_s in (0.0, HOUR_S, -HOUR_S, 0.0):
-        shimmed.set_clock(skew_s)
+        idle_shim.set_clock(skew_s)
         before_s, monotonic_before_s = time.time(), time.monotonic()
         seen = process.look()
         after_s, monotonic_after_s = time.time(), time.monotonic()
@@ -93,21 +93,21 @@ def test_the_time_of_day_jumps_and_the_monotonic_clock_does_not(
 
 
 @pytest.mark.parametrize("flush", ["fsync", "fdatasync"])
-def test_a_flush_takes_longer(shimmed: Shim, process: Process, flush: str) -> None:
-    shimmed.slow_disk(FLUSH_S)
+def test_a_flush_takes_longer(idle_shim: Shim, process: Process, flush: str) -> None:
+    idle_shim.slow_disk(FLUSH_S)
     assert process.look(flush).flush_s >= FLUSH_S
 
 
-def test_the_time_of_day_of_a_jvm_is_another_too(shimmed: Shim, tmp_path: Path) -> None:
-    shimmed.set_clock(HOUR_S)
-    java = shimmed.java(find_java(None).path, tmp_path)
+def test_the_time_of_day_of_a_jvm_is_another_too(idle_shim: Shim, tmp_path: Path) -> None:
+    idle_shim.set_clock(HOUR_S)
+    java = idle_shim.java(find_java(None).path, tmp_path)
     before_s = time.time()
-    told = subprocess.run(
+    result = subprocess.run(
         [java, "-Xlog:gc+init:stdout:timemillis", "-version"],
         capture_output=True,
         check=True,
         text=True,
     )
     # A line begins with the time at which it was logged: [1764000000000ms] ...
-    seen_s = int(told.stdout.partition("ms]")[0].removeprefix("[")) / 1000
+    seen_s = int(result.stdout.partition("ms]")[0].removeprefix("[")) / 1000
     assert before_s - ROUNDED_S <= seen_s - HOUR_S <= time.time() + ROUNDED_S

@@ -103,7 +103,7 @@ class Wired:
         for one in list(self._carried):
             one.cut()
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Let what waits look at the wire again."""
         self._changed.set()
         self._changed = asyncio.Event()
@@ -112,7 +112,7 @@ class Wired:
                 one.cut()
 
     def refuses(self, to: int) -> bool:
-        """Say whether a target is reached no more."""
+        """True if a target is reached no more."""
         return self.wire.down or self.wire.without == to
 
     async def passable(self) -> None:
@@ -123,5 +123,5 @@ class Wired:
             await asyncio.sleep(self._chance.random() * 2 * self.wire.delay_s)
 
     def happens(self, chance: float) -> bool:
-        """Say whether something of a chance happens now."""
+        """True if something of a chance happens now."""
         return chance > 0 and self._chance.random() < chance

@@ -41,13 +41,13 @@ class BulkRules(Steps):
             deleted = write.kind == "DELETE"
             row = encode_row(key(*write.key), write.changes, deleted=deleted)
             request.rows.add(type=KINDS[write.kind], row_change=row)
-        told = self._told(request, _imported)
+        answer = self._ask(request, _read_import)
         model: list[Any] = [NO_TABLE] * len(writes)
         if not absent:
-            model = [self._expected(partial(self._imported, pair, write)) for write in writes]
-        self._same((pair.name, writes), told, model)
+            model = [self._expect(partial(self._import_row, pair, write)) for write in writes]
+        self._same((pair.name, writes), answer, model)
 
-    def _imported(self, pair: Pair, write: Write) -> tuple[int, ...]:
+    def _import_row(self, pair: Pair, write: Write) -> tuple[int, ...]:
         size = pair.model.write_bulk(write, self.world.now_ms, self.world.high_ms)
         return (0, 0, 0, size)
 
@@ -64,7 +64,7 @@ class BulkRules(Steps):
         """Read the rows of a range, plain or as a matrix."""
         self._step("export")
         pair = self.pairs[table]
-        first, last = pair.bound(low, low=True), pair.bound(high, low=False)
+        first, last = pair.make_bound(low, low=True), pair.make_bound(high, low=False)
         read = Read(newest=1, columns=draft.columns, filter=draft.filter)
         request = pb.BulkExportRequest(
             table_name=pair.name,
@@ -75,18 +75,18 @@ class BulkRules(Steps):
         )
         if read.filter is not None:
             request.filter = filter_message(read.filter).SerializeToString()
-        told = self._told(request, _exported)
+        answer = self._ask(request, _read_export)
 
         def decide() -> Any:
             if order(first) >= order(last) or (matrix and not read.columns):
                 raise Refused("OTSParameterInvalid")
             rows = pair.model.rows
-            keys = [k for k in pair.ordered(rows) if order(first) <= order(k) < order(last)]
+            keys = [k for k in pair.sort_keys(rows) if order(first) <= order(k) < order(last)]
             found, size = pair.model.export(keys, read, self.world.now_ms)
             shown = _as_matrix(found, read.columns) if matrix else found
             return shown, None, (0, 0, size, 0)
 
-        self._same((pair.name, first, last, read, matrix), told, self._expected(decide))
+        self._same((pair.name, first, last, read, matrix), answer, self._expect(decide))
 
     @rule(
         table=st.sampled_from([0, 0, 1]),
@@ -101,34 +101,34 @@ class BulkRules(Steps):
         if adds:
             columns = [pb.DefinedColumnSchema(name=name, type=DEFINED[kind]) for name in names]
             add = pb.AddDefinedColumnRequest(table_name=pair.name, columns=columns)
-            told = self._told(add, lambda _: "ok")
-            model = self._expected(lambda: pair.model.define([(name, kind) for name in names]))
+            answer = self._ask(add, lambda _: "ok")
+            model = self._expect(lambda: pair.model.define([(name, kind) for name in names]))
         else:
             drop = pb.DeleteDefinedColumnRequest(table_name=pair.name, columns=names)
-            told = self._told(drop, lambda _: "ok")
-            model = self._expected(lambda: pair.model.undefine(names))
-        self._same((pair.name, names, kind, adds), told, model or "ok")
+            answer = self._ask(drop, lambda _: "ok")
+            model = self._expect(lambda: pair.model.undefine(names))
+        self._same((pair.name, names, kind, adds), answer, model or "ok")
         pair.verify_description()
 
 
-def _used(answer: Any) -> tuple[int, int, int, int]:
+def _read_usage(answer: Any) -> tuple[int, int, int, int]:
     """Return units, which are none in bulk, and bytes: read and written."""
     used, size = answer.consumed.capacity_unit, answer.consumed.capacity_data_size
     return used.read, used.write, size.read_size, size.write_size
 
 
-def _imported(answer: Any) -> list[Any]:
-    return [_used(row) if row.is_ok else row.error.code for row in answer.rows]
+def _read_import(answer: Any) -> list[Any]:
+    return [_read_usage(row) if row.is_ok else row.error.code for row in answer.rows]
 
 
-def _exported(answer: Any) -> Any:
+def _read_export(answer: Any) -> Any:
     following = answer.next_start_primary_key or None
     if answer.data_block_type == pb.DBT_PLAIN_BUFFER:
-        return all_found(answer.rows), following, _used(answer)
+        return all_found(answer.rows), following, _read_usage(answer)
     matrix = row_matrix.decode(answer.rows)
     names = [[n.decode() for n in matrix.key_names], [n.decode() for n in matrix.names]]
     values = [[None if v == row_matrix.NULL else variant.decode(v) for v in r] for r in matrix.rows]
-    return (names, values), following, _used(answer)
+    return (names, values), following, _read_usage(answer)
 
 
 def _as_matrix(found: list[Found], columns: tuple[str, ...]) -> Any:

@@ -17,6 +17,6 @@ def world(
 ) -> Iterator[World]:
     """Return a server whose clock tests set. A broker, where it has one, outlives its restarts."""
     where = ("--kafka", request.getfixturevalue("broker")) if LOG == "kafka" else LOG_OPTIONS
-    started = World.started(tmp_path_factory.mktemp("model"), cache_dir, *where)
+    started = World.start(tmp_path_factory.mktemp("model"), cache_dir, *where)
     yield started
     started.stop()

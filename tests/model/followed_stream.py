@@ -12,7 +12,7 @@ from typing import Any
 from rowtide.cli.client import ServerError, StreamRecord
 from tests.model.difference import Difference, same
 from tests.model.requests import Entry, Reclaimed
-from tests.model.row_model import Rows, folded, reclaimed
+from tests.model.row_model import Rows, fold_changes, reclaim_rows
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
@@ -41,47 +41,47 @@ class FollowedStream:
 
     @property
     def unread(self) -> bool:
-        """Say whether there is more than was read."""
-        return any(len(self._told(n)) > at for n, at in enumerate(self._at))
+        """True if there is more than was read."""
+        return any(len(self._list_entries(n)) > at for n, at in enumerate(self._at))
 
     def note_expired(self) -> None:
         """Note what may be trimmed from now on: to be called wherever time or hours change."""
         for shard in range(len(self.shards)):
-            expired = self.model.expired(shard, self.world.now_ms)
+            expired = self.model.count_expired(shard, self.world.now_ms)
             self._gone[shard] = max(self._gone[shard], expired)
 
     def follow(self, limit: int | None = None) -> None:
         """Read what is new, and compare it with the history; ``limit`` is of one answer."""
         self.note_expired()
         for shard in range(len(self.shards)):
-            told, at = self._told(shard), self._at[shard]
+            entries, at = self._list_entries(shard), self._at[shard]
             records = self._new_records(shard, limit)
             if records is None:
                 if at >= self._gone[shard]:
                     raise Difference(f"{self.stream_id}: record {at} is refused too early")
                 records = self._records_from(shard, None, limit)
-                at = len(told) - len(records)
+                at = len(entries) - len(records)
                 self._check_start(shard, at, 0)
-            elif at < self.model.expired(shard, self.world.now_ms - LATE_MS):
+            elif at < self.model.count_expired(shard, self.world.now_ms - LATE_MS):
                 raise Difference(f"{self.stream_id}: record {at} is shown, though expired")
-            self._compare(records, told[at:])
+            self._compare(records, entries[at:])
             self.records[shard] += records
-            self._at[shard] = len(told)
+            self._at[shard] = len(entries)
 
     def seek(self, shard: int, number: int) -> None:
         """Read from the time of a record on."""
         self.note_expired()
         shard %= len(self.shards)
-        told = self._told(shard)
-        if not told:
+        entries = self._list_entries(shard)
+        if not entries:
             return
-        from_ms = told[number % len(told)].at_ms
+        from_ms = entries[number % len(entries)].at_ms
         kept = self.iterators[shard]
         records = self._records_from(shard, from_ms)
         self.iterators[shard] = kept
-        at = len(told) - len(records)
-        self._check_start(shard, at, sum(entry.at_ms < from_ms for entry in told))
-        self._compare(records, told[at:])
+        at = len(entries) - len(records)
+        self._check_start(shard, at, sum(entry.at_ms < from_ms for entry in entries))
+        self._compare(records, entries[at:])
 
     def check_ended(self) -> None:
         """Raise ``Difference`` unless all positions are refused."""
@@ -98,18 +98,18 @@ class FollowedStream:
             own: Rows = {}
             for entry in entries:
                 if isinstance(entry, Reclaimed):
-                    own = reclaimed(own, entry.options, entry.now_ms, entry.held)
+                    own = reclaim_rows(own, entry.options, entry.now_ms, entry.held)
                     continue
                 record = next(records)
                 row_key = _values(record.row.key)
                 before = own.pop(row_key, None)
-                row = folded(before, record.kind, record.row.changes, entry.max_versions)
+                row = fold_changes(before, record.kind, record.row.changes, entry.max_versions)
                 if row is not None:
                     own[row_key] = row
             rows |= own
         return rows
 
-    def _told(self, shard: int) -> list[Entry]:
+    def _list_entries(self, shard: int) -> list[Entry]:
         return [entry for entry in self.model.history[shard] if isinstance(entry, Entry)]
 
     def _records_from(
@@ -129,17 +129,17 @@ class FollowedStream:
             records = self._new_records(shard, limit)
             if records is not None:
                 return records
-            if self._gone[shard] == self.model.expired(shard, self.world.now_ms):
+            if self._gone[shard] == self.model.count_expired(shard, self.world.now_ms):
                 break
         raise Difference(f"{self.stream_id}: a position is refused that was just given")
 
     def _check_start(self, shard: int, at: int, wanted: int) -> None:
         """Raise ``Difference`` unless reading may begin with record ``at`` where asked for one."""
-        first = max(wanted, self.model.expired(shard, self.world.now_ms))
+        first = max(wanted, self.model.count_expired(shard, self.world.now_ms))
         last = max(wanted, self._gone[shard])
         if not first <= at <= last:
-            told = f"{first} to {last}, clock {self.world.now_ms}"
-            raise Difference(f"{self.stream_id}: it begins with record {at}, not {told}")
+            range_text = f"{first} to {last}, clock {self.world.now_ms}"
+            raise Difference(f"{self.stream_id}: it begins with record {at}, not {range_text}")
 
     def _new_records(self, shard: int, limit: int | None = None) -> list[StreamRecord] | None:
         """Return what is there from the position on; None where the position is refused."""
@@ -157,8 +157,8 @@ class FollowedStream:
             assert limit is None or len(page.records) <= limit
             records += page.records
 
-    def _compare(self, records: list[StreamRecord], told: list[Entry]) -> None:
-        for record, entry in zip(records, told, strict=False):
+    def _compare(self, records: list[StreamRecord], entries: list[Entry]) -> None:
+        for record, entry in zip(records, entries, strict=False):
             original = None if entry.original is None else (entry.key, entry.original)
             shown = None
             if record.original is not None:
@@ -168,7 +168,7 @@ class FollowedStream:
                 (record.kind, _values(record.row.key), record.row.changes, shown),
                 (entry.kind, entry.key, entry.changes, original),
             )
-        same("how many records the stream has", len(records), len(told))
+        same("how many records the stream has", len(records), len(entries))
 
 
 def _values(row_key: Any) -> Any:

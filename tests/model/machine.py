@@ -15,10 +15,10 @@ from rowtide.client.wire_row import Put
 from tests.model import drafts
 from tests.model.bulk_rules import BulkRules
 from tests.model.drafts import ChangeDraft, WriteDraft
-from tests.model.messages import done, write_message
+from tests.model.messages import decode_done, write_message
 from tests.model.pair import Pair
 from tests.model.requests import Key, Options, Stream, Write
-from tests.model.steps import numbered
+from tests.model.steps import add_number
 from tests.model.table_model import TableModel
 from tests.model.table_rules import TableRules
 from tests.model.transaction_rules import TransactionRules
@@ -115,9 +115,9 @@ class StoreMachine(BulkRules, TransactionRules, TableRules):
         rows = [(self.pairs[0], anchor, False) for anchor in ANCHORS]
         for pair, anchor, assigned in [*rows, (self.pairs[1], ("anchor", 0), True)]:
             write = Write("PUT", anchor, (Put("c1", 1),), returns=(), assigned=assigned)
-            told = self._told(write_message(pair.name, write, None), done)
-            write = numbered(write, told)
-            self._same("anchor", told, self._write(pair, write, None))
+            answer = self._ask(write_message(pair.name, write, None), decode_done)
+            write = add_number(write, answer)
+            self._same("anchor", answer, self._write(pair, write, None))
 
     @precondition(lambda self: self.restarts > 0)
     @rule(kill=st.booleans())

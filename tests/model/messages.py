@@ -88,7 +88,7 @@ def read_fields(read: Read) -> dict[str, Any]:
     return fields
 
 
-def found(row: Row) -> Found:
+def decode_found(row: Row) -> Found:
     """Return a row of an answer."""
     if not row.key:
         return Found(NO_KEY, row.columns)
@@ -100,10 +100,10 @@ def found(row: Row) -> Found:
 
 def all_found(buffer: bytes) -> list[Found]:
     """Return an answer's rows."""
-    return [found(row) for row in rows(buffer)]
+    return [decode_found(row) for row in rows(buffer)]
 
 
-def done(answer: Any) -> Done:
+def decode_done(answer: Any) -> Done:
     """Return what a write answered."""
     returned = all_found(answer.row)
     assert len(returned) < 2

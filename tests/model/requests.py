@@ -60,7 +60,7 @@ class Stream(NamedTuple):
 class Write(NamedTuple):
     """One row's change. ``returns`` names the columns of RT_AFTER_MODIFY, none for RT_PK.
 
-    ``assigned`` says that the server gives the key's number, which the model is told.
+    ``assigned`` says that the server gives the key's number, which the model learns.
     """
 
     kind: str

@@ -16,7 +16,7 @@ Rows = dict[Key, Row]
 Seen = Mapping[str, Sequence[Value]]
 
 
-def kept(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int, Value]:
+def list_visible(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int, Value]:
     """Return a column's visible versions, newest first: the newest N, none expired."""
     return {
         version: versions[version]
@@ -25,19 +25,23 @@ def kept(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int,
     }
 
 
-def reclaimed(
+def reclaim_rows(
     rows: Rows, options: Options, now_ms: int, held: Collection[str] = frozenset()
 ) -> Rows:
     """Return rows without hidden versions, but of ``held`` partition keys; empty ones are gone."""
     left: Rows = {}
     for key, row in rows.items():
-        seen = {n: some for n, cells in row.items() if (some := kept(cells, options, now_ms))}
+        seen = {
+            n: some for n, cells in row.items() if (some := list_visible(cells, options, now_ms))
+        }
         if seen or not row or key[0] in held:
             left[key] = row if key[0] in held else seen
     return left
 
 
-def folded(row: Row | None, kind: str, changes: Sequence[Change], max_versions: int) -> Row | None:
+def fold_changes(
+    row: Row | None, kind: str, changes: Sequence[Change], max_versions: int
+) -> Row | None:
     """Return a row after changes whose versions and values are known; None: there is none."""
     only_deletes = all(isinstance(change, Delete) for change in changes)
     if kind == "DELETE" or (kind == "UPDATE" and row is None and only_deletes):
@@ -59,7 +63,7 @@ def folded(row: Row | None, kind: str, changes: Sequence[Change], max_versions: 
 
 
 def passes(test: Test, seen: Seen | None) -> bool:
-    """Say whether a row passes; one that is absent (None) must pass each comparison as well."""
+    """True if a row passes; one that is absent (None) must pass each comparison as well."""
     if seen is None:
         return all(leaf.if_missing for leaf in _leaves(test)) and passes(test, {})
     if isinstance(test, Combined):
@@ -81,19 +85,19 @@ def _leaves(test: Test) -> list[Compare]:
     return [test] if isinstance(test, Compare) else [x for t in test.tests for x in _leaves(t)]
 
 
-def chosen(row: Row, read: Read, options: Options, now_ms: int) -> list[Put]:
+def choose_cells(row: Row, read: Read, options: Options, now_ms: int) -> list[Put]:
     """Return a row's visible cells of the versions that are read."""
     cells: list[Put] = []
     for name in sorted(row):
-        versions = kept(row[name], options, now_ms)
+        versions = list_visible(row[name], options, now_ms)
         within = [v for v in versions if read.start_ms <= v < read.end_ms][: read.newest]
         cells += [Put(name, versions[version], version) for version in within]
     return cells
 
 
-def found(row: Row, key: Key, read: Read, options: Options, now_ms: int) -> Found | None:
+def read_row(row: Row, key: Key, read: Read, options: Options, now_ms: int) -> Found | None:
     """Return a row as it is answered; None where nothing that is read is in it."""
-    cells = chosen(row, read, options, now_ms)
+    cells = choose_cells(row, read, options, now_ms)
     if read.columns:
         cells = [cell for cell in cells if cell.name in read.columns]
         if not cells and not {"PK1", "PK2"} & set(read.columns):

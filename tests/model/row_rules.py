@@ -12,11 +12,11 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import batch_get, batch_write, get, get_range, key, units
 from tests.model import drafts
 from tests.model.drafts import Bound, ReadDraft, WriteDraft
-from tests.model.messages import all_found, done, next_key, read_fields, write_message
+from tests.model.messages import all_found, decode_done, next_key, read_fields, write_message
 from tests.model.pair import Pair
 from tests.model.requests import Done, Key, Read, Refused, Write
 from tests.model.row_model import Rows
-from tests.model.steps import ABSENT, BESIDE, NO_SESSION, NO_TABLE, Open, Steps, numbered, order
+from tests.model.steps import ABSENT, BESIDE, NO_SESSION, NO_TABLE, Open, Steps, add_number, order
 
 __all__ = ["RowRules"]
 
@@ -36,7 +36,7 @@ class RowRules(Steps):
 
     def _write_one(self, draft: WriteDraft, inside: int | None) -> None:
         self._step("write")
-        draft = self._fitted(draft, inside)
+        draft = self._fit(draft, inside)
         pair = self.pairs[draft.table % 2]
         write = pair.write(draft)
         opened = self._transaction(inside)
@@ -44,8 +44,8 @@ class RowRules(Steps):
         if draft.returns == "wrong" and write.returns is None:
             write = write._replace(returns=("c9",))
         request = write_message(table, write, opened.id if opened else None)
-        told = self._told(request, done)
-        write = numbered(write, told)
+        answer = self._ask(request, decode_done)
+        write = add_number(write, answer)
 
         def decide() -> Done:
             if draft.table == 2:
@@ -55,7 +55,7 @@ class RowRules(Steps):
             pair.model.check_generated(write)
             return self._write(pair, write, opened)
 
-        self._same((write, opened), told, self._expected(decide))
+        self._same((write, opened), answer, self._expect(decide))
 
     @rule(
         items=st.lists(drafts.writes, min_size=1, max_size=5),
@@ -69,7 +69,7 @@ class RowRules(Steps):
         """Write several rows; ``together`` puts them under one partition key."""
         self._step("batch")
         opened = self._transaction(inside)
-        items = [self._fitted(draft, inside) for draft in items]
+        items = [self._fit(draft, inside) for draft in items]
         if together:
             items = [draft._replace(partition=items[0].partition) for draft in items]
         groups: list[tuple[int, list[Write]]] = []
@@ -82,21 +82,21 @@ class RowRules(Steps):
             for name, (_, writes) in zip(names, groups, strict=True)
         ]
         request = batch_write(parts, is_atomic=atomic, transaction_id=opened.id if opened else None)
-        told = self._told(request, _row_results)
-        whole = self._expected(partial(self._check_whole, groups))
+        answer = self._ask(request, _row_results)
+        whole = self._expect(partial(self._check_whole, groups))
         if whole is not None:
-            self._same((groups, atomic, opened), told, whole)
+            self._same((groups, atomic, opened), answer, whole)
             return
         if opened is not None and opened.pair not in self.pairs:
-            self._same((groups, atomic, opened), told, NO_SESSION)
+            self._same((groups, atomic, opened), answer, NO_SESSION)
             return
-        if isinstance(told, str):
-            told = [[told] * len(writes) for _, writes in groups]
+        if isinstance(answer, str):
+            answer = [[answer] * len(writes) for _, writes in groups]
         model = []
-        for (table, writes), results in zip(groups, told, strict=True):
-            writes = [numbered(w, r) for w, r in zip(writes, results, strict=True)]
+        for (table, writes), results in zip(groups, answer, strict=True):
+            writes = [add_number(w, r) for w, r in zip(writes, results, strict=True)]
             model.append(self._batch(table, writes, opened, atomic=atomic))
-        self._same((groups, atomic, opened), told, model)
+        self._same((groups, atomic, opened), answer, model)
 
     def _check_whole(self, groups: list[tuple[int, list[Write]]]) -> None:
         """Raise what refuses a whole batch."""
@@ -117,7 +117,7 @@ class RowRules(Steps):
             return [
                 "OTSParameterInvalid"
                 if bad
-                else self._expected(partial(self._write, pair, w, opened))
+                else self._expect(partial(self._write, pair, w, opened))
                 for w, bad in zip(writes, repeated, strict=True)
             ]
         try:
@@ -149,13 +149,13 @@ class RowRules(Steps):
         read = pair.reading(draft, row_key)
         fields = read_fields(read)
         fields["transaction_id"] = opened.id if opened else None
-        told = self._told(get(pair.name, key(*row_key), **fields), _row_and_units)
+        answer = self._ask(get(pair.name, key(*row_key), **fields), _row_and_units)
 
         def decide() -> Any:
             rows = self._rows(pair, opened, partition)
             return self._one(pair, rows, row_key, read)
 
-        self._same((row_key, read, opened), told, self._expected(decide))
+        self._same((row_key, read, opened), answer, self._expect(decide))
 
     def _one(self, pair: Pair, rows: Rows, row_key: Key, read: Read) -> Any:
         """Return one row as the model reads it, in a list, and the units."""
@@ -184,12 +184,12 @@ class RowRules(Steps):
         names = [*(self.pairs[t].name for t in tables), ABSENT]
         asked = [[key(*row_key) for row_key in each] for each in keys]
         parts = list(zip(names, [*asked, [key("a", 0)]], strict=True))
-        told = self._told(batch_get(parts, **read_fields(read)), _batch_rows)
+        answer = self._ask(batch_get(parts, **read_fields(read)), _batch_rows)
         model: list[Any] = []
         for table, each in zip(tables, keys, strict=True):
             pair = self.pairs[table]
             model.append([self._one(pair, pair.model.rows, row_key, read) for row_key in each])
-        self._same((keys, read), told, [*model, [NO_TABLE]])
+        self._same((keys, read), answer, [*model, [NO_TABLE]])
 
     @rule(
         table=st.sampled_from([0, 0, 1]),
@@ -218,7 +218,7 @@ class RowRules(Steps):
             low = low._replace(partition=opened.held.partition)
             high = high._replace(partition=opened.held.partition)
         pair = self.pairs[table]
-        first, last = pair.bound(low, low=True), pair.bound(high, low=False)
+        first, last = pair.make_bound(low, low=True), pair.make_bound(high, low=False)
         start, end = (last, first) if backward else (first, last)
         read = pair.reading(draft, pair.key_at("a", 0))
         request = get_range(
@@ -230,21 +230,21 @@ class RowRules(Steps):
             transaction_id=opened.id if opened else None,
             **read_fields(read),
         )
-        told = self._told(request, _page)
+        answer = self._ask(request, _page)
 
         def decide() -> Any:
             if order(first) >= order(last):
                 raise Refused("OTSParameterInvalid")
             rows = self._rows(pair, opened, first[0], last[0])
-            keys = [k for k in pair.ordered(rows) if order(first) <= order(k) < order(last)]
+            keys = [k for k in pair.sort_keys(rows) if order(first) <= order(k) < order(last)]
             if backward:
-                keys = [k for k in pair.ordered(rows) if order(first) < order(k) <= order(last)]
+                keys = [k for k in pair.sort_keys(rows) if order(first) < order(k) <= order(last)]
                 keys.reverse()
             found, following, used = pair.model.range(rows, keys, read, limit, self.world.now_ms)
             return found, following, (used, 0)
 
         asked = (start, end, limit, read, opened)
-        self._same(asked, told, self._expected(decide))
+        self._same(asked, answer, self._expect(decide))
 
 
 def _has_condition(write: Write) -> bool:
@@ -253,7 +253,7 @@ def _has_condition(write: Write) -> bool:
 
 def _row_results(answer: Any) -> list[list[Any]]:
     return [
-        [done(row) if row.is_ok else row.error.code for row in table.rows]
+        [decode_done(row) if row.is_ok else row.error.code for row in table.rows]
         for table in answer.tables
     ]
 

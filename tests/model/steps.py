@@ -16,7 +16,7 @@ from tests.model.row_model import Rows
 from tests.model.table_model import Transaction
 from tests.model.world import World
 
-__all__ = ["ABSENT", "BESIDE", "NO_SESSION", "NO_TABLE", "Open", "Steps", "numbered", "order"]
+__all__ = ["ABSENT", "BESIDE", "NO_SESSION", "NO_TABLE", "Open", "Steps", "add_number", "order"]
 
 ABSENT = "absent_table"
 BESIDE = 2
@@ -39,7 +39,7 @@ class Open(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Say whether its table's model holds it."""
+        """True if its table's model holds it."""
         return self.pair.model.held.get(self.held.partition) is self.held
 
 
@@ -59,14 +59,14 @@ class Steps(RuleBasedStateMachine):
         self.world.step(name)
         self.whole = False
 
-    def _told(self, request: Any, read: Callable[[Any], Any]) -> Any:
+    def _ask(self, request: Any, read: Callable[[Any], Any]) -> Any:
         """Return what the server answers, or the code it refuses with."""
         try:
             return read(self.world.ask(request))
         except Refused as refused:
             return refused.code
 
-    def _expected(self, decide: Callable[[], Any]) -> Any:
+    def _expect(self, decide: Callable[[], Any]) -> Any:
         try:
             return decide()
         except Refused as refused:
@@ -83,7 +83,7 @@ class Steps(RuleBasedStateMachine):
             return None
         return sorted(self.open, key=lambda opened: not opened.live)[number % len(self.open)]
 
-    def _fitted(self, draft: WriteDraft, inside: int | None) -> WriteDraft:
+    def _fit(self, draft: WriteDraft, inside: int | None) -> WriteDraft:
         """Return a write moved to where its open transaction is, but for ``BESIDE``."""
         opened = self._transaction(inside)
         if opened is None or not opened.live or inside == BESIDE:
@@ -91,7 +91,7 @@ class Steps(RuleBasedStateMachine):
         table = self.pairs.index(opened.pair)
         return draft._replace(table=table, partition=opened.held.partition)
 
-    def _held(self, pair: Pair, opened: Open) -> Transaction:
+    def _find_transaction(self, pair: Pair, opened: Open) -> Transaction:
         """Return an open transaction on a table. Raises what refuses its use."""
         if opened.pair not in self.pairs:
             raise Refused(NO_SESSION)
@@ -105,7 +105,7 @@ class Steps(RuleBasedStateMachine):
         """Return what a read sees. Raises what refuses it."""
         if opened is None:
             return pair.model.rows
-        held = self._held(pair, opened)
+        held = self._find_transaction(pair, opened)
         if {*partitions} != {held.partition}:
             raise Refused("OTSDataOutOfRange")
         return held.rows
@@ -114,14 +114,14 @@ class Steps(RuleBasedStateMachine):
         now_ms, high_ms = self.world.now_ms, self.world.high_ms
         if opened is None:
             return pair.model.write(write, now_ms, high_ms)
-        held = self._held(pair, opened)
+        held = self._find_transaction(pair, opened)
         return pair.model.write_within(held, write, now_ms, high_ms)
 
 
-def numbered(write: Write, told: Any) -> Write:
+def add_number(write: Write, answer: Any) -> Write:
     """Return a write with the number that the server gave its key."""
-    if write.assigned and isinstance(told, Done) and told.row is not None and told.row.key:
-        return write._replace(key=told.row.key)
+    if write.assigned and isinstance(answer, Done) and answer.row is not None and answer.row.key:
+        return write._replace(key=answer.row.key)
     return write
 
 

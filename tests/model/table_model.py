@@ -23,7 +23,16 @@ from tests.model.requests import (
     Stream,
     Write,
 )
-from tests.model.row_model import Row, Rows, chosen, folded, found, kept, passes, row_bytes
+from tests.model.row_model import (
+    Row,
+    Rows,
+    choose_cells,
+    fold_changes,
+    list_visible,
+    passes,
+    read_row,
+    row_bytes,
+)
 
 
 @dataclass
@@ -52,7 +61,7 @@ class TableModel:
         """Write outside of transactions."""
         if write.key[0] in self.held:
             raise Refused("OTSRowOperationConflict")
-        write, done = self._decided(self.rows, write, now_ms, version_ms)
+        write, done = self._decide(self.rows, write, now_ms, version_ms)
         self._commit(write, now_ms, version_ms)
         return done
 
@@ -70,7 +79,7 @@ class TableModel:
         """Write within a transaction."""
         if write.key[0] != held.partition:
             raise Refused("OTSDataOutOfRange")
-        write, done = self._decided(held.rows, write, now_ms, version_ms)
+        write, done = self._decide(held.rows, write, now_ms, version_ms)
         if self._fold(held.rows, write):
             held.decided.append(write)
         return done
@@ -89,7 +98,7 @@ class TableModel:
 
     def _commit(self, write: Write, now_ms: int, at_ms: int) -> None:
         row = self.rows.get(write.key, {})
-        before = chosen(row, Read(newest=1), self.options, now_ms)
+        before = choose_cells(row, Read(newest=1), self.options, now_ms)
         if self._fold(self.rows, write) and self.stream is not None:
             changes = tuple(sorted(write.changes, key=lambda change: change.name))
             names = self.stream.originals
@@ -101,13 +110,13 @@ class TableModel:
     def _fold(self, rows: Rows, write: Write) -> bool:
         """Change a row; return whether there is anything to tell."""
         row = rows.pop(write.key, None)
-        if (made := folded(row, write.kind, write.changes, self.options.max_versions)) is not None:
+        if (
+            made := fold_changes(row, write.kind, write.changes, self.options.max_versions)
+        ) is not None:
             rows[write.key] = made
         return not (row is None and made is None and write.kind == "UPDATE")
 
-    def _decided(
-        self, rows: Rows, write: Write, now_ms: int, version_ms: int
-    ) -> tuple[Write, Done]:
+    def _decide(self, rows: Rows, write: Write, now_ms: int, version_ms: int) -> tuple[Write, Done]:
         """Return a change with versions and values, and its answer."""
         row = rows.get(write.key)
         self._check_condition(row, write, now_ms)
@@ -133,14 +142,14 @@ class TableModel:
         if self.auto and row is None and write.kind != "DELETE" and not write.assigned:
             raise Refused("OTSConditionCheckFail")
         if write.condition is not None:
-            cells = chosen(row or {}, Read(), self.options, now_ms)
+            cells = choose_cells(row or {}, Read(), self.options, now_ms)
             seen = None if row is None else row_model.values(write.key, cells)
             if not passes(write.condition, seen):
                 raise Refused("OTSConditionCheckFail")
 
     def _change(self, row: Row | None, change: Change, now_ms: int, version_ms: int) -> Change:
         if isinstance(change, Increment):
-            return self._incremented(row or {}, change, now_ms, version_ms)
+            return self._increment(row or {}, change, now_ms, version_ms)
         if isinstance(change, Delete):
             return change
         if change.version_ms is None:
@@ -151,8 +160,8 @@ class TableModel:
             raise Refused("OTSParameterInvalid")
         return change
 
-    def _incremented(self, row: Row, change: Increment, now_ms: int, version_ms: int) -> Put:
-        versions = kept(row.get(change.name, {}), self.options, now_ms)
+    def _increment(self, row: Row, change: Increment, now_ms: int, version_ms: int) -> Put:
+        versions = list_visible(row.get(change.name, {}), self.options, now_ms)
         newest = next(iter(versions), version_ms)
         value = versions.get(newest, 0)
         if type(value) is not int or not -(2**63) <= value + change.by < 2**63:
@@ -170,7 +179,7 @@ class TableModel:
             if len(answer) == limit:
                 following = key
                 break
-            if (row := found(rows[key], key, read, self.options, now_ms)) is not None:
+            if (row := read_row(rows[key], key, read, self.options, now_ms)) is not None:
                 answer.append(row)
         return answer, following, max(1, -(-sum(row_bytes(*row) for row in answer) // 4096))
 
@@ -199,7 +208,7 @@ class TableModel:
     def reclaim(self, now_ms: int) -> None:
         """Remove what nobody sees, but of rows whose partition keys are held."""
         held = frozenset(self.held)
-        self.rows = row_model.reclaimed(self.rows, self.options, now_ms, held)
+        self.rows = row_model.reclaim_rows(self.rows, self.options, now_ms, held)
         for history in self.history:
             history.append(Reclaimed(self.options, now_ms, held))
 
@@ -222,7 +231,7 @@ class TableModel:
             self.history = [[] for _ in self.history]
         self.stream = stream
 
-    def expired(self, shard: int, now_ms: int) -> int:
+    def count_expired(self, shard: int, now_ms: int) -> int:
         """Return how many of a shard's records are older than the stream shows."""
         assert self.stream is not None
         oldest_ms = now_ms - self.stream.hours * 3_600_000

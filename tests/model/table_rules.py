@@ -92,6 +92,6 @@ class TableRules(Steps):
             pair.model.reclaim(self.world.now_ms)
         if resumes:
             self.world.client.call_json("RowtideResumeReclaimer", {})
-            self._same("resumed", self.world.reclaimers_paused(), [False] * 2)
+            self._same("resumed", self.world.list_paused(), [False] * 2)
             self.world.pause_reclaimer()
-        self._same("paused", self.world.reclaimers_paused(), [True] * 2)
+        self._same("paused", self.world.list_paused(), [True] * 2)

@@ -68,18 +68,19 @@ def run_rounds(world: World, config: pytest.Config, goes_on: Callable[[int], boo
         run_round(world, number)
         number += 1
     steps = world.steps - before
+    total = count_steps(config, steps)
     return (
-        f"seeds {first} to {number - 1}: {steps} steps, 0 differences; {counted(config, steps)}\n"
-        f"steps: {listed(world.counts)}\nanswers: {listed(world.answers)}"
+        f"seeds {first} to {number - 1}: {steps} steps, 0 differences; {total}\n"
+        f"steps: {format_counts(world.counts)}\nanswers: {format_counts(world.answers)}"
     )
 
 
-def listed(counts: dict[str, int]) -> str:
+def format_counts(counts: dict[str, int]) -> str:
     """Return counts in one line."""
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
-def counted(config: pytest.Config, steps: int) -> str:
+def count_steps(config: pytest.Config, steps: int) -> str:
     """Add to the steps of all runs, and say how many there are."""
     cache = getattr(config, "cache", None)
     if cache is None:

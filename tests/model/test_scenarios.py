@@ -1,4 +1,4 @@
-"""What random steps found, or would seldom find, told one by one."""
+"""What random steps found, or would seldom find, one by one."""
 
 from __future__ import annotations
 

@@ -37,14 +37,14 @@ class TransactionRules(RowRules):
         request = pb.StartLocalTransactionRequest(
             table_name=pair.name, key=encode_row(key(partition))
         )
-        told = self._told(request, lambda answer: [answer.transaction_id])
+        answer = self._ask(request, lambda answer: [answer.transaction_id])
         until_s = self.world.passed_s + LIFE_S
-        model = self._expected(lambda: [pair.model.begin(partition, until_s)])
-        if isinstance(told, list) and isinstance(model, list):
-            begun = Open(told[0], pair, model[0], self.world.passed_s + KNOWN_S)
+        model = self._expect(lambda: [pair.model.begin(partition, until_s)])
+        if isinstance(answer, list) and isinstance(model, list):
+            begun = Open(answer[0], pair, model[0], self.world.passed_s + KNOWN_S)
             self.open = [begun, *self.open[:3]]
-            told = model = "begun"
-        self._same((pair.name, partition), told, model)
+            answer = model = "begun"
+        self._same((pair.name, partition), answer, model)
         for draft in some if model == "begun" else ():
             self._write_one(draft, 0)
 
@@ -62,11 +62,11 @@ class TransactionRules(RowRules):
     def _end(self, number: int, how: str) -> None:
         opened = self.open[number]
         kind = pb.CommitTransactionRequest if how == "Commit" else pb.AbortTransactionRequest
-        told = self._told(kind(transaction_id=opened.id), lambda _: "ok")
-        model = self._expected(lambda: self._ended(number, how))
-        self._same((how, opened), told, model)
+        answer = self._ask(kind(transaction_id=opened.id), lambda _: "ok")
+        model = self._expect(lambda: self._end_model(number, how))
+        self._same((how, opened), answer, model)
 
-    def _ended(self, number: int, how: str) -> str:
+    def _end_model(self, number: int, how: str) -> str:
         """End a transaction of the model."""
         opened, world = self.open[number], self.world
         if opened.pair not in self.pairs:

@@ -41,7 +41,7 @@ class World:
     answers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def started(cls, folder: Path, cache_dir: Path, *where: str) -> World:
+    def start(cls, folder: Path, cache_dir: Path, *where: str) -> World:
         """Start a server whose logs are where these options say, also after a restart."""
         server = Server(folder / "model", cache_dir, options=(*where, *_options(START_MS)))
         try:
@@ -62,8 +62,8 @@ class World:
 
     def set_clock(self, now_ms: int, *, passed_s: int = 0) -> None:
         """Move the server's clock, forth or back; of transactions' lives ``passed_s`` pass."""
-        told = {"now_us": now_ms * 1000, "passed_us": passed_s * 1_000_000}
-        self.client.call_json("RowtideSetClock", told)
+        times = {"now_us": now_ms * 1000, "passed_us": passed_s * 1_000_000}
+        self.client.call_json("RowtideSetClock", times)
         if now_ms != self.now_ms:
             self.ticks = 0
         self.now_ms = now_ms
@@ -100,7 +100,7 @@ class World:
         """Let only a rule reclaim."""
         self.client.call_json("RowtidePauseReclaimer", {})
 
-    def reclaimers_paused(self) -> list[bool]:
+    def list_paused(self) -> list[bool]:
         """Return of each slot whether its reclaimer stands still."""
         slots = self.client.call_json("RowtideStatus", {})["slots"]
         return [slot["reclaimer"]["paused"] for slot in slots]

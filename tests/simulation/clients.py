@@ -59,8 +59,8 @@ class Attempt:
     low: int
     worker: SimulatedWorker
     since_s: float
-    told: Outcome | StoreError | None = None
-    told_s: float = 0.0
+    result: Outcome | StoreError | None = None
+    result_s: float = 0.0
 
     def __str__(self) -> str:
         what = f"{self.mark or 'delete'} of {self.place.table}/{self.place.name}"
@@ -69,12 +69,12 @@ class Attempt:
     @property
     def applied(self) -> bool:
         """Whether it was acknowledged."""
-        return isinstance(self.told, Outcome)
+        return isinstance(self.result, Outcome)
 
     @property
     def unknown(self) -> bool:
         """Whether the client can't know, or can't know yet."""
-        return self.told is None or isinstance(self.told, OutcomeUnknown)
+        return self.result is None or isinstance(self.result, OutcomeUnknown)
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Clients:
     """As of its log's end."""
     acknowledged: dict[Place, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
     """The highest stamp of an acknowledged change, by row."""
-    told: dict[Place, list[tuple[float, int]]] = field(
+    acknowledgements: dict[Place, list[tuple[float, int]]] = field(
         default_factory=lambda: {place: [] for place in PLACES}
     )
     """The time of its answer, and its result then, by row."""
@@ -139,7 +139,7 @@ class Clients:
         attempt = self.attempt(worker, place, change, mark)
 
         def ask() -> None:
-            heard = partial(self._answered, attempt)
+            heard = partial(self._send_answer, attempt)
             try:
                 _owner(worker, place).submit(change, heard)
             except StoreError as error:
@@ -169,18 +169,18 @@ class Clients:
         loop = asyncio.get_running_loop()
         loop.call_later(self.way_s(), ask, context=worker.process.context)
 
-    def _answered(self, attempt: Attempt, told: Outcome | StoreError) -> None:
-        self.network.later(self.way_s(), self.heard, attempt, told)
+    def _send_answer(self, attempt: Attempt, result: Outcome | StoreError) -> None:
+        self.network.later(self.way_s(), self.receive_answer, attempt, result)
 
-    def heard(self, attempt: Attempt, told: Outcome | StoreError) -> None:
+    def receive_answer(self, attempt: Attempt, result: Outcome | StoreError) -> None:
         """Record a client's answer, and check it against the log."""
-        assert attempt.told is None, f"answered twice: {attempt}"
-        attempt.told, attempt.told_s = told, asyncio.get_running_loop().time()
-        self.trace.add("told", f"{attempt.mark} {type(told).__name__}")
+        assert attempt.result is None, f"answered twice: {attempt}"
+        attempt.result, attempt.result_s = result, asyncio.get_running_loop().time()
+        self.trace.add("told", f"{attempt.mark} {type(result).__name__}")
         place, model = attempt.place, self.model(attempt.place.table)
-        if isinstance(told, Rejected):
+        if isinstance(result, Rejected):
             self._check_refusal(attempt, model)
-        elif isinstance(told, Outcome) and attempt.mark is not None:
+        elif isinstance(result, Outcome) and attempt.mark is not None:
             self.acknowledge(place, attempt.mark)
 
     def acknowledge(self, place: Place, mark: str) -> None:
@@ -188,13 +188,15 @@ class Clients:
         valid = self.model(place.table).stood.get(mark)
         assert valid is not None, f"acknowledged, but not in the log: {mark} of {place}"
         self.acknowledged[place] = max(self.acknowledged[place], valid.stamp)
-        self.told[place].append((asyncio.get_running_loop().time(), self.acknowledged[place]))
+        self.acknowledgements[place].append(
+            (asyncio.get_running_loop().time(), self.acknowledged[place])
+        )
 
-    def acknowledged_before(self, place: Place, told_s: float) -> int:
+    def find_acknowledged_stamp(self, place: Place, before_s: float) -> int:
         """Return the highest stamp of a change of a row that was acknowledged by then."""
-        told = self.told[place]
-        at = bisect_right(told, told_s, key=itemgetter(0))
-        return told[at - 1][1] if at else 0
+        times = self.acknowledgements[place]
+        at = bisect_right(times, before_s, key=itemgetter(0))
+        return times[at - 1][1] if at else 0
 
     def _check_refusal(self, attempt: Attempt, model: TableModel) -> None:
         """A refusal is a strong read: at some moment since it was asked, the row was like that."""

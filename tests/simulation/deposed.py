@@ -33,20 +33,20 @@ class Leaders:
         """Return a changelog as the process reads it."""
         return self._changelogs.get(place) or self._broker.changelog(place)
 
-    def deposed(self, place: Place) -> bool:
-        """Say whether the process asks a deposed leader."""
+    def is_deposed(self, place: Place) -> bool:
+        """True if the process asks a deposed leader."""
         return place in self._logs or place in self._changelogs
 
     def depose_log(self, place: Place) -> None:
         """Let a log's leader be deposed: the process sees it as it is now."""
-        if not self.deposed(place):
+        if not self.is_deposed(place):
             log = self._broker.log(place)
             self._logs[place] = Partition(log.name, log.start, list(log.entries))
             self._times[place].append(asyncio.get_running_loop().time())
 
     def depose_changelog(self, place: Place) -> None:
         """Let a changelog's leader be deposed: the process reads it as it is now."""
-        if not self.deposed(place):
+        if not self.is_deposed(place):
             changelog, old = self._broker.changelog(place), Changelog()
             old.entries, old.end = list(changelog.entries), changelog.end
             self._changelogs[place] = old
@@ -57,8 +57,8 @@ class Leaders:
             self._times[place].append(asyncio.get_running_loop().time())
         self._changelogs.pop(place, None)
 
-    def misled(self, place: Place, at_s: float) -> bool:
-        """Say whether a deposed leader may have answered what was asked about a log then."""
+    def is_misled(self, place: Place, at_s: float) -> bool:
+        """True if a deposed leader may have answered what was asked about a log then."""
         times = self._times.get(place, [])
         found = sum(time <= at_s for time in times)
         return found % 2 == 1

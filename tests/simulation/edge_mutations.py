@@ -28,7 +28,7 @@ from rowtide.stream.slot.changelog.flush_scope import FlushScope
 from tests.simulation.mutation import Mutation
 from tests.simulation.program import EDGE_FROM, EXPIRING_FROM, RECLAIM_FROM
 
-__all__ = ["EDGE", "EXPIRING", "RECLAIMING", "planted_behind"]
+__all__ = ["EDGE", "EXPIRING", "RECLAIMING", "make_mutation_behind"]
 
 _refolded = Shard._refold
 _retable = Shard.retable
@@ -39,7 +39,7 @@ _kept = fan_out._catch_error
 _writes = _Row.writes
 
 
-def _refolded_no_commit(
+def _refold_no_commit(
     self: Shard, body: record.Body, offset: int, stamp: int
 ) -> tuple[bytes, Writes]:
     log_key, writes = _refolded(self, body, offset, stamp)
@@ -53,7 +53,7 @@ def _slice_no_commits(
     return [entry for entry in entries if entry[0][:1] != COMMITS], following
 
 
-def _commit_not_looked_for(self: ShardOwner, transaction_id: TransactionId, tell: Tell) -> None:
+def _commit_without_search(self: ShardOwner, transaction_id: TransactionId, tell: Tell) -> None:
     if self.transactions.get(transaction_id) is None:
         raise session_missing()  # It may be one that was committed.
     _commit(self, transaction_id, tell)
@@ -70,13 +70,13 @@ def _one_by_one(records: list[Evaluated], shard: Shard) -> list[Evaluated]:
     return found
 
 
-def _known_anyhow(*_asked: object) -> None:
+def _skip_question(*_asked: object) -> None:
     """Ask for nothing."""
 
 
-async def _kept_as_failed(answer: Awaitable[bytes]) -> bytes | StoreError:
-    told = await _kept(answer)
-    return Unavailable() if isinstance(told, OutcomeUnknown) else told
+async def _keep_as_failure(answer: Awaitable[bytes]) -> bytes | StoreError:
+    reply = await _kept(answer)
+    return Unavailable() if isinstance(reply, OutcomeUnknown) else reply
 
 
 def _retable_keeps_keys(self: Shard, table: Table) -> None:
@@ -94,7 +94,7 @@ def _holds_nothing(_self: OpenTransactions, _first: bytes, _last: bytes) -> bool
     return False
 
 
-def _refolded_surplus_only(
+def _refold_surplus_only(
     self: Shard, body: record.Body, offset: int, stamp: int
 ) -> tuple[bytes, Writes]:
     if isinstance(body, record.Reclaim):
@@ -102,7 +102,7 @@ def _refolded_surplus_only(
     return _refolded(self, body, offset, stamp)
 
 
-def _writes_unstamped(self: _Row, rows: ChunkReader) -> Writes:
+def _list_writes_without_stamp(self: _Row, rows: ChunkReader) -> Writes:
     return [
         (chunk_key, None if value is not None and value[1] & DELETED else value)
         for chunk_key, value in _writes(self, rows)
@@ -117,7 +117,7 @@ async def _bury_anyhow(
             state.flush.bury(graves)  # Be they another's, who has not sent their deletes yet.
 
 
-def planted_behind(
+def make_mutation_behind(
     behind: int,
     name: str,
     owner: object,
@@ -129,24 +129,26 @@ def planted_behind(
     return Mutation(name, [(owner, method, instead)], seeds_max, behind=behind)
 
 
-at_the_edge = partial(planted_behind, EDGE_FROM)
+at_the_edge = partial(make_mutation_behind, EDGE_FROM)
 
 EDGE = [
-    at_the_edge("forget on recovery what was committed", Shard, "_refold", _refolded_no_commit),
+    at_the_edge("forget on recovery what was committed", Shard, "_refold", _refold_no_commit),
     at_the_edge("copy no commits", ShardCopy, "_slice", _slice_no_commits),
-    at_the_edge("look for no earlier commit", ShardOwner, "commit", _commit_not_looked_for),
+    at_the_edge("look for no earlier commit", ShardOwner, "commit", _commit_without_search),
     at_the_edge("let others write what is held", OpenTransactions, "require_free", _free),
     at_the_edge("log a transaction one by one", group, "form_group", _one_by_one, 120),
     at_the_edge(
-        "tell a part without an answer as failed", fan_out, "_catch_error", _kept_as_failed, 120
+        "tell a part without an answer as failed", fan_out, "_catch_error", _keep_as_failure, 120
     ),
-    at_the_edge("answer a range by other shards", row, "require_known", _known_anyhow, 400),
+    at_the_edge("answer a range by other shards", row, "require_known", _skip_question, 400),
 ]
 """Each in runs of seeds from ``EDGE_FROM`` on."""
 
 RECLAIMING = [
-    planted_behind(RECLAIM_FROM, "bury what others deleted", SlotChangelog, "bury", _bury_anyhow),
-    planted_behind(
+    make_mutation_behind(
+        RECLAIM_FROM, "bury what others deleted", SlotChangelog, "bury", _bury_anyhow
+    ),
+    make_mutation_behind(
         RECLAIM_FROM, "reclaim rows of other shards", Shard, "retable", _retable_keeps_keys
     ),
     Mutation(
@@ -161,10 +163,10 @@ RECLAIMING = [
 ]
 """Each in runs of seeds from ``RECLAIM_FROM`` on."""
 
-while_expiring = partial(planted_behind, EXPIRING_FROM)
+while_expiring = partial(make_mutation_behind, EXPIRING_FROM)
 
 EXPIRING = [
-    while_expiring("keep on recovery what expired", Shard, "_refold", _refolded_surplus_only),
-    while_expiring("let rows expire unstamped", _Row, "writes", _writes_unstamped),
+    while_expiring("keep on recovery what expired", Shard, "_refold", _refold_surplus_only),
+    while_expiring("let rows expire unstamped", _Row, "writes", _list_writes_without_stamp),
 ]
 """Each in runs of seeds from ``EXPIRING_FROM`` on."""

@@ -11,7 +11,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Outcome
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.simulation.clients import Attempt, Clients
-from tests.simulation.requests import Told, ask, condition_of, request_of, wire_row
+from tests.simulation.requests import Reply, ask, condition_of, request_of, wire_row
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import TABLES, Place
 
@@ -31,9 +31,9 @@ def write(clients: Clients, worker: SimulatedWorker, place: Place, chance: rando
     attempt = clients.attempt(worker, place, change, mark)
     operation, request = request_of(place, change)
 
-    def heard(done: asyncio.Future[Told]) -> None:
-        told = done.result()
-        clients.heard(attempt, WRITTEN if isinstance(told, bytes) else told)
+    def heard(done: asyncio.Future[Reply]) -> None:
+        reply = done.result()
+        clients.receive_answer(attempt, WRITTEN if isinstance(reply, bytes) else reply)
 
     ask(clients, worker, operation, request).add_done_callback(heard)
 
@@ -60,15 +60,15 @@ def write_batch(
     asked.add_done_callback(partial(_heard, clients, attempts))
 
 
-def _heard(clients: Clients, attempts: Sequence[Attempt], done: asyncio.Future[Told]) -> None:
-    told = done.result()
-    if isinstance(told, StoreError):
-        results: list[Outcome | StoreError] = [told] * len(attempts)
+def _heard(clients: Clients, attempts: Sequence[Attempt], done: asyncio.Future[Reply]) -> None:
+    reply = done.result()
+    if isinstance(reply, StoreError):
+        results: list[Outcome | StoreError] = [reply] * len(attempts)
     else:
-        tables = pb.BatchWriteRowResponse.FromString(told).tables
+        tables = pb.BatchWriteRowResponse.FromString(reply).tables
         results = [_result(row) for table in tables for row in table.rows]
     for attempt, result in zip(attempts, results, strict=True):
-        clients.heard(attempt, result)
+        clients.receive_answer(attempt, result)
 
 
 def _result(row: pb.RowInBatchWriteRowResponse) -> Outcome | StoreError:

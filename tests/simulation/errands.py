@@ -20,14 +20,14 @@ from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ADMIN, PLAIN, tables
 
 __all__ = [
-    "flushed",
-    "index_created",
-    "index_dropped",
-    "logged",
-    "reclaimed",
-    "reshaped",
+    "create_index",
+    "drop_index",
+    "flush_slot",
+    "log_options",
+    "reclaim_slot",
     "standing_by",
-    "trimmed",
+    "trim_slot",
+    "try_reshape",
 ]
 
 
@@ -36,14 +36,14 @@ async def standing_by(worker: SimulatedWorker, slots: frozenset[int]) -> None:
     worker.roster.stand_by(slots)
 
 
-async def flushed(slot: Slot) -> None:
+async def flush_slot(slot: Slot) -> None:
     """Flush a slot, if that takes no longer than a second."""
     with suppress(StoreError, Fenced, StoreFailed, TimeoutError):
         async with asyncio.timeout(1):
             await slot.flush()
 
 
-async def reclaimed(slot: Slot, options: record.Options) -> None:
+async def reclaim_slot(slot: Slot, options: record.Options) -> None:
     """Keep versions by other options, and remove what is hidden of all rows."""
     with suppress(StoreError, StoreFailed, Fenced):
         for owner in list(slot.shards.values()):
@@ -52,7 +52,7 @@ async def reclaimed(slot: Slot, options: record.Options) -> None:
                 await slot.reclaimer.reclaim_now(owner)
 
 
-async def trimmed(slot: Slot) -> None:
+async def trim_slot(slot: Slot) -> None:
     """Trim the logs of a slot, ended ones too."""
     with suppress(StoreError, StoreFailed):
         for owner in list(slot.shards.values()):
@@ -62,13 +62,15 @@ async def trimmed(slot: Slot) -> None:
             await slot._upkeep.trim.trim_ended(table, shard, slot._reshapes.ended)
 
 
-async def reshaped(operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes) -> None:
+async def try_reshape(
+    operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes
+) -> None:
     """Split, merge or move, unless it is refused."""
     with suppress(StoreError):
         await operation(ADMIN, asked)
 
 
-async def index_created(worker: SimulatedWorker, index: Index) -> None:
+async def create_index(worker: SimulatedWorker, index: Index) -> None:
     """Make an index of the rows there are, unless it is refused."""
     request = pb.CreateIndexRequest(
         main_table_name=PLAIN,
@@ -79,14 +81,14 @@ async def index_created(worker: SimulatedWorker, index: Index) -> None:
         await worker.indexes.create_index(ADMIN, request.SerializeToString())
 
 
-async def index_dropped(worker: SimulatedWorker, index: Index) -> None:
+async def drop_index(worker: SimulatedWorker, index: Index) -> None:
     """Drop it, unless that is refused."""
     request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=index.name)
     with suppress(StoreError):
         await worker.indexes.drop_index(ADMIN, request.SerializeToString())
 
 
-async def logged(owner: ShardOwner, body: record.Options) -> None:
+async def log_options(owner: ShardOwner, body: record.Options) -> None:
     """Log other options of a shard."""
     with suppress(StoreError, StoreFailed):
         await owner.submit_hidden(body)

@@ -21,7 +21,7 @@ from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ANYWHERE, KEPT
 from tests.support.waiting import until_async
 
-__all__ = ["AGAIN", "check_followed", "check_index", "until_followed"]
+__all__ = ["AGAIN", "check_followed", "check_index", "wait_for_indexes"]
 
 AGAIN = Index("again", 0, GLOBAL, ANYWHERE, KEPT, 0)
 """The index that comes and goes."""
@@ -29,7 +29,7 @@ AGAIN = Index("again", 0, GLOBAL, ANYWHERE, KEPT, 0)
 FOLLOWED_S = 120.0
 
 
-async def until_followed(worker: SimulatedWorker) -> None:
+async def wait_for_indexes(worker: SimulatedWorker) -> None:
     """Wait until every global index has followed every log of its table to its end."""
     await until_async(
         lambda: not _behind(worker),
@@ -83,7 +83,7 @@ def check_index(clients: Clients, where: str, shard: Shard, rows: RowStore) -> N
         assert followed <= decode_fed(value).following, f"{where} has {source} to come again"
         for valid in model.logs[source].changes:
             if valid.offset < followed:
-                name, _ = valid.told
+                name, _ = valid.row_and_mark
                 stamps[name] = max(stamps.get(name, 0), valid.stamp)
     followed_rows = {name: model.at(name, stamp) for name, stamp in stamps.items()}
     assert index_rows_in(rows, index) == index_rows_of(followed_rows, index), where
@@ -109,4 +109,4 @@ def _indexes(tables: Mapping[int, Table]) -> list[tuple[Table, Index]]:
 
 
 def _names(model: TableModel) -> set[str]:
-    return {valid.told[0] for log in model.logs.values() for valid in log.changes}
+    return {valid.row_and_mark[0] for log in model.logs.values() for valid in log.changes}

@@ -62,14 +62,14 @@ class SimulatedMembership(Membership):
     ) -> None:
         config = MembershipConfig("memory:1", "sim", peer.address, peer.address, group.slots)
         super().__init__(config, on_assigned=on_assigned, on_revoked=on_revoked)
-        self.told = asyncio.Event()
+        self.assignment = asyncio.Event()
         self._group = group
         self._peer = peer
 
     async def start(self) -> None:
         """Join; return once the group has assigned our slots."""
         self._group.join(self._peer, self)
-        await self.told.wait()
+        await self.assignment.wait()
 
     async def stop(self) -> None:
         """Leave the group."""
@@ -81,7 +81,7 @@ class SimulatedMembership(Membership):
         ours = here is not None and here.membership is self
         if ours and self._peer.alive and generation > self._generation:
             self._take(Division(slots, owners=owners), generation)
-            self.told.set()
+            self.assignment.set()
 
 
 @dataclass(slots=True)
@@ -199,16 +199,16 @@ class Hop:
                 resolve(future, OutcomeUnknown(f"{operation}: no answer"))
 
         async def answer(peer: Peer) -> None:
-            told: Any
+            answer: Any
             try:
-                told = await peer.answer(identity, operation, body)
+                answer = await peer.answer(identity, operation, body)
             except StoreError as error:
-                told = error
+                answer = error
             except StoreFailed:  # As ``stream/cluster/hop_server.py`` reports an unexpected error.
-                told = OutcomeUnknown("Internal server error.")
+                answer = OutcomeUnknown("Internal server error.")
             if cut:
-                told = OutcomeUnknown(f"{operation}: no answer")
-            network.later(network.latency_s(), resolve, future, told)
+                answer = OutcomeUnknown(f"{operation}: no answer")
+            network.later(network.latency_s(), resolve, future, answer)
 
         network.later(network.latency_s(), arrive)
         return await future

@@ -15,10 +15,10 @@ from rowtide.stream.log.log import Entry
 from rowtide.stream.shard import index_feed
 from rowtide.stream.shard.index_feed import IndexFeeder
 from rowtide.stream.shard.owner import ShardOwner
-from tests.simulation.edge_mutations import planted_behind
+from tests.simulation.edge_mutations import make_mutation_behind
 from tests.simulation.program import FOLLOWED_FROM
 
-__all__ = ["FOLLOWING", "built_at_once"]
+__all__ = ["FOLLOWING", "build_at_once"]
 
 
 async def _pin_nothing(_self: IndexOperations, _owner: ShardOwner) -> int | None:
@@ -34,14 +34,14 @@ def _first(writes: Iterable[IndexWrite]) -> list[IndexWrite]:
     return list(every.values())
 
 
-def built_at_once(
+def build_at_once(
     _self: ShardIndexes, _view: RangeReader, asked: IndexBuild, _by: TableOptions, _now_us: int
 ) -> IndexBuild:
     """Say that an index has gone through its rows, and bring none of them."""
     return IndexBuild(asked.table, None, ())
 
 
-def _found_anywhere(
+def _find_anywhere(
     entries: Sequence[Entry], owner: ShardOwner, *, learned: bool
 ) -> tuple[list[IndexWrite], int, int]:
     number = owner.shard.table.table_id
@@ -57,7 +57,7 @@ def _found_anywhere(
     return writes, entries[-1].offset + 1, stamp
 
 
-where_followed = partial(planted_behind, FOLLOWED_FROM)
+where_followed = partial(make_mutation_behind, FOLLOWED_FROM)
 
 FOLLOWING = [
     where_followed("trim what an index still needs", IndexOperations, "pin", _pin_nothing),
@@ -65,7 +65,7 @@ FOLLOWING = [
         "follow children beside their parents", IndexFeeder, "_in_turn", _all_in_turn, 60
     ),
     where_followed("learn the first of several changes", index_feed, "latest", _first),
-    where_followed("learn nothing of rows there were", ShardIndexes, "build_slice", built_at_once),
-    where_followed("learn of what does not stand", index_feed, "_extract_writes", _found_anywhere),
+    where_followed("learn nothing of rows there were", ShardIndexes, "build_slice", build_at_once),
+    where_followed("learn of what does not stand", index_feed, "_extract_writes", _find_anywhere),
 ]
 """Each in runs of seeds from ``FOLLOWED_FROM`` on."""

@@ -62,10 +62,10 @@ def check_now(clients: Clients, workers: Sequence[SimulatedWorker], now_s: float
                 shard_id = owner.shard.shard_id
                 other = serving.setdefault(shard_id, worker.address)
                 assert other == worker.address, f"{other} and {worker.address} serve {shard_id}"
-        for copy in worker.copied_shards() if worker.alive else ():
+        for copy in worker.list_copied_shards() if worker.alive else ():
             _check_copy(clients, worker, copy)
     for attempt in clients.attempts:
-        if attempt.told is None and attempt.worker.alive and not attempt.worker.process.frozen:
+        if attempt.result is None and attempt.worker.alive and not attempt.worker.process.frozen:
             waited_s = now_s - max(attempt.since_s, attempt.worker.thawed_s)
             assert waited_s < WAIT_S_MAX, f"a client waits for ever: {attempt}"
 
@@ -125,18 +125,18 @@ def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -
     stamp = _stamp_at(clients, copy)
     places = _check_rows(clients, where, copy.shard, copy.rows, stamp, serving=False)
     assert copy.fresh_s is not None, "it may be read"
-    if worker.link.leaders.misled((TOPICS.shard(copy.place.shard_id), 0), copy.fresh_s):
+    if worker.link.leaders.is_misled((TOPICS.shard(copy.place.shard_id), 0), copy.fresh_s):
         return  # It is as old as the leader that it asks: docs/concepts/guarantees.md says so.
     for place in places:
-        missed = clients.acknowledged_before(place, copy.fresh_s)
+        missed = clients.find_acknowledged_stamp(place, copy.fresh_s)
         assert missed <= stamp, f"{where}: a read of {place} misses {missed}"
 
 
 def _stamp_at(clients: Clients, copy: StandbyShard) -> int:
     """Return the highest stamp of what the rows have: nothing of a group that is half read."""
     entries = clients.log(copy.place.shard_id).everything[: copy.shard.state.applied + 1]
-    told = [(entry.offset, record.decode_envelope(entry.value)) for entry in entries]
-    valid = [envelope.stamp for offset, envelope in told if envelope.at == offset]
+    envelopes = [(entry.offset, record.decode_envelope(entry.value)) for entry in entries]
+    valid = [envelope.stamp for offset, envelope in envelopes if envelope.at == offset]
     return max(valid, default=copy.place.floor_us)
 
 
@@ -158,7 +158,9 @@ def check_outcomes(clients: Clients) -> None:
 def _check_deletes(model: TableModel, place: Place, attempts: Iterable[Attempt]) -> None:
     deletes = [a for a in attempts if a.mark is None]
     logged = sum(
-        valid.told == (place.name, None) for log in model.logs.values() for valid in log.changes
+        valid.row_and_mark == (place.name, None)
+        for log in model.logs.values()
+        for valid in log.changes
     )
     applied = sum(a.applied for a in deletes)
     assert applied <= logged <= applied + sum(a.unknown for a in deletes), f"deletes of {place}"
@@ -169,7 +171,7 @@ def _check_order(model: TableModel, attempts: Iterable[Attempt]) -> None:
     the log.
     """
     stood = [(a, model.stood[a.mark].stamp) for a in attempts if a.mark in model.stood]
-    acknowledged = sorted(((a.told_s, at) for a, at in stood if a.applied), reverse=True)
+    acknowledged = sorted(((a.result_s, at) for a, at in stood if a.applied), reverse=True)
     latest = -1
     for attempt, stamp in sorted(stood, key=lambda pair: pair[0].since_s):
         while acknowledged and acknowledged[-1][0] < attempt.since_s:

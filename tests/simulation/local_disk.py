@@ -154,7 +154,7 @@ class DiskStore(Store):
         """Write a batch, unless it fails; it may be written where it fails."""
         assert isinstance(batch, DiskBatch)
         self._require_open()
-        fate = self._link.drawn(self._link.fates)
+        fate = self._link.draw_fate(self._link.fates)
         lost = fate in (Fate.REFUSED, Fate.LOST_REQUEST)
         if not lost:
             self._disk.write(batch)
@@ -205,7 +205,7 @@ class DiskThread(Executor):
         except Exception as error:  # noqa: BLE001 - The caller gets it.
             report = partial(done.set_exception, error)
         delay_s = self._network.latency_s()
-        # In the process: while it is stopped, and once it was killed, nobody is told.
+        # In the process: a stopped or killed process reports nothing.
         asyncio.get_running_loop().call_later(delay_s, report, context=context)
 
     def kill(self, chance: random.Random) -> None:

@@ -13,8 +13,8 @@ from rowtide.stream.shard.log_fold import LogFold
 from rowtide.stream.shard.replay import take
 from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.slot.standby import standby_shard
-from tests.simulation.edge_mutations import planted_behind
-from tests.simulation.index_mutations import built_at_once
+from tests.simulation.edge_mutations import make_mutation_behind
+from tests.simulation.index_mutations import build_at_once
 from tests.simulation.program import LOCAL_FROM
 
 __all__ = ["LOCAL"]
@@ -39,13 +39,13 @@ def _take_or_not(
         return []
 
 
-where_disks_fail = partial(planted_behind, LOCAL_FROM)
+where_disks_fail = partial(make_mutation_behind, LOCAL_FROM)
 
 LOCAL = [
     where_disks_fail(
         "take an index for built", operations, "is_built", lambda *_: True, seeds_max=60
     ),
-    where_disks_fail("build nothing", ShardIndexes, "build_slice", built_at_once),
+    where_disks_fail("build nothing", ShardIndexes, "build_slice", build_at_once),
     where_disks_fail("pass over what a disk does not take", LogFold, "write", _write_or_not),
     where_disks_fail(
         "pass over what a copy's disk does not take", standby_shard, "take", _take_or_not

@@ -10,7 +10,7 @@ from rowtide.stream.log.local.layout import Bounds
 from rowtide.stream.log.local.partition import LocalPartition
 from rowtide.stream.log.local.store import WriteFailed
 from rowtide.stream.log.local.writer import GroupWriter, Job
-from tests.simulation.edge_mutations import planted_behind
+from tests.simulation.edge_mutations import make_mutation_behind
 from tests.simulation.program import ALONE_FROM
 
 __all__ = ["LOCAL_LOG"]
@@ -40,7 +40,7 @@ def _reload_nothing(self: LocalPartition, bounds: Bounds) -> None:
     self.bounds = self.planned
 
 
-with_a_local_log = partial(planted_behind, ALONE_FROM)
+with_a_local_log = partial(make_mutation_behind, ALONE_FROM)
 
 LOCAL_LOG = [
     with_a_local_log("take a failed write for done", GroupWriter, "_finish", _finish_anyhow),

@@ -44,13 +44,13 @@ class SimulatedLog:
     async def append(self, entries: Pairs, *, deadline_s: float) -> int:
         """Append one batch, see ``Log.append``."""
         try:
-            base: int = await self.sent(entries, deadline_s=deadline_s)
+            base: int = await self.send(entries, deadline_s=deadline_s)
         except OutcomeUnknown:
             self._outcome_open = True
             raise
         return base
 
-    def sent(self, entries: Pairs, *, deadline_s: float) -> asyncio.Future[Any]:
+    def send(self, entries: Pairs, *, deadline_s: float) -> asyncio.Future[Any]:
         """Send one batch; return the future of its base offset, or of the known outcome."""
         assert entries, "an append needs an entry"
         assert not self._outcome_open, "disconnect after an unknown outcome, before appending"
@@ -62,7 +62,7 @@ class SimulatedLog:
         of_shard = ".shard." in self.place[0]
         self._in_flight = link.once(
             f"append to {self.name}",
-            link.drawn(link.fates if of_shard else deque()),
+            link.draw_fate(link.fates if of_shard else deque()),
             lambda: link.network.broker.append(self.place, sent),
             deadline_s=deadline_s,
             held=of_shard and link.holding,
@@ -74,17 +74,17 @@ class SimulatedLog:
         """Return entries from ``offset`` on, see ``Log.read``."""
         bytes_max = min(bytes_max, self._link.network.read_bytes_max)
 
-        def told() -> Any:
+        def read_now() -> Any:
             if self._link.network.knows_less() and offset <= self.partition.end:
                 return []
-            return told_by(lambda: self.partition.read(offset, bytes_max))
+            return capture_outcome(lambda: self.partition.read(offset, bytes_max))
 
         def work(reply: Reply) -> None:
             log = self.partition
             if offset != log.end or wait_s <= 0:
-                reply(told())
+                reply(read_now())
                 return
-            once = _Once(lambda: reply(told()))
+            once = _Once(lambda: reply(read_now()))
             log.waiters.append(once)
             self._link.network.later(wait_s, once)
 
@@ -96,16 +96,16 @@ class SimulatedLog:
         """Return entries from ``offset`` on, and the log's end; wait a while where it is there."""
         bytes_max = self._link.network.read_bytes_max
 
-        def told() -> Any:
+        def read_tail() -> Any:
             log = self.partition
-            return told_by(lambda: (log.read(offset, bytes_max), log.end))
+            return capture_outcome(lambda: (log.read(offset, bytes_max), log.end))
 
         def work(reply: Reply) -> None:
             log = self.partition
             if offset != log.end:
-                reply(told())
+                reply(read_tail())
                 return
-            once = _Once(lambda: reply(told()))
+            once = _Once(lambda: reply(read_tail()))
             log.waiters.append(once)
             self._link.network.later(wait_s, once)
 
@@ -126,10 +126,12 @@ class SimulatedLog:
 
     async def trim(self, before: int) -> None:
         """Delete every entry below ``before``, see ``Log.trim``."""
-        await self._link.ask(self.name, lambda reply: reply(told_by(lambda: self._trim(before))))
+        await self._link.ask(
+            self.name, lambda reply: reply(capture_outcome(lambda: self._trim(before)))
+        )
 
     def _trim(self, before: int) -> None:
-        if self._link.leaders.deposed(self.place):
+        if self._link.leaders.is_deposed(self.place):
             raise Unavailable(f"trim of {self.name}: not enough replicas")
         self.partition.trim(before)
 
@@ -152,7 +154,7 @@ class _Once:
             call()
 
 
-def told_by(work: Callable[[], Any]) -> Any:
+def capture_outcome(work: Callable[[], Any]) -> Any:
     """Return what ``work`` returns or raises."""
     try:
         return work()
@@ -192,11 +194,11 @@ class MemoryWriter:
         """Commit ``changes`` unless fenced: first they are sent, then they are committed."""
         epoch, self._epoch = self._epoch, None
         assert epoch is not None, "fence before a flush"
-        await self._ask(lambda: self._prepared(epoch))
+        await self._ask(lambda: self._prepare(epoch))
         sent = [change for change in changes if change is not None]
         assert sent, "a flush needs a change"
-        fate = self._link.drawn(self._link.flush_fates)
-        if self._link.leaders.deposed(self._place):
+        fate = self._link.draw_fate(self._link.flush_fates)
+        if self._link.leaders.is_deposed(self._place):
             self._link.leaders.learn(self._place)
             fate = Fate.LOST_REQUEST
         if fate in (Fate.REFUSED, Fate.LOST_REQUEST):
@@ -205,19 +207,21 @@ class MemoryWriter:
         position: int = await self._link.once(
             f"commit to {self.name}",
             fate,
-            lambda: told_by(committed),
+            lambda: capture_outcome(committed),
             deadline_s=FLUSH_S,
             held=self._link.holding,
         )
         self._epoch = epoch
         return position
 
-    def _prepared(self, epoch: int) -> None:
+    def _prepare(self, epoch: int) -> None:
         self._changelog.require(epoch)
         self._link.landing(f"flush to {self.name}")
 
     async def _ask(self, work: Callable[[], Any]) -> Any:
-        return await self._link.ask(self.name, lambda reply: reply(told_by(work)), asked_s=FLUSH_S)
+        return await self._link.ask(
+            self.name, lambda reply: reply(capture_outcome(work)), asked_s=FLUSH_S
+        )
 
 
 class Commit:
@@ -281,7 +285,9 @@ class MemoryReader:
         return page
 
     async def _ask(self, work: Callable[[], Any]) -> Any:
-        return await self._link.ask(self.name, lambda reply: reply(told_by(work)), asked_s=FLUSH_S)
+        return await self._link.ask(
+            self.name, lambda reply: reply(capture_outcome(work)), asked_s=FLUSH_S
+        )
 
 
 class MemoryCluster:
@@ -301,7 +307,7 @@ class MemoryCluster:
         """Append to several logs at once, see ``LogCluster``."""
         ours = [(log, entries) for log, entries in items if isinstance(log, SimulatedLog)]
         assert len(ours) == len(items), "the logs are the simulation's"
-        sent = [log.sent(entries, deadline_s=deadline_s) for log, entries in ours]
+        sent = [log.send(entries, deadline_s=deadline_s) for log, entries in ours]
         answers: list[int | StoreError] = []
         for future in sent:
             try:
@@ -319,7 +325,7 @@ class MemoryCluster:
         bytes_max = min(bytes_max, self.link.network.read_bytes_max)
 
         def read() -> list[list[Entry] | StoreError]:
-            return [told_by(partial(log.partition.read, at, bytes_max)) for log, at in ours]
+            return [capture_outcome(partial(log.partition.read, at, bytes_max)) for log, at in ours]
 
         def work(reply: Reply) -> None:
             if any(offset != log.partition.end for log, offset in ours):
@@ -331,10 +337,10 @@ class MemoryCluster:
             self.link.network.later(wait_s, once)
 
         try:
-            told: list[list[Entry] | StoreError] = await self.link.ask("read many", work)
+            replies: list[list[Entry] | StoreError] = await self.link.ask("read many", work)
         except StoreError as error:
             return [error] * len(items)
-        return told
+        return replies
 
     def changelog_writer(self, topic: str, partition: int, transactional_id: str) -> MemoryWriter:
         """Return a writer; the last one to fence may flush."""

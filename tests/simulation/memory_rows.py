@@ -38,7 +38,7 @@ class Disk:
             _take(self.kept, writes)
         self.unsynced.clear()
 
-    def crashed(self, survivors: int) -> Disk:
+    def copy_after_crash(self, survivors: int) -> Disk:
         """Return what is found after a crash that the first ``survivors`` of the writes survive."""
         found = Disk(dict(self.kept), list(self.unsynced))
         found.crash(survivors)
@@ -130,10 +130,10 @@ class MemoryRows(RowStore):
         finally:
             self.disk.unsynced.clear()
             self.closed = True
-            self.get = self.get_many = _closed
+            self.get = self.get_many = _raise_closed
 
 
-def _closed(_key: object) -> NoReturn:
+def _raise_closed(_key: object) -> NoReturn:
     raise Unavailable("The partition is not available.")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-__all__ = ["Mutation", "planted"]
+__all__ = ["Mutation", "plant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Mutation:
 
 
 @contextmanager
-def planted(mutation: Mutation) -> Iterator[None]:
+def plant(mutation: Mutation) -> Iterator[None]:
     """Plant a fault for a while."""
     with ExitStack() as stack:
         for owner, name, replacement in mutation.patches:

@@ -103,7 +103,7 @@ async def _append_unknown_as_failed(
     return self._compare(batch, at, await self.read(at, end), end)
 
 
-def _told_never_stands(
+def _report_not_written(
     _self: Appender, _batch: object, _at: int, entries: Sequence[Entry], end: int
 ) -> Appended:
     return Appended(False, entries, end)
@@ -138,20 +138,20 @@ async def _append_without_evaluating_again(self: ShardOwner, evaluated: Sequence
     pairs = [(e.log_key, self.shard.encode_record(e, at + i)) for i, e in enumerate(evaluated)]
     while True:
         try:
-            told = await self.appender.append(pairs, at)
+            outcome = await self.appender.append(pairs, at)
             break
         except Unavailable as error:
             self._refuse_all(error)
             return False
-    if told.is_valid:
+    if outcome.is_valid:
         self._apply(evaluated, pairs, at)
     else:
         self._queue.take_back()
-    if told.entries or not told.is_valid:
+    if outcome.entries or not outcome.is_valid:
         self.shard.discard()
-        self.fold.replay(told.entries)
+        self.fold.replay(outcome.entries)
         # What waits keeps what was evaluated on the old end.
-    return told.is_valid
+    return outcome.is_valid
 
 
 _append = ShardOwner._append
@@ -187,7 +187,7 @@ def _replay_without_stamp(self: Shard, offset: int, value: bytes) -> Replayed:
 # Leases.
 
 
-def _renewed_when_answered(
+def _renew_when_answered(
     self: LeaseKeeper, held: HeldLease, at: int, answer: int | StoreError, _sent_s: float
 ) -> bool:
     return _renewed(self, held, at, answer, self._clock_s())
@@ -320,7 +320,7 @@ def _true(*_arguments: object) -> bool:
 # Split, merge and move.
 
 
-async def _unsealed(_self: SlotReshapes, owner: ShardOwner, _reshape: object) -> Sealed:
+async def _skip_seal(_self: SlotReshapes, owner: ShardOwner, _reshape: object) -> Sealed:
     return Sealed(owner.shard.state.applied, owner.shard.state.stamp)
 
 
@@ -398,7 +398,7 @@ async def _forget_at_once(
     await self._reshapes.forget(shard)
 
 
-async def _arrived_without_room(
+async def _arrive_without_room(
     self: SlotIntakes, _table: object, shard: ShardRange, _rows: object
 ) -> ShardOwner | None:
     return self.arriving.pop(shard.shard_id, None)
@@ -434,7 +434,7 @@ MUTATIONS = [
     Mutation(
         "answer an unknown outcome as failed", [(Appender, "append", _append_unknown_as_failed)]
     ),
-    Mutation("apply a batch twice", [(Appender, "_compare", _told_never_stands)], 10),
+    Mutation("apply a batch twice", [(Appender, "_compare", _report_not_written)], 10),
     Mutation("open without a no-op", [(Appender, "fence", _fence_without_noop)]),
     Mutation("settle without a no-op", [(Appender, "_settle", _settle_without_fence)]),
     Mutation(
@@ -454,7 +454,7 @@ MUTATIONS = [
     Mutation("skip the lease wait", [(LeaseView, "safe_at", _zero)]),
     Mutation("serve reads without a lease", [(LeaseKeeper, "is_readable", _true)], 10),
     Mutation(
-        "count a lease from the answer", [(LeaseKeeper, "_record_renewal", _renewed_when_answered)]
+        "count a lease from the answer", [(LeaseKeeper, "_record_renewal", _renew_when_answered)]
     ),
     Mutation("let a release hide an older lease", [(LeaseView, "safe_at", _release_hides_all)]),
     Mutation("unfence the changelog", [(Changelog, "require", _nothing)]),
@@ -492,7 +492,7 @@ MUTATIONS = [
 RESHAPING = [
     Mutation(
         "open children before their parents are sealed",
-        [(SlotReshapes, "_seal_parent", _unsealed)],
+        [(SlotReshapes, "_seal_parent", _skip_seal)],
         10,
     ),
     Mutation("split without the plan in the seal", [(slot_reshapes, "plan_of", _no_plan)], 10),
@@ -575,7 +575,7 @@ UNFOUND = [
     ),
     Mutation(
         "keep what was there before a copy",
-        [(SlotIntakes, "_make_room", _pass), (SlotIntakes, "take_arrived", _arrived_without_room)],
+        [(SlotIntakes, "_make_room", _pass), (SlotIntakes, "take_arrived", _arrive_without_room)],
     ),
     Mutation(
         "read the changelog of a copy before its logs",

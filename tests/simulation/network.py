@@ -143,9 +143,9 @@ class Link:
         while True:
             future: asyncio.Future[Any] = loop.create_future()
             self._send(work, future)
-            told = await future
-            if told is not _LOST:
-                return told
+            answer = await future
+            if answer is not _LOST:
+                return answer
             if loop.time() >= until:
                 raise Unavailable(f"{where}: no broker")
             await asyncio.sleep(RETRY_S)
@@ -160,18 +160,18 @@ class Link:
             else:
                 work(reply)
 
-        def reply(told: Any) -> None:
-            network.later(network.latency_s(), back, told)
+        def reply(answer: Any) -> None:
+            network.later(network.latency_s(), back, answer)
 
-        def back(told: Any) -> None:
+        def back(answer: Any) -> None:
             if self.reaches:
-                resolve(future, told)
+                resolve(future, answer)
             else:
                 network.later(RETRY_S, resolve, future, _LOST)
 
         network.later(network.latency_s(), arrive)
 
-    def drawn(self, fates: deque[Fate]) -> Fate:
+    def draw_fate(self, fates: deque[Fate]) -> Fate:
         """Return what is to become of the next thing sent."""
         if fates:
             return fates.popleft()
@@ -190,20 +190,20 @@ class Link:
     ) -> asyncio.Future[Any]:
         """Have the broker do ``work`` once, or twice; the future tells what can be said of it.
 
-        ``held`` keeps back what is delayed until it is told to land. What goes to the deposed
+        ``held`` keeps back what is delayed until it is released. What goes to the deposed
         leader of ``place`` is lost, and whoever has waited for its answer looks for the new one.
         Who acknowledges what was sent before leads, and tells of it from then on.
         """
-        lost = place is not None and self.leaders.deposed(place) and fate is not Fate.REFUSED
+        lost = place is not None and self.leaders.is_deposed(place) and fate is not Fate.REFUSED
         fate = Fate.LOST_REQUEST if lost else fate
         future = Sending(self, where, fate, work, deadline_s=deadline_s, held=held).future
 
-        def found(done: asyncio.Future[Any]) -> None:
+        def note_leader(done: asyncio.Future[Any]) -> None:
             if place is not None and (lost or not (done.cancelled() or done.exception())):
                 self.leaders.learn(place)
 
         if place is not None:
-            future.add_done_callback(found)
+            future.add_done_callback(note_leader)
         return future
 
 
@@ -243,18 +243,18 @@ class Sending:
             self._postpone()
             self._give_up()
             return
-        told = self._work()
+        answer = self._work()
         self._link.landing(self._where)
         if self._fate is Fate.LOST_ANSWER:
             self._give_up()
             return
         if self._fate is Fate.DOUBLED:
             self._postpone()
-        self._network.later(self._network.latency_s(), self._back, told)
+        self._network.later(self._network.latency_s(), self._back, answer)
 
-    def _back(self, told: Any) -> None:
+    def _back(self, answer: Any) -> None:
         if self._link.reaches:
-            resolve(self.future, told)
+            resolve(self.future, answer)
         else:
             self._give_up()
 
@@ -281,11 +281,11 @@ class Sending:
 _LOST = object()
 
 
-def resolve(future: asyncio.Future[Any], told: Any) -> None:
+def resolve(future: asyncio.Future[Any], answer: Any) -> None:
     """Report the first result; ignore later ones."""
     if future.done():
         return
-    if isinstance(told, StoreError | Fenced):
-        future.set_exception(told)
+    if isinstance(answer, StoreError | Fenced):
+        future.set_exception(answer)
     else:
-        future.set_result(told)
+        future.set_result(answer)

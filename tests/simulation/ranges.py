@@ -14,7 +14,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
 from tests.simulation.clients import Clients
 from tests.simulation.requests import Workers, ask, rows_of, wire_key
-from tests.simulation.row_model import seen_of
+from tests.simulation.row_model import list_visible
 from tests.simulation.tables import PLACES, TABLES
 
 __all__ = ["Ranges"]
@@ -63,11 +63,11 @@ class Ranges:
                 exclusive_end_primary_key=end,
             )
             low = {place: self._clients.acknowledged[place] for place in left}
-            told = await ask(self._clients, self._chance.choice(workers), "GetRange", request)
-            self._clients.trace.add("range", f"{table} {type(told).__name__}")
-            if not isinstance(told, bytes):
+            reply = await ask(self._clients, self._chance.choice(workers), "GetRange", request)
+            self._clients.trace.add("range", f"{table} {type(reply).__name__}")
+            if not isinstance(reply, bytes):
                 return
-            answer = pb.GetRangeResponse.FromString(told)
+            answer = pb.GetRangeResponse.FromString(reply)
             rows = rows_of(answer.rows)
             start = answer.next_start_primary_key
             [following] = plainbuffer.decode_rows(start) if start else [None]
@@ -76,7 +76,7 @@ class Ranges:
                 place = left.pop(0)
                 row = rows.pop(place.name, None)
                 known = self._clients.model(table).since(place.name, low[place])
-                shown = [seen for columns in known for seen in seen_of(columns)]
+                shown = [seen for columns in known for seen in list_visible(columns)]
                 assert row in shown, f"a range shows of {place} what never was: {row}"
                 self._clients.check_whole(place, row)
             assert not rows, f"a range of {table} has rows beyond it, or twice: {sorted(rows)}"

@@ -26,7 +26,7 @@ from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import ADMIN, Place
 
 __all__ = [
-    "Told",
+    "Reply",
     "Workers",
     "ask",
     "condition_of",
@@ -39,7 +39,7 @@ __all__ = [
 PATIENCE_S = 3.0, 11.5
 """Then a client takes a request for lost: some before a worker says so itself, some after."""
 
-Told = bytes | StoreError
+Reply = bytes | StoreError
 
 Workers = Callable[[], Sequence[SimulatedWorker]]
 """Returns those that live."""
@@ -61,30 +61,30 @@ class Message(Protocol):
 
 def ask(
     clients: Clients, worker: SimulatedWorker, operation: str, request: Message
-) -> asyncio.Future[Told]:
+) -> asyncio.Future[Reply]:
     """Have a worker answer a client. It always gets an answer in the end, perhaps an
     unknown outcome.
     """
     body = request.SerializeToString()
-    future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-    def resolve(told: Told) -> None:
+    def resolve(reply: Reply) -> None:
         if not future.done():
-            future.set_result(told)
+            future.set_result(reply)
 
     async def answer() -> None:
-        told: Told
+        reply: Reply
         try:
             found = worker.edge[operation](ADMIN, body)
-            told = found if isinstance(found, bytes) else await found
+            reply = found if isinstance(found, bytes) else await found
         except StoreError as error:
-            told = error
+            reply = error
         except (StoreFailed, ExceptionGroup) as failure:
             if isinstance(failure, ExceptionGroup) and failure.split(StoreFailed)[1] is not None:
                 raise
-            # It is told as OTSInternalServerError, by which nobody knows the outcome.
-            told = OutcomeUnknown("Internal server error.")
-        clients.network.later(clients.way_s(), resolve, told)
+            # The client gets OTSInternalServerError, which leaves the outcome unknown.
+            reply = OutcomeUnknown("Internal server error.")
+        clients.network.later(clients.way_s(), resolve, reply)
 
     def arrive() -> None:
         answering = answer()

@@ -26,11 +26,11 @@ __all__ = [
     "Newest",
     "TableModel",
     "Valid",
-    "changed",
+    "apply_changes",
+    "list_visible",
     "mark_of",
     "name_of",
     "newest_of",
-    "seen_of",
 ]
 
 Columns = dict[bytes, dict[int, bytes]]
@@ -65,7 +65,7 @@ class Valid(NamedTuple):
     body: Changing
 
     @property
-    def told(self) -> tuple[str, str | None]:
+    def row_and_mark(self) -> tuple[str, str | None]:
         """Its row and its mark."""
         return name_of(self.body), mark_of(self.body)
 
@@ -138,7 +138,7 @@ class TableModel:
     def _reclaim(self, name: str, body: record.Reclaim, stamp: int) -> None:
         """Remove of a row what the record of its shard says; it covers no other shard's rows."""
         before = self.at(name, stamp)
-        after = None if before is None else reclaimed(name, before, body)
+        after = None if before is None else reclaim_row(name, before, body)
         if after != before:
             assert self.last(name) < stamp, f"stamps of row {name} don't increase: {body}"
             self._history[name].append((stamp, after))
@@ -164,7 +164,7 @@ class TableModel:
         return [self.at(name, low), *later]
 
     def _take(self, log: ShardLog, valid: Valid) -> None:
-        body, (name, mark) = valid.body, valid.told
+        body, (name, mark) = valid.body, valid.row_and_mark
         before = log.changes[-1].stamp if log.changes else log.floor
         assert before < valid.stamp, f"stamps of {valid.shard_id} don't increase at {valid.offset}"
         assert self.last(name) < valid.stamp, f"stamps of row {name} don't increase: {valid}"
@@ -174,13 +174,13 @@ class TableModel:
             self.stood[mark] = valid
         after: Columns | None = None
         if isinstance(body, record.PutBody):
-            after = changed({}, body.cells, log.max_versions)
+            after = apply_changes({}, body.cells, log.max_versions)
         elif isinstance(body, record.UpdateBody):
-            after = changed(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
+            after = apply_changes(self.at(name, valid.stamp) or {}, body.cells, log.max_versions)
         self._history.setdefault(name, []).append((valid.stamp, after))
 
 
-def changed(before: Columns, cells: Sequence[Cell], max_versions: int) -> Columns:
+def apply_changes(before: Columns, cells: Sequence[Cell], max_versions: int) -> Columns:
     """Return a row after changes in order: the newest versions of each touched column are kept."""
     columns = {name: dict(versions) for name, versions in before.items()}
     for cell in cells:
@@ -204,7 +204,7 @@ def newest_of(columns: Columns | None) -> Newest | None:
     return {column: versions[max(versions)] for column, versions in columns.items()}
 
 
-def seen_of(columns: Columns | None) -> list[Newest | None]:
+def list_visible(columns: Columns | None) -> list[Newest | None]:
     """Return what readers may see of a row, of each column the newest value: old ones expire."""
     seen = [newest_of(columns)]
     left = columns or {}
@@ -216,7 +216,7 @@ def seen_of(columns: Columns | None) -> list[Newest | None]:
     return seen
 
 
-def reclaimed(name: str, before: Columns, body: record.Reclaim) -> Columns | None:
+def reclaim_row(name: str, before: Columns, body: record.Reclaim) -> Columns | None:
     """Return a row without what is hidden in the columns that a record covers; None: it is gone.
 
     A place is the encoded key with the border of a column behind it

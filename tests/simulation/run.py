@@ -48,13 +48,13 @@ def main(seeds: int, first: int, jobs: int, steps: int, trace: bool, shorten: bo
             everything.update(run.hash.encode())
             if run.failure:
                 failed.append(run.seed)
-                run = _shortened(run, steps) if shorten else run
+                run = _shorten(run, steps) if shorten else run
                 click.echo("\n".join(("", *run.lines[-SHOWN:], run.failure)))
     took_s = time.monotonic() - began_s
     if trace:
         click.echo("\n".join(run.lines))
-    told = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
-    click.echo(f"seeds {first} to {first + seeds - 1}: {told}")
+    totals = ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items()))
+    click.echo(f"seeds {first} to {first + seeds - 1}: {totals}")
     click.echo(f"all that happened: {everything.hexdigest()}")
     click.echo(f"{seeds} runs in {took_s:.0f} s, {len(failed)} failed {failed or ''}".rstrip())
     sys.exit(bool(failed))
@@ -64,26 +64,26 @@ def main(seeds: int, first: int, jobs: int, steps: int, trace: bool, shorten: bo
 def _pool(jobs: int) -> Iterator[Runs]:
     if jobs == 1:
         yield lambda first, seeds, steps: map(
-            _told, ((s, steps) for s in range(first, first + seeds))
+            _run_seed, ((s, steps) for s in range(first, first + seeds))
         )
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield lambda first, seeds, steps: pool.map(
-            _told, ((s, steps) for s in range(first, first + seeds)), chunksize=10
+            _run_seed, ((s, steps) for s in range(first, first + seeds)), chunksize=10
         )
 
 
-def _shortened(run: Run, steps: int) -> Run:
+def _shorten(run: Run, steps: int) -> Run:
     """Return the run of the fewest actions that fails: the actions of a seed do not change."""
     for fewer in range(1, steps):
-        shorter = _told((run.seed, fewer))
+        shorter = _run_seed((run.seed, fewer))
         if shorter.failure:
             shorter.failure += f" (after {fewer} actions: --steps {fewer})"
             return shorter
     return run
 
 
-def _told(asked: tuple[int, int]) -> Run:
+def _run_seed(asked: tuple[int, int]) -> Run:
     seed, steps = asked
     try:
         return simulate(seed, steps)

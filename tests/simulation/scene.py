@@ -52,7 +52,7 @@ class Scene:
         await self.until(lambda: self.serves(number))
 
     def serves(self, number: int) -> bool:
-        """Say whether a worker serves reads of the row."""
+        """True if a worker serves reads of the row."""
         found = self.world.owner(SHARD)
         return found is not None and found[0].number == number
 
@@ -76,14 +76,14 @@ class Scene:
         change = ChangeRequest(kind, ROW.key, cells, expects)
         return clients.ask(self.worker(number), ROW, change, mark)
 
-    async def done(self, number: int, kind: int = PUT) -> Attempt:
+    async def write(self, number: int, kind: int = PUT) -> Attempt:
         """Ask for a change; return when it is acknowledged."""
         attempt = self.ask(number, kind)
-        await self.until(lambda: attempt.told is not None)
-        assert attempt.applied, f"{attempt}: {attempt.told}"
+        await self.until(lambda: attempt.result is not None)
+        assert attempt.applied, f"{attempt}: {attempt.result}"
         return attempt
 
-    async def flushed(self, number: int) -> None:
+    async def flush(self, number: int) -> None:
         """Have a worker flush everything, then trim all it may."""
         before = self.worker(number).roster.slots[0].flushed_s
         self.world.flush(number)
@@ -108,7 +108,7 @@ class Scene:
         self.world.network.land_held()
 
     def stands(self, attempt: Attempt) -> bool:
-        """Say whether a change is in the log, valid."""
+        """True if a change is in the log, valid."""
         return attempt.mark in self.world.clients.model(ROW.table).stood
 
 

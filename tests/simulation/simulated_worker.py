@@ -176,11 +176,11 @@ class SimulatedWorker:
 
     def answer(self, identity: Identity, operation: str, body: bytes) -> Awaitable[bytes]:
         """Answer what another worker asks."""
-        return self._passed_on(identity, operation, body)
+        return self._answer_forwarded(identity, operation, body)
 
-    async def _passed_on(self, identity: Identity, operation: str, body: bytes) -> bytes:
-        told = self.parts.router.answer_forwarded(identity, operation, body)
-        return told if isinstance(told, bytes) else await told
+    async def _answer_forwarded(self, identity: Identity, operation: str, body: bytes) -> bytes:
+        answer = self.parts.router.answer_forwarded(identity, operation, body)
+        return answer if isinstance(answer, bytes) else await answer
 
     # The parts that actions and checks use.
 
@@ -255,13 +255,13 @@ class SimulatedWorker:
         """Return the shards it serves."""
         return [o for slot in self.roster.slots.values() for o in slot.shards.values()]
 
-    def copied_shards(self) -> list[StandbyShard]:
+    def list_copied_shards(self) -> list[StandbyShard]:
         """Return the shards of which it would show a copy, of whatever age."""
         copies = [s for standby in self.roster.standbys.values() for s in standby.shards.values()]
         return [shard for shard in copies if shard.fresh_s is not None and not shard.has_ended]
 
     def has(self, place: Place) -> bool:
-        """Say whether it serves, as it believes, the shard of a row."""
+        """True if it serves, as it believes, the shard of a row."""
         table = self.catalog.tables.get((INSTANCE, place.table))
         if table is None:
             return False
@@ -282,7 +282,7 @@ class SimulatedWorker:
         served = {owner.shard.shard_id for owner in self.open_shards()}
         return bool(living) and living == served and not self.catalog.reshapes
 
-    def followed(self) -> list[ShardOwner]:
+    def list_followed_shards(self) -> list[ShardOwner]:
         """Return the shards whose logs may be read, those that have ended among them."""
         return [self.directory.find_followable(shard) for _, shard in self.catalog.shards.values()]
 

@@ -46,7 +46,7 @@ class Given:
     part: pb.RowInBulkImportRequest
     columns: dict[str, str]
 
-    def packed(self) -> tuple[bytes, bytes] | None:
+    def pack(self) -> tuple[bytes, bytes] | None:
         """Return the form and the row as connectors pack them; None where a text is too long."""
         key = tuple((name.decode(), variant.decode(value)) for name, value in self.place.key)
         packing = Packing(
@@ -86,7 +86,7 @@ class Sources:
             return
         places = chance.sample(PLACES, 3)
         source.given += [
-            self._given(source, len(source.given) + at, chance.choice(places))
+            self._draw_row(source, len(source.given) + at, chance.choice(places))
             for at in range(count)
         ]
         source.sent += 1
@@ -119,7 +119,7 @@ class Sources:
         if not source.waits and not source.failed:
             source.answered = len(source.given)
 
-    def _given(self, source: Source, number: int, place: Place) -> Given:
+    def _draw_row(self, source: Source, number: int, place: Place) -> Given:
         chance, mark = self._chance, f"{source.name}{number}"
         columns = {MARK.decode(): mark}
         for name in COLUMNS[:3]:
@@ -150,22 +150,24 @@ class Sources:
             for number in ours:
                 _add(request, source.given[number], packed=bool(number % 2))
             request.only_shards.extend(sorted(shards))
-            heard = partial(self._answered, source, source.sent, ours)
+            heard = partial(self._send_answer, source, source.sent, ours)
             self._clients.send(worker, partial(_import, worker, request.SerializeToString(), heard))
 
-    def _answered(
-        self, source: Source, request: int, numbers: Sequence[int], told: bytes | StoreError
+    def _send_answer(
+        self, source: Source, request: int, numbers: Sequence[int], reply: bytes | StoreError
     ) -> None:
         clients = self._clients
-        clients.network.later(clients.way_s(), self._heard, source, request, numbers, told)
+        clients.network.later(
+            clients.way_s(), self._receive_answer, source, request, numbers, reply
+        )
 
-    def _heard(
-        self, source: Source, request: int, numbers: Sequence[int], told: bytes | StoreError
+    def _receive_answer(
+        self, source: Source, request: int, numbers: Sequence[int], reply: bytes | StoreError
     ) -> None:
-        self._clients.trace.add("source", f"{source.name} {type(told).__name__} {numbers}")
+        self._clients.trace.add("source", f"{source.name} {type(reply).__name__} {numbers}")
         written: list[int] = []
-        if not isinstance(told, StoreError):
-            results = pb.BulkImportResponse.FromString(told).rows
+        if not isinstance(reply, StoreError):
+            results = pb.BulkImportResponse.FromString(reply).rows
             written = [n for n, r in zip(numbers, results, strict=True) if r.is_ok]
         for number in written:
             given = source.given[number]
@@ -190,7 +192,7 @@ class Sources:
 def _add(request: pb.BulkImportRequest, given: Given, *, packed: bool) -> None:
     """Add a row to a request: cell by cell, or packed where it can be."""
     request.rows.append(given.part)
-    packing = given.packed() if packed else None
+    packing = given.pack() if packed else None
     if packing is not None:
         sample, row = packing
         if sample not in request.row_forms:

@@ -107,7 +107,7 @@ class Place(NamedTuple):
         return [(b"name", variant.encode(self.name)), (b"number", variant.encode(1))]
 
     def within(self, shard: ShardRange) -> bool:
-        """Say whether it lies in a shard of its table."""
+        """True if it lies in a shard of its table."""
         at = cut(self.name)
         return shard.begin <= at and (not shard.end or at < shard.end)
 

@@ -55,25 +55,25 @@ async def fails() -> None:
     raise Unavailable("its life ends, another one begins")
 
 
-async def flushed_in_part(world: World) -> ShardOwner:
+async def flush_in_part(world: World) -> ShardOwner:
     """Return what arrives at slot 0: all of it was folded, and less was flushed."""
 
     def write() -> None:
         for name in "ab":
             world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
 
-    async def written_until(holds: Callable[[], bool]) -> None:
+    async def write_until(holds: Callable[[], bool]) -> None:
         await until_async(holds, poll_s=0.005, meanwhile=write)
 
     world.network.read_bytes_max = 1
     world.move(0, 0, 0)  # Of slot 1, to slot 0.
     [slot] = world.live()[0].roster.slots.values()
-    await written_until(lambda: slot.find_received("s11") > 3)
+    await write_until(lambda: slot.find_received("s11") > 3)
     first = slot._intakes.arriving["s11"]
     world.flush(0)
-    await written_until(lambda: first.rows.find_flushed("s11") >= 3)
+    await write_until(lambda: first.rows.find_flushed("s11") >= 3)
     flushed = first.rows.find_flushed("s11")
-    await written_until(lambda: slot.find_received("s11") > flushed + 10)
+    await write_until(lambda: slot.find_received("s11") > flushed + 10)
     before = -1
     while before != slot.find_received("s11"):  # Then nobody writes, and all of it was folded.
         before = slot.find_received("s11")
@@ -97,7 +97,7 @@ def test_a_copy_that_opens_as_its_log_is_read_again_is_flushed_whole(of_life: bo
         await world.begin()
         world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
         await asyncio.sleep(2)
-        first = await flushed_in_part(world)
+        first = await flush_in_part(world)
         [slot] = world.live()[0].roster.slots.values()
         late.seconds, late.failing = 1.0, not of_life  # As of some megabytes that are read again.
         if of_life:
@@ -125,7 +125,7 @@ def test_a_copy_waits_for_the_other_slot_whose_worker_starts_again() -> None:
     copies = 0
     base = ShardCopy.base
 
-    async def counted(self: ShardCopy) -> None:
+    async def count_completion(self: ShardCopy) -> None:
         nonlocal copies
         copies += 1
         await base(self)
@@ -151,7 +151,7 @@ def test_a_copy_waits_for_the_other_slot_whose_worker_starts_again() -> None:
         assert copies == 1, f"{copies} copies"
 
     never = patch.object(slot_reshapes, "LEFT_RECORDS", -1000)
-    with patch.object(ShardCopy, "base", counted), never:
+    with patch.object(ShardCopy, "base", count_completion), never:
         in_world(program, workers=2, slots=2)
 
 
@@ -185,7 +185,7 @@ def test_a_move_goes_on_where_a_former_owner_begins_its_copy_once_more() -> None
         assert change.copier == slot.claim
         asking = links.begin_copy(change, before)  # As who had the slot under the claim before.
         late = world.live()[1].tasks.create_task(
-            _told(asking), context=world.live()[1].process.context
+            _ignore_errors(asking), context=world.live()[1].process.context
         )
         await asyncio.sleep(5)
         assert late.done()
@@ -199,6 +199,6 @@ def test_a_move_goes_on_where_a_former_owner_begins_its_copy_once_more() -> None
         in_world(program, workers=2, slots=2)
 
 
-async def _told(asking: Any) -> None:
+async def _ignore_errors(asking: Any) -> None:
     with suppress(StoreError):
         await asking

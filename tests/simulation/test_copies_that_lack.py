@@ -32,7 +32,7 @@ async def never(_self: SlotFlush) -> None:
     await asyncio.Event().wait()
 
 
-def unindexed(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+def drop_index(catalog: Catalog, _stamp: int) -> Sequence[Document]:
     """Drop the index."""
     changed = replace(catalog.tables[INSTANCE, INDEXED], indexes=())
     return [Document(TABLE, table_id(changed), table_content(changed))]
@@ -43,7 +43,7 @@ def columns(rows: ChunkReader) -> list[bytes]:
 
 
 def copy_of(scene: Scene, shard_id: str) -> StandbyShard | None:
-    found = (c for c in scene.worker(B).copied_shards() if c.place.shard_id == shard_id)
+    found = (c for c in scene.worker(B).list_copied_shards() if c.place.shard_id == shard_id)
     return next(found, None)
 
 
@@ -55,7 +55,7 @@ async def change(scene: Scene, kind: int, column: bytes) -> None:
     ]
     asked = ChangeRequest(kind, ROW.key, cells, IGNORE)
     attempt = scene.world.clients.ask(scene.worker(A), ROW, asked, mark)
-    await scene.until(lambda: attempt.told is not None)
+    await scene.until(lambda: attempt.result is not None)
     assert attempt.applied
 
 
@@ -73,7 +73,7 @@ def test_a_child_is_not_folded_before_what_its_parent_left() -> None:
         await scene.until(lambda: (c := copy_of(scene, PARENT)) is not None and not c.lag)
         world.kill(B, 1000)
         await change(scene, UPDATE, b"c1")
-        await scene.begin(A, scene.worker(A).catalog_owner.change(unindexed))
+        await scene.begin(A, scene.worker(A).catalog_owner.change(drop_index))
         await asyncio.sleep(1)
         world.split(1, 0)
         await scene.until(lambda: world.owner(CHILD) is not None)

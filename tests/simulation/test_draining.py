@@ -14,7 +14,7 @@ SERVED_S = 60.0
 SLOTS = 2
 
 
-async def drained(world: World, *numbers: int, apart_ms: int = 0) -> list[bool]:
+async def drain_workers(world: World, *numbers: int, apart_ms: int = 0) -> list[bool]:
     """Drain workers at about the same time; return which of them were."""
 
     async def drain(number: int) -> bool:
@@ -41,10 +41,10 @@ async def begin(world: World) -> None:
     workers = [world.worker(number) for number in range(SLOTS)]
     addresses = {n: worker.address for n, worker in enumerate(workers) if worker is not None}
     world.shared.group.divide(addresses)
-    await served(world, among=SLOTS)
+    await wait_until_served(world, among=SLOTS)
 
 
-async def served(world: World, *, among: int = 1) -> None:
+async def wait_until_served(world: World, *, among: int = 1) -> None:
     """Return once every slot is served, by so many workers at least."""
     async with asyncio.timeout(SERVED_S):
         while True:
@@ -61,8 +61,8 @@ def test_two_workers_that_are_drained_at_once_do_not_leave_the_slots_to_nobody(
 ) -> None:
     async def program(world: World) -> None:
         await begin(world)
-        assert not all(await drained(world, 0, 1, apart_ms=apart_ms))
-        await served(world)
+        assert not all(await drain_workers(world, 0, 1, apart_ms=apart_ms))
+        await wait_until_served(world)
 
     in_world(program, workers=2, slots=SLOTS)
 
@@ -70,9 +70,9 @@ def test_two_workers_that_are_drained_at_once_do_not_leave_the_slots_to_nobody(
 def test_a_worker_may_be_drained_again_and_the_last_one_not() -> None:
     async def program(world: World) -> None:
         await begin(world)
-        assert await drained(world, 0) == [True]
-        assert await drained(world, 0) == [True]
-        assert await drained(world, 1) == [False]
-        await served(world)
+        assert await drain_workers(world, 0) == [True]
+        assert await drain_workers(world, 0) == [True]
+        assert await drain_workers(world, 1) == [False]
+        await wait_until_served(world)
 
     in_world(program, workers=2, slots=SLOTS)

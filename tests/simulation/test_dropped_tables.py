@@ -58,14 +58,14 @@ def delete(worker: SimulatedWorker, table: str) -> None:
     worker.tasks.create_task(work, context=worker.process.context)
 
 
-async def begun(world: World) -> None:
+async def begin_world(world: World) -> None:
     """Let the first worker have the slot, with everything of both tables in the changelog."""
     world.followed = True
     world.shared.group.tell_s_max = 0.01
     await world.begin()
     first = world.live()[A]
     world.shared.group.divide({0: first.address})
-    await served(world)
+    await wait_until_served(world)
     for place in PLACES:
         world.clients.write(first, place, world.chance)
     for _ in range(4):
@@ -77,7 +77,7 @@ async def begun(world: World) -> None:
         assert of(rows(world), table).keys() == KINDS
 
 
-async def served(world: World) -> None:
+async def wait_until_served(world: World) -> None:
     """Return once a worker serves the slot, and has for a while."""
     async with asyncio.timeout(60):
         while world.owner("s1") is None and world.owner("s3") is None:  # noqa: ASYNC110
@@ -97,7 +97,7 @@ async def check(world: World, table: str) -> None:
 @pytest.mark.parametrize("table", NUMBERS)
 def test_nothing_is_left_of_a_table_that_was_deleted(table: str) -> None:
     async def program(world: World) -> None:
-        await begun(world)
+        await begin_world(world)
         delete(world.live()[A], table)
         await check(world, table)
 
@@ -112,7 +112,7 @@ def test_nothing_is_left_where_the_owner_dies_meanwhile(step: str, table: str, w
     first of it. The slot opens on its own rows, or another worker's, which had none."""
 
     async def program(world: World) -> None:
-        await begun(world)
+        await begin_world(world)
         if whose == "its own":
             world.kill(B, 0)
         world.ambush_to_death(A, WHERE.index(step))
@@ -122,7 +122,7 @@ def test_nothing_is_left_where_the_owner_dies_meanwhile(step: str, table: str, w
                 await asyncio.sleep(0.01)
         if whose == "its own":
             world.start(A)
-        await served(world)
+        await wait_until_served(world)
         await check(world, table)
 
     in_world(program)

@@ -48,21 +48,21 @@ async def failing_disk(scene: Scene, number: int) -> AsyncIterator[Disk]:
 
 def test_a_slot_whose_rows_do_not_open_is_taken_over_and_comes_back_when_they_do() -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         async with failing_disk(scene, A):
             async with asyncio.timeout(LEASE_S + STEPS_S):
                 await scene.until(lambda: scene.serves(B))
             slot = slot_at(scene, A)
             assert slot.is_served_elsewhere()
             assert "IO error" in str(slot.openings.failure)
-            await scene.done(B)
+            await scene.write(B)
             await scene.watch(60)
             assert scene.serves(B), "it was not asked for while it could not be served"
         async with asyncio.timeout(BACKOFF_S_MAX + STEPS_S):
             await scene.until(lambda: scene.serves(A))
         await scene.until(lambda: slot_at(scene, A).openings.failure is None)
         assert 0 not in scene.worker(B).roster.slots
-        await scene.done(A)
+        await scene.write(A)
 
     play(story)
 
@@ -73,7 +73,7 @@ def test_a_worker_that_starts_waits_for_no_slot_that_another_one_serves_in_its_s
     """
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         async with failing_disk(scene, A):
             slot, roster = slot_at(scene, A), scene.worker(A).roster
             await scene.until(lambda: slot.openings.failure is not None)
@@ -97,14 +97,14 @@ def test_a_slot_whose_rows_are_rebuilt_is_taken_over_meanwhile() -> None:
             await asyncio.sleep(60)
             await read_changelog(rows)
 
-        await scene.done(A)
+        await scene.write(A)
         with patch.object(slot, "_read_changelog", slow):
             async with failing_disk(scene, A) as disk:
                 await scene.until(lambda: slot.openings.failure is not None)
                 disk.kept, disk.unsynced = {}, []
             async with asyncio.timeout(LEASE_S + STEPS_S):
                 await scene.until(lambda: scene.serves(B))
-            await scene.done(B)
+            await scene.write(B)
         await scene.watch(60)
         await scene.until(lambda: scene.serves(A))
 
@@ -123,7 +123,7 @@ def test_a_worker_alone_goes_on_trying() -> None:
     play(story, workers=1)
 
 
-def met_in(disk: Disk) -> Callable[..., Iterator[tuple[bytes, bytes]]]:
+def fail_reads_of(disk: Disk) -> Callable[..., Iterator[tuple[bytes, bytes]]]:
     """Return what reads entries in the place of ``MemoryRows.items``, and meets the unreadable."""
     items = MemoryRows.items
 
@@ -140,16 +140,16 @@ def test_rows_that_cannot_be_read_while_their_slot_opens_are_rebuilt() -> None:
     """They were opened again for ever."""
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
-        await scene.flushed(A)
-        await scene.done(A)
+        await scene.write(A)
+        await scene.flush(A)
+        await scene.write(A)
         disk = scene.worker(A).machine.disks[0]
         scene.world.kill(A, 1_000_000)
         disk.kept[UNREADABLE] = b""
-        with patch.object(MemoryRows, "items", met_in(disk)):
+        with patch.object(MemoryRows, "items", fail_reads_of(disk)):
             scene.world.start(A)
             await scene.until(lambda: scene.serves(A))
-        await scene.done(A)
+        await scene.write(A)
 
     play(story, workers=1)
 
@@ -157,36 +157,39 @@ def test_rows_that_cannot_be_read_while_their_slot_opens_are_rebuilt() -> None:
 @pytest.mark.parametrize("kind", [PUT, UPDATE])
 def test_a_copy_of_which_a_part_cannot_be_read_is_rebuilt(kind: int) -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         disks = scene.worker(B).machine.disks
-        await scene.until(lambda: bool(list(scene.worker(B).copied_shards())))
+        await scene.until(lambda: bool(list(scene.worker(B).list_copied_shards())))
         scene.world.kill(B, 1_000_000)
         disks[0].kept[UNREADABLE] = b""
-        with patch.object(MemoryRows, "items", met_in(disks[0])):
-            await scene.done(A, kind)
-            await scene.flushed(A)
+        with patch.object(MemoryRows, "items", fail_reads_of(disks[0])):
+            await scene.write(A, kind)
+            await scene.flush(A)
             with patch.object(scene.world, "check"):  # It reads the copy, too.
                 scene.world.start(B)
                 await scene.until(lambda: UNREADABLE not in disks[0].kept)
-        await scene.until(lambda: any(not c.lag for c in scene.worker(B).copied_shards()))
+        await scene.until(lambda: any(not c.lag for c in scene.worker(B).list_copied_shards()))
 
     play(story, copies=True)
 
 
 def test_a_copy_is_rebuilt_of_which_a_reader_alone_met_what_cannot_be_read() -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A)
-        await scene.until(lambda: bool(list(scene.worker(B).copied_shards())))
+        await scene.write(A)
+        await scene.until(lambda: bool(list(scene.worker(B).list_copied_shards())))
         disk = scene.worker(B).machine.disks[0]
         rows = scene.worker(B).roster.standbys[0].rows
         assert rows is not None
         disk.kept[UNREADABLE] = b""
-        with patch.object(MemoryRows, "items", met_in(disk)), patch.object(scene.world, "check"):
+        with (
+            patch.object(MemoryRows, "items", fail_reads_of(disk)),
+            patch.object(scene.world, "check"),
+        ):
             with pytest.raises(StoreDamaged):
                 rows.scan(b"r", b"s")
             async with asyncio.timeout(2 * ROUND_S):
                 await scene.until(lambda: UNREADABLE not in disk.kept)
-        await scene.until(lambda: any(not c.lag for c in scene.worker(B).copied_shards()))
+        await scene.until(lambda: any(not c.lag for c in scene.worker(B).list_copied_shards()))
 
     play(story, copies=True)
 
@@ -199,16 +202,16 @@ def test_a_copy_that_cannot_read_where_a_new_shard_is_begins_again_and_its_worke
     """The catalog is followed by one task, and with it the worker ended."""
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         worker = scene.worker(B)
-        await scene.until(lambda: bool(list(worker.copied_shards())))
+        await scene.until(lambda: bool(list(worker.list_copied_shards())))
         rows = worker.roster.standbys[0].rows
         with patch.object(rows, "get", too_many_files), patch.object(scene.world, "check"):
             scene.world.split(0, 1)
             await scene.until(lambda: any(s.parents for _, s in worker.catalog.shards.values()))
             await scene.until(lambda: worker.roster.standbys[0].rows is not rows)
         living = {s.shard_id for _, s in worker.catalog.shards.values() if not s.sealed_us}
-        await scene.until(lambda: {c.place.shard_id for c in worker.copied_shards()} >= living)
+        await scene.until(lambda: {c.place.shard_id for c in worker.list_copied_shards()} >= living)
 
     play(story, copies=True)
 
@@ -217,9 +220,9 @@ def test_a_copy_that_waits_for_its_logs_meanwhile_begins_again_at_once() -> None
     """None of them is followed any more: nothing that it waits for comes."""
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         worker = scene.worker(B)
-        await scene.until(lambda: bool(list(worker.copied_shards())))
+        await scene.until(lambda: bool(list(worker.list_copied_shards())))
         standby = worker.roster.standbys[0]
         rows = standby.rows
         asked: list[float] = []
@@ -232,7 +235,7 @@ def test_a_copy_that_waits_for_its_logs_meanwhile_begins_again_at_once() -> None
             patch.object(scene.world, "check"),
             patch.object(StandbyShard, "has_read_since", behind),
         ):
-            await scene.done(A)
+            await scene.write(A)
             await scene.until(lambda: bool(asked))
             with patch.object(rows, "get", too_many_files):
                 scene.world.split(0, 1)
@@ -262,13 +265,13 @@ def test_a_slot_whose_next_opening_succeeds_stays_where_it_is() -> None:
 def test_what_fails_in_kafka_is_tried_for_a_while_before_the_slot_goes(
     failing_s: float, *, moves: bool
 ) -> None:
-    async def refused() -> None:
+    async def refuse() -> None:
         raise Unavailable("the coordinator of transactions is away")
 
     async def story(scene: Scene) -> None:
         changelog = slot_at(scene, A)._changelog
         moved = False
-        with patch.object(changelog, "fence", refused):
+        with patch.object(changelog, "fence", refuse):
             async with failing_disk(scene, A):
                 await scene.until(lambda: slot_at(scene, A).openings.failure is not None)
             for _ in range(int(failing_s)):

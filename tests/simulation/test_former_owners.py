@@ -19,7 +19,7 @@ from tests.simulation.network import Fate
 from tests.simulation.program import in_world
 from tests.simulation.scene import ROW, SHARD, Scene
 from tests.simulation.tables import ADMIN, INSTANCE
-from tests.simulation.test_lost_tails import told
+from tests.simulation.test_lost_tails import run_story
 from tests.simulation.world import World
 
 A, B = 0, 1
@@ -34,7 +34,7 @@ def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
     """
     made: list[int] = []
 
-    def indexed(catalog: Catalog, _stamp: int) -> Sequence[Document]:
+    def add_index(catalog: Catalog, _stamp: int) -> Sequence[Document]:
         table, number = catalog.tables[INSTANCE, ROW.table], catalog.next_table_id
         made[:] = [number]
         index = Index("later", number, LOCAL, ("name", "mark", "number"), (), 0, whole=False)
@@ -49,19 +49,19 @@ def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
         await scene.give(B)
-        await scene.done(B)
+        await scene.write(B)
         scene.worker(A).link.fates.extend([Fate.REFUSED] * 3)
         world.shared.group.divide({0: scene.worker(A).address})
         await scene.until(lambda: not scene.worker(A).link.fates)
         world.pause(A, LONG_MS)
         await scene.until(lambda: scene.serves(B))
         scene.worker(B).link.flush_fates.extend([Fate.REFUSED] * 500)
-        work = scene.begin(B, scene.worker(B).placement.change(indexed))
+        work = scene.begin(B, scene.worker(B).placement.change(add_index))
         await scene.until(work.done)
         work.result()
-        await scene.done(B, UPDATE)
-        told_by_b = rows_of_index(scene.shard(B).rows)
-        assert told_by_b
+        await scene.write(B, UPDATE)
+        rows_of_b = rows_of_index(scene.shard(B).rows)
+        assert rows_of_b
         before = scene.shard(B).end
         world.thaw(scene.worker(A))
         log = world.broker.log((f"sim.shard.{SHARD}", 0))
@@ -70,13 +70,13 @@ def test_rows_of_an_index_that_a_successor_made_are_not_passed_over() -> None:
         world.kill(B, 0)
         await scene.until(lambda: scene.serves(A))
         await scene.watch(1)
-        assert rows_of_index(scene.shard(A).rows) == told_by_b
+        assert rows_of_index(scene.shard(A).rows) == rows_of_b
 
-    told(story, workers=2)
+    run_story(story, workers=2)
 
 
 @pytest.mark.parametrize("seed", [1, 4, 6])
-def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_was_told(
+def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_learned(
     seed: int,
 ) -> None:
     """It had the old table, so it appended those options, validly, and only then checked
@@ -88,16 +88,16 @@ def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_wa
         await world.begin()
         scene = Scene(world)
         await scene.give(A)
-        await scene.done(A)
+        await scene.write(A)
         await scene.give(B)
-        await scene.done(B, UPDATE)
+        await scene.write(B, UPDATE)
         # As it opens the shards again, its first append to each is refused.
         scene.worker(A).link.fates.extend([Fate.REFUSED] * 3)
         world.shared.group.divide({0: scene.worker(A).address})
         await scene.until(lambda: not scene.worker(A).link.fates)
         world.pause(A, LONG_MS)
         await scene.until(lambda: scene.serves(B))
-        await scene.done(B, UPDATE)
+        await scene.write(B, UPDATE)
         asked = pb.UpdateTableRequest(table_name=ROW.table)
         asked.table_options.max_versions = 7
         update = scene.worker(B).tables.update_table(ADMIN, asked.SerializeToString())
@@ -105,7 +105,7 @@ def test_options_of_before_are_not_put_in_force_behind_those_that_a_successor_wa
         await scene.until(work.done)
         work.result()
         for _ in range(5):
-            await scene.done(B, UPDATE)
+            await scene.write(B, UPDATE)
         await scene.watch(4)
         logs = [world.broker.log((f"sim.shard.{name}", 0)) for name in ("s1", "s2")]
         ends = [log.end for log in logs]

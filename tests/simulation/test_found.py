@@ -46,7 +46,7 @@ def test_a_slot_may_be_taken_away_while_its_claim_waits() -> None:
         world = scene.world
         world.cut(A, 3000)
         leases = scene.worker(B).leases
-        claiming = scene.begin(B, refused(leases.claim(0)))
+        claiming = scene.begin(B, is_refused(leases.claim(0)))
         await scene.until(lambda: leases.age_s(0) is not None)
         await scene.until(scene.begin(B, scene.worker(B).leases.release(0)).done)
         await scene.until(claiming.done)
@@ -57,8 +57,8 @@ def test_a_slot_may_be_taken_away_while_its_claim_waits() -> None:
     play(story)
 
 
-async def refused(claim: Awaitable[int]) -> bool:
-    """Say whether a claim came to nothing, in a way that is tried again."""
+async def is_refused(claim: Awaitable[int]) -> bool:
+    """True if a claim came to nothing, in a way that is tried again."""
     try:
         await claim
     except Unavailable:
@@ -68,7 +68,7 @@ async def refused(claim: Awaitable[int]) -> bool:
 
 async def test_a_life_of_a_slot_that_ends_takes_no_task() -> None:
     """The catalog changed as a slot failed; the RuntimeError of its tasks ended the process."""
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     async def nothing() -> None:
         return
@@ -80,7 +80,7 @@ async def test_a_life_of_a_slot_that_ends_takes_no_task() -> None:
             try:
                 tasks.create_task(nothing())
             except Unavailable as error:
-                told.append(error)
+                errors.append(error)
 
     async def fail() -> None:
         raise ConnectionError
@@ -92,7 +92,7 @@ async def test_a_life_of_a_slot_that_ends_takes_no_task() -> None:
 
     with pytest.raises(ExceptionGroup):
         await live()
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
 def test_a_sweep_after_a_flush_that_failed_fences_first() -> None:
@@ -100,7 +100,7 @@ def test_a_sweep_after_a_flush_that_failed_fences_first() -> None:
 
     async def story(scene: Scene) -> None:
         worker = scene.worker(A)
-        await scene.done(A)
+        await scene.write(A)
         worker.link.flush_fates.append(Fate.LOST_ANSWER)
         scene.world.flush(A)
         changelog = worker.roster.slots[0]._changelog
@@ -116,12 +116,12 @@ def test_a_tombstone_is_all_that_compaction_left_of_a_delete() -> None:
     """A worker that still had the row took nothing for granted from a tombstone alone."""
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
-        await scene.flushed(A)
+        await scene.write(A)
+        await scene.flush(A)
         await scene.give(B)
-        await scene.done(B, DELETE)
-        await scene.flushed(B)
-        await scene.flushed(B)
+        await scene.write(B, DELETE)
+        await scene.flush(B)
+        await scene.flush(B)
         scene.world.compact(10)
         await scene.give(A)
 
@@ -134,11 +134,11 @@ def test_a_no_op_that_fences_is_stamped_by_another_clock(seconds: int) -> None:
 
     async def story(scene: Scene) -> None:
         scene.world.skew(B, seconds)
-        await scene.done(A)
+        await scene.write(A)
         await scene.give(B)
-        await scene.done(B, UPDATE)
+        await scene.write(B, UPDATE)
         await scene.give(A)
-        await scene.done(A, UPDATE)
+        await scene.write(A, UPDATE)
 
     play(story)
 
@@ -149,7 +149,7 @@ def test_a_former_owner_opens_the_shard_after_its_successor(where: int) -> None:
 
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
+        await scene.write(A)
         world.kill(A, 500)
         world.start(A)
         await asyncio.sleep(0)
@@ -158,11 +158,11 @@ def test_a_former_owner_opens_the_shard_after_its_successor(where: int) -> None:
         world.shared.group.divide({0: scene.worker(A).address})
         await scene.until(lambda: scene.worker(A).process.frozen)
         await scene.until(lambda: scene.serves(B))
-        await scene.done(B, UPDATE)
+        await scene.write(B, UPDATE)
         world.thaw(scene.worker(A))
         await scene.watch(0.2)
         if scene.serves(B):
-            await scene.done(B, UPDATE)
+            await scene.write(B, UPDATE)
         await scene.watch(3)
 
     play(story)
@@ -179,7 +179,7 @@ def test_a_client_does_not_wait_while_a_flush_waits_for_the_broker() -> None:
         scene.world.flush(A)
         asked += [scene.ask(A, UPDATE) for _ in range(3)]
         await scene.watch(18)
-        assert all(attempt.told is not None for attempt in asked)
+        assert all(attempt.result is not None for attempt in asked)
 
     play(story)
 
@@ -195,10 +195,10 @@ def test_a_queue_is_refused_that_holds_options() -> None:
         await scene.watch(0.02)
         after = scene.ask(A, UPDATE)
         await scene.watch(14)
-        assert before.told is not None
-        assert after.told is not None
+        assert before.result is not None
+        assert after.result is not None
         await scene.until(lambda: scene.serves(A) or scene.serves(B))
-        await scene.done(A if scene.serves(A) else B, UPDATE)
+        await scene.write(A if scene.serves(A) else B, UPDATE)
 
     play(story)
 
@@ -207,7 +207,7 @@ def test_a_slot_closes_while_a_flush_waits_for_its_turn() -> None:
     """The flush that came next found nothing to flush with."""
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         scene.world.outage(5000)
         for _ in range(3):
             scene.world.flush(A)
@@ -262,7 +262,9 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
             await room.setdefault("s12", asyncio.Event()).wait()
         return found
 
-    async def told(self: SlotIntakes, table: Table, shard: ShardRange, rows: RowStore) -> None:
+    async def make_room_and_note(
+        self: SlotIntakes, table: Table, shard: ShardRange, rows: RowStore
+    ) -> None:
         await made_room(self, table, shard, rows)
         room.setdefault(shard.shard_id, asyncio.Event()).set()
 
@@ -278,8 +280,8 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
         assert source is not None
         left = ["Options", "rows"]
 
-        def landing(told: str) -> None:
-            if ".s11" in told:
+        def landing(event: str) -> None:
+            if ".s11" in event:
                 left.pop()
                 if not left:
                     world.kill(1, 1000)
@@ -296,7 +298,7 @@ def test_what_comes_late_of_a_copy_that_was_given_up_stays_away() -> None:
 
     with (
         patch.object(SimulatedLog, "read", late),
-        patch.object(SlotIntakes, "_make_room", told),
+        patch.object(SlotIntakes, "_make_room", make_room_and_note),
     ):
         in_world(program, workers=2, slots=2)
 
@@ -307,7 +309,7 @@ def test_rows_of_a_copy_that_was_given_up_elsewhere_do_not_come_back() -> None:
     """
 
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         kept = row_key(1, key.encode([variant.encode("zombie"), variant.encode(1)]))
         [chunk] = [v for k, v in scene.shard(A).rows.scan(b"r", b"s") if k[:5] == kept[:5]][:1]
         disk = scene.world.machines[B].disks.setdefault(0, Disk())
@@ -366,7 +368,7 @@ def test_a_parent_is_not_flushed_while_the_log_of_its_child_is_read() -> None:
 def a_flush_in_the_middle_of_opening() -> None:
     """Run a worker that reads a child's log record by record, flushes, and dies."""
 
-    async def told(scene: Scene, kind: int, name: str, text: str) -> None:
+    async def write_text(scene: Scene, kind: int, name: str, text: str) -> None:
         clients = scene.world.clients
         mark = str(len(clients.attempts))
         cells = [
@@ -374,19 +376,19 @@ def a_flush_in_the_middle_of_opening() -> None:
             for of, value in ((name.encode(), text), (MARK, mark))
         ]
         attempt = clients.ask(scene.worker(A), ROW, Mutation(kind, ROW.key, cells, IGNORE), mark)
-        await scene.until(lambda: attempt.told is not None)
+        await scene.until(lambda: attempt.result is not None)
         assert attempt.applied
 
     async def story(scene: Scene) -> None:
         world = scene.world
-        await told(scene, PUT, "c3", "old")
-        await scene.flushed(A)
-        await told(scene, PUT, "c0", "new")
+        await write_text(scene, PUT, "c3", "old")
+        await scene.flush(A)
+        await write_text(scene, PUT, "c0", "new")
         world.split(0, 0)
         await scene.until(lambda: world.owner("s11") is not None)
         for name in ("c1", "c2", "c4"):  # More than a chunk holds.
-            await told(scene, UPDATE, name, "x" * 12_000)
-        await told(scene, UPDATE, "c0", "last")
+            await write_text(scene, UPDATE, name, "x" * 12_000)
+        await write_text(scene, UPDATE, "c0", "last")
         world.lose_disk(A)
         world.network.read_bytes_max = 1
         world.network.weather.latency_s = 0.1
@@ -504,7 +506,7 @@ def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwh
 
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A, UPDATE)
+        await scene.write(A, UPDATE)
         world.flush(A)
         await scene.watch(1)
         world.lose_disk(B)
@@ -513,14 +515,14 @@ def test_a_copy_reads_on_where_the_changelog_was_compacted_into_what_came_meanwh
             await scene.until(lambda: world.worker(B) is not None)
             await scene.watch(1)
             assert scene.worker(B).roster.standbys
-            await scene.done(A, UPDATE)
+            await scene.write(A, UPDATE)
             world.flush(A)
             await scene.watch(1)
         [changelog] = world.broker.changelogs()
         [mark] = [e for e in changelog.entries if e.key == mark_key("s1")][-1:]
         changelog.compact(mark.offset)
         flushed.set()
-        await scene.until(lambda: bool(scene.worker(B).copied_shards()))
+        await scene.until(lambda: bool(scene.worker(B).list_copied_shards()))
         await scene.watch(3)
 
     with (
@@ -537,13 +539,13 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
     2114804).
     """
     read = SimulatedLog.read
-    told = asyncio.Event()
+    may_read = asyncio.Event()
     reading: list[str] = []
 
     async def late(self: SimulatedLog, offset: int, **how: Any) -> list[Entry]:
         if self.place[0].endswith(".s1"):
             reading.append(self.name)
-            await told.wait()
+            await may_read.wait()
         return await read(self, offset, **how)
 
     async def program(world: World) -> None:
@@ -571,7 +573,7 @@ def test_what_a_former_owner_ends_as_the_next_one_opens_is_read_to_its_end() -> 
             await world.until(lambda: bool(reading))
             world.thaw(former)
             await world.until(lambda: catalogs.catalog.shards["s12"][1].sealed_us > 0)
-            told.set()
+            may_read.set()
             await world.until(lambda: serves(catalogs, "s13"))
             world.check()
         await world.settle()
@@ -586,7 +588,7 @@ def test_nobody_decides_by_half_a_change_of_the_catalog() -> None:
 
 
 def serves(worker: SimulatedWorker, shard_id: str) -> bool:
-    """Say whether a worker has a shard open."""
+    """True if a worker has a shard open."""
     return any(owner.shard.shard_id == shard_id for owner in worker.open_shards())
 
 

@@ -50,7 +50,7 @@ def test_rows_that_have_not_seen_a_shard_come_are_rebuilt_before_the_slot_is_ask
 
 
 def serves(worker: SimulatedWorker, number: int) -> bool:
-    """Say whether a worker serves a slot."""
+    """True if a worker serves a slot."""
     slot = worker.roster.slots.get(number)
     return slot is not None and slot.opened.is_set() and slot.is_readable()
 
@@ -64,7 +64,7 @@ def test_a_slot_that_is_given_to_two_workers_in_turn_is_handed_over_twice(apart_
     first, last = 1, 2
 
     async def story(scene: Scene) -> None:
-        await scene.done(0)
+        await scene.write(0)
         clock, group = asyncio.get_running_loop().time, scene.world.shared.group
         group.divide({0: scene.worker(first).address})
         await asyncio.sleep(apart_ms / 1000)

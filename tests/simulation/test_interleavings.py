@@ -22,14 +22,14 @@ LONG_MS = 600_000
 def test_a_paused_owners_flush_after_its_successors_flush_and_trim() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
+        await scene.write(A)
         world.ambush(A, 2, LONG_MS)  # Its flush is sent, and waits to be committed.
         world.flush(A)
         await scene.until(lambda: scene.worker(A).process.frozen)
         await scene.until(lambda: scene.serves(B))
-        await scene.done(B, DELETE)
-        await scene.done(B, UPDATE)
-        await scene.flushed(B)
+        await scene.write(B, DELETE)
+        await scene.write(B, UPDATE)
+        await scene.flush(B)
         assert (await scene.shard(B).log.bounds())[0] > 0, "it trimmed"
         end = max(changelog.end for changelog in world.broker.changelogs())
         world.thaw(scene.worker(A))
@@ -45,7 +45,7 @@ def test_a_paused_owners_flush_after_its_successors_flush_and_trim() -> None:
 def test_a_zombies_batch_around_its_successors_first(when: str) -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
+        await scene.write(A)
         scene.hold_next(A)
         late = scene.ask(A, UPDATE)
         await scene.until(lambda: bool(world.network.held))
@@ -59,7 +59,7 @@ def test_a_zombies_batch_around_its_successors_first(when: str) -> None:
             await scene.until(lambda: log.end > end)  # The no-op is at the batch's offset.
             scene.land()
         await scene.until(lambda: scene.serves(B))
-        after = await scene.done(B, UPDATE)
+        after = await scene.write(B, UPDATE)
         if when == "after":
             scene.land()
         await scene.watch(0.1)
@@ -75,7 +75,7 @@ def test_a_zombies_batch_around_its_successors_first(when: str) -> None:
 def test_a_claim_is_good_once_the_former_owners_lease_has_ended() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
+        await scene.write(A)
         world.cut(A, 5000)  # It serves reads until its lease ends, and gets no message.
         del world.shared.group.members[scene.worker(A).address]
         claiming = scene.begin(B, scene.worker(B).leases.claim(0))
@@ -89,7 +89,7 @@ def test_a_claim_is_good_once_the_former_owners_lease_has_ended() -> None:
 def test_a_release_that_hides_an_older_live_lease() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
+        await scene.write(A)
         world.cut(A, 5000)  # It serves reads until its lease ends, and gets no message.
         del world.shared.group.members[scene.worker(A).address]
         leases = scene.worker(B).leases
@@ -108,21 +108,21 @@ def test_a_release_that_hides_an_older_live_lease() -> None:
 def test_a_worker_that_gets_back_a_slot_with_an_old_disk() -> None:
     async def story(scene: Scene) -> None:
         world = scene.world
-        await scene.done(A)
-        await scene.flushed(A)
+        await scene.write(A)
+        await scene.flush(A)
         world.copy_disk(A)
-        await scene.done(A, UPDATE)
+        await scene.write(A, UPDATE)
         await scene.give(B)
-        await scene.done(B, DELETE)
-        await scene.flushed(B)
-        await scene.flushed(B)  # Now the tombstone is there too.
+        await scene.write(B, DELETE)
+        await scene.flush(B)
+        await scene.flush(B)  # Now the tombstone is there too.
         world.compact(10)
         world.restore_disk(A)
         world.start(A)
         await scene.until(lambda: world.worker(A) is not None)
         await scene.watch(0.5)
         await scene.give(A)
-        await scene.done(A, UPDATE)
+        await scene.write(A, UPDATE)
         await scene.give(B)
 
     play(story)
@@ -135,7 +135,7 @@ def test_a_batch_that_fails_while_the_next_is_already_evaluated(fate: Fate) -> N
         first = scene.ask(A, PUT)
         await asyncio.sleep(0.006)  # It is on its way; what follows builds on it.
         following = [scene.ask(A, UPDATE, expects=EXPECT_PRESENT) for _ in range(3)]
-        await scene.until(lambda: all(a.told is not None for a in (first, *following)))
+        await scene.until(lambda: all(a.result is not None for a in (first, *following)))
         assert all(attempt.applied for attempt in (first, *following))
 
     play(story)
@@ -143,7 +143,7 @@ def test_a_batch_that_fails_while_the_next_is_already_evaluated(fate: Fate) -> N
 
 def test_a_batch_that_lands_between_two_tries_of_its_writer() -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A, PUT)
+        await scene.write(A, PUT)
         scene.hold_next(A)
         link = scene.worker(A).link
         link.fates.append(Fate.LOST_REQUEST)
@@ -152,7 +152,7 @@ def test_a_batch_that_lands_between_two_tries_of_its_writer() -> None:
         await scene.watch(0.01)  # The first try is still on its way, the second one is lost.
         scene.land()
         await asyncio.sleep(25)  # Each try may take 10 s to be given up.
-        assert late.told is not None
+        assert late.result is not None
         assert scene.stands(late)
 
     play(story)
@@ -162,7 +162,7 @@ def test_a_batch_that_lands_between_two_tries_of_its_writer() -> None:
 def test_options_that_change_while_a_write_is_in_flight(fate: Fate) -> None:
     async def story(scene: Scene) -> None:
         for _ in range(3):
-            await scene.done(A, UPDATE)
+            await scene.write(A, UPDATE)
         scene.worker(A).link.fates.append(fate)
         attempts = [scene.ask(A, UPDATE)]
         await asyncio.sleep(0.006)
@@ -171,7 +171,7 @@ def test_options_that_change_while_a_write_is_in_flight(fate: Fate) -> None:
         await asyncio.sleep(0.001)
         scene.world.options(A, 3)
         attempts += [scene.ask(A, UPDATE) for _ in range(2)]
-        await scene.until(lambda: all(a.told is not None for a in attempts))
+        await scene.until(lambda: all(a.result is not None for a in attempts))
         assert all(attempt.applied for attempt in attempts)
         assert scene.shard(A).shard.state.options.max_versions == 3
 
@@ -185,9 +185,9 @@ def test_a_refusal_that_rests_on_a_change_which_does_not_stand_yet() -> None:
         await scene.until(lambda: bool(scene.world.network.held))
         refused = scene.ask(A, PUT, expects=EXPECT_ABSENT)
         await scene.watch(0.01)
-        assert refused.told is None
-        await scene.until(lambda: refused.told is not None)
-        assert isinstance(refused.told, Rejected)
+        assert refused.result is None
+        await scene.until(lambda: refused.result is not None)
+        assert isinstance(refused.result, Rejected)
         assert put.applied
         scene.land()
 
@@ -196,14 +196,14 @@ def test_a_refusal_that_rests_on_a_change_which_does_not_stand_yet() -> None:
 
 def test_a_refusal_by_a_zombie_that_knows_an_old_row() -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A, PUT)
+        await scene.write(A, PUT)
         scene.world.pause(A, LONG_MS)
         await scene.until(lambda: scene.serves(B))
-        await scene.done(B, DELETE)
+        await scene.write(B, DELETE)
         asked = scene.ask(A, PUT, expects=EXPECT_ABSENT)
         await scene.watch(0.1)
         scene.world.thaw(scene.worker(A))
-        await scene.until(lambda: asked.told is not None)
-        assert isinstance(asked.told, Unavailable)
+        await scene.until(lambda: asked.result is not None)
+        assert isinstance(asked.result, Unavailable)
 
     play(story)

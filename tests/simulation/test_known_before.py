@@ -19,7 +19,7 @@ from tests.simulation.world import World
 A, B = 0, 1
 
 
-async def divided(world: World) -> None:
+async def divide_slots(world: World) -> None:
     """Let the first worker have slot 0, the second one slot 1 with the first shard."""
     world.shared.group.tell_s_max = 0.01
     await world.begin()
@@ -28,7 +28,7 @@ async def divided(world: World) -> None:
     await asyncio.sleep(2)
 
 
-async def written(world: World) -> None:
+async def write_rows(world: World) -> None:
     """Write some rows by the second worker."""
     for name in "abc":
         world.clients.write(world.live()[1], Place(PLAIN, name), world.chance)
@@ -47,8 +47,8 @@ def test_a_store_that_has_not_seen_a_copy_come_is_thrown_away_while_that_still_c
         await copied.wait()
 
     async def program(world: World) -> None:
-        await divided(world)
-        await written(world)
+        await divide_slots(world)
+        await write_rows(world)
         first, second, third = world.live()
         [slot] = first.roster.slots.values()
         await slot.flush()
@@ -79,20 +79,20 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
     which the rest is here, was taken: the row was there again."""
     copied, deleted = ShardCopy.delta, asyncio.Event()
 
-    async def held(self: ShardCopy) -> int:
+    async def hold_copy(self: ShardCopy) -> int:
         await deleted.wait()
         return await copied(self)
 
     async def program(world: World) -> None:
-        await divided(world)
+        await divide_slots(world)
         scene = Scene(world)
-        await scene.done(B)
+        await scene.write(B)
         world.move(0, 0, 0)  # Of slot 1, to slot 0.
         slot = scene.worker(A).roster.slots[0]
         await world.until(lambda: slot.find_received("s11") >= 1)
         assert slot.rows is not None
         assert slot.rows.find_flushed("s11") < 0
-        await scene.done(B, DELETE)
+        await scene.write(B, DELETE)
         world.kill(A, 1000)
         other = scene.worker(B)
         world.shared.group.divide({0: other.address, 1: other.address})
@@ -113,5 +113,5 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         await scene.watch(1)
         await world.settle()
 
-    with patch.object(ShardCopy, "delta", held):
+    with patch.object(ShardCopy, "delta", hold_copy):
         in_world(program, workers=2, slots=2)

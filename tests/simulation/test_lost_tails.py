@@ -38,7 +38,7 @@ A, B = 0, 1
 LOG = TOPICS.shard(SHARD)
 
 
-def told(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1) -> None:
+def run_story(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1) -> None:
     """Run a story of a slot that worker A has, with a few writes in it.
 
     Losses break the world's invariants, so those are not checked.
@@ -50,7 +50,7 @@ def told(story: Callable[[Scene], Awaitable[None]], *, workers: int = 1) -> None
         scene = Scene(world)
         await scene.give(A)
         for kind in (PUT, UPDATE, UPDATE):
-            await scene.done(A, kind)
+            await scene.write(A, kind)
         world.check = lambda: None  # type: ignore[method-assign]
         await story(scene)
 
@@ -83,7 +83,7 @@ async def write(scene: Scene, count: int = 1) -> list[Outcome | StoreError]:
     return heard
 
 
-async def reopened(scene: Scene) -> None:
+async def reopen_slot(scene: Scene) -> None:
     """Let another worker claim the slot without serving it; return when it is open again."""
     lease = log_of(scene, TOPICS.lease)
     claim = Lease(lease.end, CLAIM, lease.end, b"a rival.", "rival:1")
@@ -104,11 +104,11 @@ def test_a_shard_whose_log_lost_its_end_closes_however_much_fills_it(lost: int, 
         assert "are lost" in slot_of(scene).closed[SHARD]
         await asyncio.sleep(3 * LOOK_AGAIN_S)
         assert "are lost" in slot_of(scene).closed[SHARD], "its ends lack nothing any more"
-        await reopened(scene)
+        await reopen_slot(scene)
         assert "another entry" in slot_of(scene).closed[SHARD]
         assert not any(isinstance(one, Outcome) for one in await write(scene))
 
-    told(story)
+    run_story(story)
 
 
 def test_a_no_op_that_settles_an_unknown_outcome_may_fill_it_too() -> None:
@@ -120,10 +120,10 @@ def test_a_no_op_that_settles_an_unknown_outcome_may_fill_it_too() -> None:
         await asyncio.sleep(30)
         assert SHARD in slot_of(scene).closed
         assert log_of(scene, LOG).end == end, "the no-op has taken the place"
-        await reopened(scene)
+        await reopen_slot(scene)
         assert "another entry" in slot_of(scene).closed[SHARD]
 
-    told(story)
+    run_story(story)
 
 
 def test_a_worker_that_starts_anew_finds_the_log_filled_by_somebody_else() -> None:
@@ -136,7 +136,7 @@ def test_a_worker_that_starts_anew_finds_the_log_filled_by_somebody_else() -> No
         await asyncio.sleep(10)
         assert "another entry" in slot_of(scene).closed[SHARD]
 
-    told(story)
+    run_story(story)
 
 
 def test_entries_that_come_back_open_the_shard() -> None:
@@ -151,7 +151,7 @@ def test_entries_that_come_back_open_the_shard() -> None:
         assert not slot_of(scene).closed
         assert isinstance((await write(scene))[0], Outcome)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_look_that_fails_leaves_the_slot_as_it_is() -> None:
@@ -165,7 +165,7 @@ def test_a_look_that_fails_leaves_the_slot_as_it_is() -> None:
         assert asked.called
         assert slot_of(scene).rows is rows, "it was opened again"
 
-    told(story)
+    run_story(story)
 
 
 def test_a_shard_that_closes_during_a_look_at_another_leaves_the_slot_as_it_is() -> None:
@@ -184,7 +184,7 @@ def test_a_shard_that_closes_during_a_look_at_another_leaves_the_slot_as_it_is()
             await asyncio.sleep(LOOK_AGAIN_S + 1)
         assert slot.closed.keys() == {SHARD, "another"}
 
-    told(story)
+    run_story(story)
 
 
 def test_a_repair_keeps_what_the_rows_have_and_takes_what_stands_there_now() -> None:
@@ -199,12 +199,12 @@ def test_a_repair_keeps_what_the_rows_have_and_takes_what_stands_there_now() -> 
         await slot_of(scene).repair(SHARD, accept=True)
         assert row_in(slot_of(scene).owner(SHARD).rows, ROW) == row
         assert isinstance((await write(scene))[0], Outcome)
-        await reopened(scene)
+        await reopen_slot(scene)
         assert not slot_of(scene).closed
         with pytest.raises(Rejected):
             await slot_of(scene).repair(SHARD, accept=False)
 
-    told(story)
+    run_story(story)
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_a_shard_stays_open_where_a_new_leader_tells_nothing_for_a_moment() -> N
                 await scene.give(B)
             assert not slot_of(scene, B).closed
 
-    told(story, workers=2)
+    run_story(story, workers=2)
 
 
 # The catalog.
@@ -249,7 +249,7 @@ def test_a_catalog_that_lost_its_end_takes_no_change() -> None:
         assert not catalog.is_owner
         assert isinstance((await write(scene))[0], Outcome), "shards that are open serve on"
 
-    told(story)
+    run_story(story)
 
 
 def test_its_slot_does_not_open_again_but_in_a_worker_that_starts_anew() -> None:
@@ -261,7 +261,7 @@ def test_its_slot_does_not_open_again_but_in_a_worker_that_starts_anew() -> None
             await catalog.reserve_shards(1)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(60):
-                await reopened(scene)
+                await reopen_slot(scene)
         assert "another one than was read" in catalog.lost
         scene.world.kill(A, 0)
         scene.world.start(A)
@@ -269,7 +269,7 @@ def test_its_slot_does_not_open_again_but_in_a_worker_that_starts_anew() -> None
         assert scene.worker(A).catalog_owner.lost == ""
         await scene.worker(A).catalog_owner.reserve_shards(1)
 
-    told(story)
+    run_story(story)
 
 
 def test_a_follower_opens_nothing_by_a_catalog_that_lacks_what_it_read() -> None:
@@ -282,7 +282,7 @@ def test_a_follower_opens_nothing_by_a_catalog_that_lacks_what_it_read() -> None
             with pytest.raises(Unavailable, match="lost what it had acknowledged"):
                 await follower.prove()
 
-    told(story, workers=2)
+    run_story(story, workers=2)
 
 
 def test_a_catalog_of_which_a_new_leader_tells_nothing_for_a_moment_is_taken_over() -> None:
@@ -290,7 +290,7 @@ def test_a_catalog_of_which_a_new_leader_tells_nothing_for_a_moment_is_taken_ove
         with silent_once(lambda log: log is scene.worker(B).catalog_owner._appender.log):
             await scene.give(B)
 
-    told(story, workers=2)
+    run_story(story, workers=2)
 
 
 def test_a_log_that_loses_its_end_while_an_unknown_outcome_is_settled_is_found_out() -> None:
@@ -315,7 +315,7 @@ def test_a_log_that_loses_its_end_while_an_unknown_outcome_is_settled_is_found_o
         assert lost
         assert SHARD in slot_of(scene).closed
 
-    told(story)
+    run_story(story)
 
 
 def test_a_shard_that_lost_its_seal_does_not_have_its_slot_opened_again_and_again() -> None:
@@ -341,4 +341,4 @@ def test_a_shard_that_lost_its_seal_does_not_have_its_slot_opened_again_and_agai
             assert slot_of(scene).rows is rows
             assert "s2" in slot_of(scene).shards
 
-    told(story)
+    run_story(story)

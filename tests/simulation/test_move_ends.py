@@ -49,12 +49,12 @@ def slow_move(watched: Watched, world: World, *, seals_refused: int = 0) -> Iter
         await asyncio.sleep(COPY_S)
         await base(self)
 
-    async def completed(self: ShardCopy) -> None:
+    async def complete_under_fates(self: ShardCopy) -> None:
         world.live()[0].link.fates.extend(watched.fates)
         watched.fates.clear()
         await complete(self)
 
-    async def refused(self: ShardOwner, plan: str) -> Sealed:
+    async def refuse_seals(self: ShardOwner, plan: str) -> Sealed:
         watched.seals += 1
         if watched.seals > seals_refused:
             return await seal(self, plan)
@@ -63,13 +63,13 @@ def slow_move(watched: Watched, world: World, *, seals_refused: int = 0) -> Iter
 
     with (
         patch.object(ShardCopy, "base", slow),
-        patch.object(ShardCopy, "complete", completed),
-        patch.object(ShardOwner, "seal", refused),
+        patch.object(ShardCopy, "complete", complete_under_fates),
+        patch.object(ShardOwner, "seal", refuse_seals),
     ):
         yield
 
 
-def moved(watched: Watched, *, seals_refused: int = 0) -> None:
+def move_shard(watched: Watched, *, seals_refused: int = 0) -> None:
     """Move a shard, and look all the time whether it is open."""
 
     async def program(world: World) -> None:
@@ -107,7 +107,7 @@ def test_an_append_that_meets_a_fault_at_the_end_of_a_move_costs_no_second_copy(
     fates: list[Fate],
 ) -> None:
     watched = Watched(fates=[*fates])
-    moved(watched)
+    move_shard(watched)
     assert not watched.fates, "they were met"
     assert watched.copies == 1
     # A late append may be that of the opening, in the other slot, of what takes its place.
@@ -117,7 +117,7 @@ def test_an_append_that_meets_a_fault_at_the_end_of_a_move_costs_no_second_copy(
 
 def test_a_shard_that_cannot_be_sealed_is_served_and_its_copy_goes_on() -> None:
     watched = Watched()
-    moved(watched, seals_refused=3)
+    move_shard(watched, seals_refused=3)
     assert watched.copies == 1
     assert watched.opened_again
     assert watched.closed_s < CLOSED_S_MAX
@@ -125,7 +125,7 @@ def test_a_shard_that_cannot_be_sealed_is_served_and_its_copy_goes_on() -> None:
 
 def test_a_shard_that_is_never_sealed_is_served_while_it_is_copied_anew() -> None:
     watched = Watched()
-    moved(watched, seals_refused=12)
+    move_shard(watched, seals_refused=12)
     assert watched.copies == 2
     assert watched.opened_again
     assert watched.closed_s < CLOSED_S_MAX

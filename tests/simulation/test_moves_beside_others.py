@@ -84,7 +84,7 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
     left: list[int] = []
     complete = ShardCopy.complete
 
-    async def counted(self: ShardCopy) -> None:
+    async def count_rows(self: ShardCopy) -> None:
         left.append(len(self._written))
         await complete(self)
 
@@ -101,7 +101,7 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
                     PUT, key, [put_cell(MARK, variant.encode("m"), None)], IGNORE
                 )
                 if owner.is_open:
-                    owner.submit(change, lambda _told: None)
+                    owner.submit(change, lambda _result: None)
             await asyncio.sleep(0.02)
             assert number < 40_000
         assert left[0] <= LEFT_ENTRIES
@@ -110,7 +110,7 @@ def test_a_move_leaves_little_to_be_copied_behind_its_seal_where_it_waited_for_t
     transactions = patch.object(
         OpenTransactions, "count", new_callable=PropertyMock, return_value=1
     )
-    with patch.object(ShardCopy, "complete", counted), transactions:
+    with patch.object(ShardCopy, "complete", count_rows), transactions:
         in_world(program, workers=1, slots=2)
 
 
@@ -119,7 +119,7 @@ def test_rows_are_kept_where_the_slot_itself_made_room_for_a_copy_that_began_aga
     thrown_away: list[str] = []
     base, behind = ShardCopy.base, Slot._behind
 
-    def told(self: SimulatedSlot, why: str) -> StoreBehind:
+    def note_reason(self: SimulatedSlot, why: str) -> StoreBehind:
         thrown_away.append(why)
         return behind(self, why)
 
@@ -150,5 +150,5 @@ def test_rows_are_kept_where_the_slot_itself_made_room_for_a_copy_that_began_aga
         await holds(lambda: is_open(world, "s12"))
         assert not thrown_away
 
-    with patch.object(SimulatedSlot, "_behind", told):
+    with patch.object(SimulatedSlot, "_behind", note_reason):
         in_world(program, workers=1, slots=2)

@@ -57,9 +57,9 @@ def test_a_move_goes_on_though_a_former_owner_of_its_slot_hears_of_it_late() -> 
                     [change] = plans.values()
                     found = world.owner(change.id)
                     closed_s += 0.0 if found is not None and found[1].is_open else 0.05
-                told = "; ".join(f"{p.children[0].shard_id} by {p.copier}" for p in plans.values())
-                if not seen or seen[-1] != told:
-                    seen.append(told)
+                text = "; ".join(f"{p.children[0].shard_id} by {p.copier}" for p in plans.values())
+                if not seen or seen[-1] != text:
+                    seen.append(text)
                 slots = {s.shard_id: s.slot for s in worker.catalog.tables[INSTANCE, PLAIN].shards}
                 if slots and list(slots.values()).count(0) and not plans and len(seen) > 1:
                     assert closed_s < 2.0, f"closed for {closed_s:.1f} s: {seen}"

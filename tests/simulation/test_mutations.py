@@ -17,7 +17,7 @@ from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
 from tests.simulation.local_mutations import LOCAL
 from tests.simulation.log_mutations import LOCAL_LOG
-from tests.simulation.mutation import Mutation, planted
+from tests.simulation.mutation import Mutation, plant
 from tests.simulation.mutations import (
     COPIES,
     DEPOSED,
@@ -53,9 +53,7 @@ STORIES: dict[str, Callable[[], None]] = {
     "believe what a deposed leader tells of the catalog": (
         deposed.test_a_slot_does_not_open_by_a_catalog_of_before
     ),
-    "believe what a deposed leader tells of the changelog": (
-        deposed.a_shard_is_not_closed_by_a_changelog_of_before
-    ),
+    "believe what a deposed leader tells of the changelog": (deposed.check_shard_stays_open),
     "read the changelog further than a log": (
         deposed.test_a_copy_does_not_read_the_changelog_further_than_its_log
     ),
@@ -73,7 +71,7 @@ def first_found(mutation: Mutation) -> int | None:
     """
     for seed in range(mutation.every, mutation.seeds_max + 1, mutation.every):
         try:
-            with planted(mutation):
+            with plant(mutation):
                 simulate(mutation.behind + seed)
         except Found as found:
             if isinstance(found.__cause__, TypeError | AttributeError | NameError):
@@ -104,5 +102,5 @@ def test_a_planted_fault_is_found(mutation: Mutation) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_a_planted_fault_is_caught_by_a_story(name: str) -> None:
     [mutation] = [m for m in (*MUTATIONS, *RESHAPING, *DEPOSED, *RECLAIMING) if m.name == name]
-    with planted(mutation), pytest.raises((AssertionError, TimeoutError)):
+    with plant(mutation), pytest.raises((AssertionError, TimeoutError)):
         STORIES[name]()

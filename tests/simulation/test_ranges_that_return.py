@@ -35,16 +35,16 @@ def test_a_deleted_row_stays_away_where_a_former_shard_of_its_keys_is_read_later
         world.shared.group.divide({slot: w.address for slot, w in enumerate(world.live())})
         await asyncio.sleep(2)
 
-        async def told(number: int, change: ChangeRequest, mark: str | None) -> None:
+        async def write(number: int, change: ChangeRequest, mark: str | None) -> None:
             attempt = world.clients.ask(world.live()[number], GONE, change, mark)
-            await world.until(lambda: attempt.told is not None, s_max=120)
+            await world.until(lambda: attempt.result is not None, s_max=120)
             assert attempt.applied
 
         cells = [put_cell(MARK, variant.encode("old"), None)]
-        await told(1, ChangeRequest(PUT, GONE.key, cells, IGNORE), "old")
+        await write(1, ChangeRequest(PUT, GONE.key, cells, IGNORE), "old")
         world.move(0, 0, 0)
         await world.until(lambda: world.owner("s11") is not None, s_max=120)
-        await told(0, ChangeRequest(DELETE, GONE.key, [], IGNORE), None)
+        await write(0, ChangeRequest(DELETE, GONE.key, [], IGNORE), None)
         for _ in range(3):  # The second buries it.
             world.flush(0)
             await asyncio.sleep(1)

@@ -37,10 +37,10 @@ class Crash:
         self._worker = worker
         self._left = k
         self._stopped_ms = stopped_ms
-        worker.link.landing = self._landed
+        worker.link.landing = self._note_landing
 
-    def _landed(self, told: str) -> None:
-        if ".lease" in told:
+    def _note_landing(self, event: str) -> None:
+        if ".lease" in event:
             return
         self._left -= 1
         if self._left == 0:
@@ -63,7 +63,7 @@ async def begin(world: World) -> None:
 
 
 def owns(world: World, number: int) -> bool:
-    """Say whether a worker has opened the slot of its number."""
+    """True if a worker has opened the slot of its number."""
     worker = world.worker(number)
     slot = worker.roster.slots.get(number) if worker is not None else None
     return slot is not None and slot.opened.is_set() and slot.is_readable()
@@ -101,7 +101,7 @@ CHANGES: dict[str, tuple[Callable[[World], None], int]] = {
 
 
 def crash_at(change: str, victim: int, k: int, stopped_ms: int) -> bool:
-    """Do one change with a crash at the k-th record; say whether there was one."""
+    """Do one change with a crash at the k-th record; return whether there was one."""
     ask, after = CHANGES[change]
     crashes: list[Crash] = []
 
@@ -114,12 +114,12 @@ def crash_at(change: str, victim: int, k: int, stopped_ms: int) -> bool:
         ask(world)
         crash = crashes[0]
 
-        def done() -> bool:
+        def is_done() -> bool:
             now = shards(world)
             # A plan that never stood is nobody's to finish.
             return bool(now) and (now != former or crash.happened)
 
-        await until(world, done)
+        await until(world, is_done)
         # The children open, and take writes.
         until_s = asyncio.get_running_loop().time() + SERVED_S
         await until(world, lambda: asyncio.get_running_loop().time() > until_s)

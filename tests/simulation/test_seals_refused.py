@@ -44,7 +44,7 @@ def test_shards_are_read_while_the_seal_of_a_merge_or_split_is_refused(kind: str
 
 
 @pytest.mark.parametrize("kind", ["merge", "split"])
-def test_a_change_goes_on_whose_seal_stands_and_was_told_late(kind: str) -> None:
+def test_a_change_goes_on_whose_seal_stands_and_was_reported_late(kind: str) -> None:
     """The check that logs accept appends, before a second seal, included the sealed one."""
     seal = ShardOwner.seal
 
@@ -56,13 +56,13 @@ def test_a_change_goes_on_whose_seal_stands_and_was_told_late(kind: str) -> None
         sealing = asyncio.Event()
         with unanswering("s1") as away:
 
-            async def sealed(self: ShardOwner, plan: str) -> Sealed:
+            async def stop_leader_and_seal(self: ShardOwner, plan: str) -> Sealed:
                 if not sealing.is_set():
                     sealing.set()
                     away.unknown = True  # The log's leader stands still from here on.
                 return await seal(self, plan)
 
-            with patch.object(ShardOwner, "seal", sealed):
+            with patch.object(ShardOwner, "seal", stop_leader_and_seal):
                 (world.split if kind == "split" else world.merge)(0, 0)
                 await sealing.wait()
                 await asyncio.sleep(15)

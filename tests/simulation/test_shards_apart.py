@@ -67,7 +67,7 @@ def take_over(scene: Scene) -> None:
     scene.world.shared.group.divide({0: scene.worker(B).address})
 
 
-def created(slot: int) -> Callable[[Catalog, int], list[Document]]:
+def plan_create(slot: int) -> Callable[[Catalog, int], list[Document]]:
     """Return what makes a table of one shard in a slot."""
 
     def decide(catalog: Catalog, _stamp: int) -> list[Document]:
@@ -80,12 +80,12 @@ def created(slot: int) -> Callable[[Catalog, int], list[Document]]:
     return decide
 
 
-def dropped(name: str) -> Callable[[Catalog, int], list[Document]]:
+def plan_drop(name: str) -> Callable[[Catalog, int], list[Document]]:
     """Return what drops a table."""
     return lambda catalog, _stamp: [Document(TABLE, table_id(catalog.tables[INSTANCE, name]), None)]
 
 
-def lived_for_a_week(name: str) -> Callable[[Catalog, int], list[Document]]:
+def plan_time_to_live(name: str) -> Callable[[Catalog, int], list[Document]]:
     """Return what changes a table's options."""
 
     def decide(catalog: Catalog, _stamp: int) -> list[Document]:
@@ -98,7 +98,7 @@ def lived_for_a_week(name: str) -> Callable[[Catalog, int], list[Document]]:
 
 def test_a_slot_opens_and_flushes_without_a_shard_whose_log_is_away() -> None:
     async def story(scene: Scene) -> None:
-        await scene.done(A)
+        await scene.write(A)
         with unanswering(AWAY, bounds=True) as away:
             take_over(scene)
             await asyncio.sleep(SOON_S)
@@ -107,7 +107,7 @@ def test_a_slot_opens_and_flushes_without_a_shard_whose_log_is_away() -> None:
             assert set(slot.shards) == {SHARD, "s2"}
             assert slot.opening.keys() == {AWAY}
             assert slot.all_closed == {}
-            attempt = await scene.done(B, PUT)
+            attempt = await scene.write(B, PUT)
             assert attempt.applied
             await asyncio.sleep(FLUSHED_S)
             assert not slot.shards[SHARD].ledger.keys
@@ -121,7 +121,7 @@ def test_a_slot_opens_and_flushes_without_a_shard_whose_log_is_away() -> None:
 
 
 @pytest.mark.parametrize("deleted_s", [MISSING_S / 2, MISSING_S * 3])
-def test_a_shard_whose_log_does_not_exist_is_told_as_closed_and_comes_back_with_it(
+def test_a_shard_whose_log_does_not_exist_is_reported_as_closed_and_comes_back_with_it(
     deleted_s: float,
 ) -> None:
     """For a while it may be the broker that does not know."""
@@ -156,7 +156,7 @@ def test_a_table_of_which_a_slot_hears_while_it_opens_is_open_when_it_has() -> N
             await asyncio.sleep(5)
             [slot] = slots_of(scene, B)
             assert not slot.opened.is_set()
-            await scene.worker(B).catalog_owner.change(created(0))
+            await scene.worker(B).catalog_owner.change(plan_create(0))
             await asyncio.sleep(SOON_S)
             assert NEW in slot.shards
 
@@ -168,7 +168,7 @@ def test_a_table_is_made_beside_a_shard_that_does_not_open() -> None:
         with unanswering(AWAY, bounds=True):
             take_over(scene)
             await asyncio.sleep(SOON_S)
-            await scene.worker(B).placement.change(created(0))
+            await scene.worker(B).placement.change(plan_create(0))
             assert NEW in slots_of(scene, B)[0].shards
 
     run(story, workers=2)
@@ -178,8 +178,8 @@ def test_a_table_whose_own_shard_does_not_open_is_not_said_to_be_made() -> None:
     async def story(scene: Scene) -> None:
         with unanswering(NEW, bounds=True):
             with pytest.raises(OutcomeUnknown):
-                await scene.worker(A).placement.change(created(0))
-            await scene.worker(A).placement.change(lived_for_a_week(PLAIN))
+                await scene.worker(A).placement.change(plan_create(0))
+            await scene.worker(A).placement.change(plan_time_to_live(PLAIN))
         await asyncio.sleep(LATER_S)
         assert NEW in slots_of(scene, A)[0].shards
 
@@ -187,7 +187,7 @@ def test_a_table_whose_own_shard_does_not_open_is_not_said_to_be_made() -> None:
 
 
 def options_kept(worker: SimulatedWorker) -> bool:
-    """Say whether the options of the shard that was away are those of its table."""
+    """True if the options of the shard that was away are those of its table."""
     owner = worker.roster.slots[0].shards[AWAY]
     return owner.shard.state.options == owner.shard.table.options
 
@@ -197,9 +197,9 @@ def test_options_that_a_log_refuses_keep_no_other_table_waiting() -> None:
         worker = scene.worker(A)
         with unanswering(AWAY, refuses=True):
             with pytest.raises(OutcomeUnknown):
-                await worker.placement.change(lived_for_a_week(INDEXED))
-            await worker.placement.change(lived_for_a_week(PLAIN))
-            await worker.placement.change(created(1))
+                await worker.placement.change(plan_time_to_live(INDEXED))
+            await worker.placement.change(plan_time_to_live(PLAIN))
+            await worker.placement.change(plan_create(1))
             assert NEW in slots_of(scene, A)[1].shards
             assert not options_kept(worker)
         await asyncio.sleep(LATER_S)
@@ -211,7 +211,7 @@ def test_options_that_a_log_refuses_keep_no_other_table_waiting() -> None:
 def write_all_the_time(owner: ShardOwner) -> None:
     """Ask for the next change of the row whenever one is answered: something waits always."""
 
-    def ask(_told: Outcome | StoreError | None = None) -> None:
+    def ask(_result: Outcome | StoreError | None = None) -> None:
         change = ChangeRequest(PUT, ROW.key, [put_cell(MARK, variant.encode("busy"), None)])
         with suppress(Unavailable):  # The shard closes, in the end.
             owner.submit(change, ask)
@@ -227,7 +227,7 @@ def test_options_are_changed_again_where_a_busy_shard_left_some_without_an_answe
         worker = scene.worker(A)
         scene.world.check = lambda: None  # type: ignore[method-assign]  # Nobody notes the writes.
         with unanswering(SHARD, unknown=True), pytest.raises(OutcomeUnknown):
-            await worker.placement.change(lived_for_a_week(PLAIN))
+            await worker.placement.change(plan_time_to_live(PLAIN))
         owner = scene.shard(A)
         write_all_the_time(owner)
         await asyncio.sleep(LATER_S)
@@ -246,9 +246,9 @@ def test_a_table_is_dropped_whose_log_does_not_answer() -> None:
         with unanswering(AWAY, unknown=True, bounds=True):
             asked = slot.shards[AWAY].submit_hidden(NoOp())
             await asyncio.sleep(1)
-            await worker.placement.change(dropped(INDEXED))
+            await worker.placement.change(plan_drop(INDEXED))
             assert AWAY not in slot.shards
-            await worker.placement.change(created(1))
+            await worker.placement.change(plan_create(1))
             assert NEW in other.shards
             assert slot.opening == {}
             with pytest.raises(OutcomeUnknown):
@@ -263,7 +263,7 @@ def test_a_slot_opens_where_a_table_is_dropped_while_its_shard_is_fenced() -> No
             take_over(scene)
             await asyncio.sleep(5)
             [slot] = slots_of(scene, B)
-            await scene.worker(B).placement.change(dropped(INDEXED))
+            await scene.worker(B).placement.change(plan_drop(INDEXED))
             away.deleted = True
             await asyncio.sleep(SOON_S)
             assert slot.opened.is_set()
@@ -273,7 +273,7 @@ def test_a_slot_opens_where_a_table_is_dropped_while_its_shard_is_fenced() -> No
     run(story, workers=2)
 
 
-def test_a_closed_shard_whose_table_is_dropped_is_told_no_more() -> None:
+def test_a_closed_shard_whose_table_is_dropped_is_reported_no_more() -> None:
     async def story(scene: Scene) -> None:
         log = scene.world.broker.log((TOPICS.shard(AWAY), 0))
         take_over(scene)
@@ -281,7 +281,7 @@ def test_a_closed_shard_whose_table_is_dropped_is_told_no_more() -> None:
         await asyncio.sleep(SOON_S)
         [slot] = slots_of(scene, B)
         assert slot.closed.keys() == {AWAY}
-        await scene.worker(B).placement.change(dropped(INDEXED))
+        await scene.worker(B).placement.change(plan_drop(INDEXED))
         assert slot.closed == slot.all_closed == {}
 
     run(story, workers=2)

@@ -54,12 +54,12 @@ def test_one_seed_is_one_run() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_seed_is_one_run_in_every_process(kind: int) -> None:
-    told = [
+    digests = [
         ran(6, jobs=1, hash_seed=hash_seed, first=1 + kind).splitlines()[-2]
         for hash_seed in ("1", "2")
     ]
-    assert told[0].startswith("all that happened")
-    assert told[0] == told[1]
+    assert digests[0].startswith("all that happened")
+    assert digests[0] == digests[1]
 
 
 def blocks() -> list[object]:

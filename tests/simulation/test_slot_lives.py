@@ -32,11 +32,11 @@ LIVES = 3
 def run(program: Callable[[World], Awaitable[None]]) -> None:
     """Run a program in a world of one worker with one slot, which is open."""
 
-    async def begun(world: World) -> None:
+    async def begin_and_run(world: World) -> None:
         await world.begin()
         await program(world)
 
-    in_world(begun, workers=1, slots=1)
+    in_world(begin_and_run, workers=1, slots=1)
 
 
 def slot_of(world: World) -> Slot:
@@ -156,10 +156,10 @@ def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_opt
     really_open = ShardOwner.open
     row = [(b"name", variant.encode("a")), (b"number", variant.encode(1))]
 
-    def hurried(self: ShardOwner) -> None:
+    def open_and_write(self: ShardOwner) -> None:
         really_open(self)
         if self.shard.shard_id == "s1":
-            submit = partial(self.submit, ChangeRequest(PUT, row, []), lambda _told: None)
+            submit = partial(self.submit, ChangeRequest(PUT, row, []), lambda _result: None)
             asyncio.get_running_loop().call_soon(submit)
 
     def bodies(world: World) -> list[type]:
@@ -170,7 +170,7 @@ def test_what_comes_as_soon_as_a_shard_is_served_is_written_under_its_tables_opt
         [worker] = world.live()
         await slot_of(world).opened.wait()
         before = len(bodies(world))
-        with patch.object(ShardOwner, "open", hurried):
+        with patch.object(ShardOwner, "open", open_and_write):
             await lose(world)
             await worker.catalog_owner.change(seven_versions)
             await slot_of(world).opened.wait()
@@ -186,7 +186,7 @@ def test_what_is_read_as_soon_as_a_shard_is_served_is_read_under_its_tables_opti
     really_open = ShardOwner.open
     seen: list[int] = []
 
-    def hurried(self: ShardOwner) -> None:
+    def open_and_look(self: ShardOwner) -> None:
         really_open(self)
         if self.shard.shard_id == "s1":
             seen.append(self.shard.state.options.max_versions)
@@ -194,7 +194,7 @@ def test_what_is_read_as_soon_as_a_shard_is_served_is_read_under_its_tables_opti
     async def program(world: World) -> None:
         [worker] = world.live()
         await slot_of(world).opened.wait()
-        with patch.object(ShardOwner, "open", hurried):
+        with patch.object(ShardOwner, "open", open_and_look):
             await lose(world)
             await worker.catalog_owner.change(seven_versions)
             await slot_of(world).opened.wait()
@@ -214,7 +214,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
         await slot.opened.wait()
         fence, before_open = slot._changelog.fence, slot._links.before_open
 
-        async def fenced() -> None:
+        async def fence_and_note() -> None:
             await fence()
             steps.append("fenced")
 
@@ -223,7 +223,7 @@ def test_the_catalog_is_read_when_nobody_else_flushes_any_more() -> None:
             await before_open(claim)
 
         with (
-            patch.object(slot._changelog, "fence", fenced),
+            patch.object(slot._changelog, "fence", fence_and_note),
             patch.object(slot, "_links", replace(slot._links, before_open=catalog_read)),
         ):
             await lose(world)
@@ -287,7 +287,7 @@ def test_who_waits_for_a_new_shard_hears_at_once_that_its_slot_closes(
             raise Unavailable("its log has no leader yet")
         return await really_open(self, table, *of, **more)
 
-    def made(catalog: Catalog, _stamp: int) -> list[Document]:
+    def create_table(catalog: Catalog, _stamp: int) -> list[Document]:
         [table] = [t for t in catalog.tables_by_id.values() if t.name == PLAIN]
         number, shard = catalog.next_table_id, ShardRange(f"s{catalog.next_shard}", 0)
         table = replace(table, name="made", table_id=number, shards=(shard,), indexes=())
@@ -300,7 +300,7 @@ def test_who_waits_for_a_new_shard_hears_at_once_that_its_slot_closes(
         await slot.opened.wait()
         number = worker.catalog.next_table_id
         with patch.object(ShardOpener, "open", slow):
-            await worker.catalog_owner.change(made)
+            await worker.catalog_owner.change(create_table)
             slot.begin_settling()
             asyncio.get_running_loop().call_later(0.2, end, world)
             async with asyncio.timeout(2):

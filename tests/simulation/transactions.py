@@ -17,7 +17,7 @@ from rowtide.core.shard.transaction_id import session_missing
 from rowtide.core.values import variant
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.simulation.clients import Attempt, Clients, some_cells
-from tests.simulation.requests import Message, Told, Workers, ask, request_of, rows_of, wire_key
+from tests.simulation.requests import Message, Reply, Workers, ask, request_of, rows_of, wire_key
 from tests.simulation.row_model import MARK
 from tests.simulation.simulated_worker import SimulatedWorker
 from tests.simulation.tables import INDEXED, PLACES, Place
@@ -100,10 +100,10 @@ class Transactions:
         start = pb.StartLocalTransactionRequest(
             table_name=place.table, key=wire_key(place.key[0][1])
         )
-        told = await self._ask("StartLocalTransaction", start)
-        if not isinstance(told, bytes):
+        reply = await self._ask("StartLocalTransaction", start)
+        if not isinstance(reply, bytes):
             return
-        answer = pb.StartLocalTransactionResponse.FromString(told)
+        answer = pb.StartLocalTransactionResponse.FromString(reply)
         begun = self._clients.model(place.table).last(place.name)
         transaction = Transaction(answer.transaction_id, place, begun)
         for _ in range(self._chance.randint(1, 3)):
@@ -132,15 +132,15 @@ class Transactions:
             await self._pause()
             if self._over:
                 return
-            told = await self._ask("CommitTransaction", request)
-            assert not isinstance(told, Rejected), f"forgotten: {transaction}"
+            reply = await self._ask("CommitTransaction", request)
+            assert not isinstance(reply, Rejected), f"forgotten: {transaction}"
 
     async def check_remembered(self, worker: SimulatedWorker) -> None:
         """A worker that serves alone knows every commit."""
         for transaction in self._acknowledged:
             request = pb.CommitTransactionRequest(transaction_id=transaction.id)
-            told = await ask(self._clients, worker, "CommitTransaction", request)
-            assert isinstance(told, bytes), f"forgotten by {worker.address}: {transaction}"
+            reply = await ask(self._clients, worker, "CommitTransaction", request)
+            assert isinstance(reply, bytes), f"forgotten by {worker.address}: {transaction}"
 
     async def _commit(self, transaction: Transaction) -> Outcome | Rejected | OutcomeUnknown:
         """Ask until the outcome is known, or for long enough."""
@@ -149,17 +149,17 @@ class Transactions:
         self._committed.append(transaction)
         unknown = False
         for _ in range(COMMITS_MAX):
-            told = await self._ask("CommitTransaction", request)
-            if isinstance(told, bytes):
+            reply = await self._ask("CommitTransaction", request)
+            if isinstance(reply, bytes):
                 return Outcome(b"", 0, 0)
-            if isinstance(told, Rejected):
+            if isinstance(reply, Rejected):
                 # Nothing was applied, says docs/guides/transactions.md, be it asked again.
-                return told
-            unknown = unknown or isinstance(told, OutcomeUnknown)
+                return reply
+            unknown = unknown or isinstance(reply, OutcomeUnknown)
             if self._over:
                 break
             await self._pause()
-        # Who was only ever told that it is not available has applied nothing.
+        # A commit that only ever got "unavailable" has applied nothing.
         return OutcomeUnknown() if unknown else session_missing()
 
     async def _write(self, transaction: Transaction) -> None:
@@ -179,10 +179,10 @@ class Transactions:
         worker = chance.choice(workers)
         attempt = Attempt(place, mark, change, low, worker, now_s)
         operation, request = request_of(place, change, transaction.id)
-        told = await ask(clients, worker, operation, request)
-        if isinstance(told, bytes):
+        reply = await ask(clients, worker, operation, request)
+        if isinstance(reply, bytes):
             transaction.taken.append(attempt)
-        elif isinstance(told, OutcomeUnknown):
+        elif isinstance(reply, OutcomeUnknown):
             transaction.perhaps.append(attempt)
 
     async def _read(self, transaction: Transaction) -> None:
@@ -194,9 +194,9 @@ class Transactions:
             max_versions=1,
             transaction_id=transaction.id,
         )
-        told = await self._ask("GetRow", request)
-        if isinstance(told, bytes) and transaction.taken and not transaction.perhaps:
-            row = rows_of(pb.GetRowResponse.FromString(told).row).get(place.name)
+        reply = await self._ask("GetRow", request)
+        if isinstance(reply, bytes) and transaction.taken and not transaction.perhaps:
+            row = rows_of(pb.GetRowResponse.FromString(reply).row).get(place.name)
             assert row is not None, f"does not see its own row: {transaction}"
             seen = str(variant.decode(row[MARK]))
             # A source's rows have versions of their own, which may lie ahead.
@@ -209,23 +209,23 @@ class Transactions:
         """Note what the client knows of each change from now on."""
         now_s = asyncio.get_running_loop().time()
         unsure = outcome if isinstance(outcome, Rejected) else OutcomeUnknown()
-        for attempts, told in ((transaction.taken, outcome), (transaction.perhaps, unsure)):
+        for attempts, reply in ((transaction.taken, outcome), (transaction.perhaps, unsure)):
             for attempt in attempts:
-                attempt.told, attempt.told_s = told, now_s
+                attempt.result, attempt.result_s = reply, now_s
                 self._clients.attempts.append(attempt)
-                if isinstance(told, Outcome) and attempt.mark is not None:
+                if isinstance(reply, Outcome) and attempt.mark is not None:
                     self._clients.acknowledge(attempt.place, attempt.mark)
 
-    async def _ask(self, operation: str, request: Message) -> Told:
+    async def _ask(self, operation: str, request: Message) -> Reply:
         """Have any worker answer."""
         workers = self._workers()
         if not workers:
             await asyncio.sleep(1)
             return Unavailable()
-        told = await ask(self._clients, self._chance.choice(workers), operation, request)
-        code = told.code if isinstance(told, StoreError) else "ok"
+        reply = await ask(self._clients, self._chance.choice(workers), operation, request)
+        code = reply.code if isinstance(reply, StoreError) else "ok"
         self._clients.trace.add("transaction", f"{operation} {code}")
-        return told
+        return reply
 
     async def _pause(self) -> None:
         if not self._over:

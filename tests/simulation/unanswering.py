@@ -29,7 +29,7 @@ class Unanswering:
     """Whether its topic does not exist."""
 
     def concerns(self, name: str) -> bool:
-        """Say whether a log, or a topic, is this shard's."""
+        """True if a log, or a topic, is this shard's."""
         return f".shard.{self.shard}[" in f"{name}["
 
 
@@ -39,12 +39,12 @@ def unanswering(shard: str, **faults: bool) -> Iterator[Unanswering]:
     away = Unanswering(shard, **faults)
     bounds, append, exists = SimulatedLog.bounds, SimulatedLog.append, MemoryCluster.exists
 
-    async def bounded(self: SimulatedLog) -> tuple[int, int]:
+    async def read_bounds(self: SimulatedLog) -> tuple[int, int]:
         if away.concerns(self.name) and (away.bounds or away.deleted):
             raise Unavailable(f"bounds of {self.name}: no leader")
         return await bounds(self)
 
-    async def appended(self: SimulatedLog, entries: Any, *, deadline_s: float) -> int:
+    async def append_or_fail(self: SimulatedLog, entries: Any, *, deadline_s: float) -> int:
         if away.concerns(self.name) and (away.refuses or away.deleted):
             raise Unavailable(f"append to {self.name}: too few replicas")
         if away.concerns(self.name) and away.unknown:
@@ -55,7 +55,7 @@ def unanswering(shard: str, **faults: bool) -> Iterator[Unanswering]:
         return not (away.concerns(topic) and away.deleted) and await exists(self, topic)
 
     with ExitStack() as patches:
-        patches.enter_context(patch.object(SimulatedLog, "bounds", bounded))
-        patches.enter_context(patch.object(SimulatedLog, "append", appended))
+        patches.enter_context(patch.object(SimulatedLog, "bounds", read_bounds))
+        patches.enter_context(patch.object(SimulatedLog, "append", append_or_fail))
         patches.enter_context(patch.object(MemoryCluster, "exists", existing))
         yield away

@@ -24,7 +24,7 @@ from tests.simulation.broker import Place as LogPlace
 from tests.simulation.clients import Clients
 from tests.simulation.edge_writes import write, write_batch
 from tests.simulation.environment import Machine
-from tests.simulation.global_indexes import AGAIN, check_followed, until_followed
+from tests.simulation.global_indexes import AGAIN, check_followed, wait_for_indexes
 from tests.simulation.group import Group, Hop
 from tests.simulation.invariants import (
     check_lineage,
@@ -81,7 +81,7 @@ class World:
         self.chance = random.Random(seed)
         self.trace = Trace()
         self.broker = Broker()
-        self.broker.landed = self._landed
+        self.broker.landed = self._note_landing
         self.network = Network(self.broker, random.Random(seed + 1))
         self.shared = Shared(self.network, Group(self.network, slots), Hop(self.network))
         if local_log:
@@ -105,7 +105,7 @@ class World:
         self._tasks = tasks
         tasks.create_task(self.shared.group.run(), name="group")
 
-    def _landed(self, place: LogPlace, base: int, pairs: Pairs) -> None:
+    def _note_landing(self, place: LogPlace, base: int, pairs: Pairs) -> None:
         envelope = record.decode_envelope(pairs[0][1]) if place[0] != TOPICS.lease else None
         named = "" if envelope is None else f" at {envelope.at} by {envelope.owner[:3].hex()}"
         void = "" if envelope is None or envelope.at == base else " VOID"
@@ -182,7 +182,7 @@ class World:
         machine.former |= {worker.owner_id}
         for slot, disk in machine.disks.items():
             # What the dead process still holds is another disk from now on.
-            machine.disks[slot] = disk.crashed(len(disk.unsynced) * permille // 1000)
+            machine.disks[slot] = disk.copy_after_crash(len(disk.unsynced) * permille // 1000)
 
     async def stop(self, number: int) -> None:
         """Let a process drain, flush and release, as far as it can in a while."""
@@ -228,11 +228,11 @@ class World:
             return
         wanted = WHERE[where % len(WHERE)]
 
-        def landing(told: str) -> None:
-            if wanted not in told or not worker.alive:
+        def landing(event: str) -> None:
+            if wanted not in event or not worker.alive:
                 return
             worker.link.landing = _unheard
-            self.trace.add("ambush", told)
+            self.trace.add("ambush", event)
             if ms:
                 self.pause(number, ms)
             else:
@@ -358,13 +358,13 @@ class World:
         """Have a worker flush its slots now."""
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, errands.flushed(slot))
+            self._ask(worker, errands.flush_slot(slot))
 
     def trim(self, number: int) -> None:
         """Have a worker trim its logs now."""
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, errands.trimmed(slot))
+            self._ask(worker, errands.trim_slot(slot))
 
     def reclaim(self, number: int, max_versions: int) -> None:
         """Have a worker keep so many versions of a column, and remove the others of all rows."""
@@ -380,7 +380,7 @@ class World:
     def _reclaim(self, number: int, options: record.Options) -> None:
         worker = self.worker(number)
         for slot in list(worker.roster.slots.values()) if worker is not None else ():
-            self._ask(worker, errands.reclaimed(slot, options))
+            self._ask(worker, errands.reclaim_slot(slot, options))
 
     def options(self, number: int, max_versions: int) -> None:
         """Have a worker log other options: a barrier for the changes that come after."""
@@ -388,7 +388,7 @@ class World:
         if worker is not None:
             for owner in worker.open_shards():
                 body = record.Options(-1, max_versions, None)
-                self._ask(worker, errands.logged(owner, body))
+                self._ask(worker, errands.log_options(owner, body))
 
     def split(self, table: int, name: int) -> None:
         """Have a shard split at some row."""
@@ -422,19 +422,19 @@ class World:
 
     def create_index(self) -> None:
         """Have a global index made of the rows there are, unless there is one of that name."""
-        self._at_catalog(errands.index_created, AGAIN)
+        self._at_catalog(errands.create_index, AGAIN)
 
     def drop_index(self) -> None:
         """Have that index dropped."""
-        self._at_catalog(errands.index_dropped, AGAIN)
+        self._at_catalog(errands.drop_index, AGAIN)
 
     def create_local(self) -> None:
         """Have a local index made of the rows there are, unless there is one of that name."""
-        self._at_catalog(errands.index_created, NEAR)
+        self._at_catalog(errands.create_index, NEAR)
 
     def drop_local(self) -> None:
         """Have that index dropped."""
-        self._at_catalog(errands.index_dropped, NEAR)
+        self._at_catalog(errands.drop_index, NEAR)
 
     def _at_catalog(
         self, work: Callable[[SimulatedWorker, Index], Coroutine[Any, Any, None]], index: Index
@@ -460,7 +460,7 @@ class World:
             "merge": operations.merge_shards,
             "move": operations.move_shard,
         }[kind]
-        self._ask(worker, errands.reshaped(operation, json.dumps(asked).encode()))
+        self._ask(worker, errands.try_reshape(operation, json.dumps(asked).encode()))
 
     def _ask(self, worker: SimulatedWorker | None, work: object) -> None:
         """Have work done in a worker's process, unless it is stopped just now."""
@@ -477,7 +477,7 @@ class World:
         places = self.chance.sample(PLACES, 2)
         for _ in range(count):
             place = self.chance.choice(places)
-            worker = self._asked(number, place)
+            worker = self._choose_worker(number, place)
             if worker is not None:
                 self.clients.write(worker, place, self.chance)
 
@@ -512,7 +512,7 @@ class World:
         for worker in self.live():
             self.clients.read(worker, place)
 
-    def _asked(self, number: int, place: Place) -> SimulatedWorker | None:
+    def _choose_worker(self, number: int, place: Place) -> SimulatedWorker | None:
         serving = [worker for worker in self.live() if worker.has(place)]
         return serving[number % len(serving)] if serving else self.worker(number)
 
@@ -559,7 +559,7 @@ class World:
             closed = [slot.closed for slot in worker.roster.slots.values()]
             raise AssertionError(f"{worker.address} opens not all: {closed}") from None
         if self.followed:
-            await until_followed(worker)
+            await wait_for_indexes(worker)
             check_followed(self.clients, worker)
         if self.local:
             await until_built(worker)
@@ -569,7 +569,7 @@ class World:
         self.transactions.check()
         await self.transactions.check_remembered(worker)
         self.settled_catalog = worker.catalog
-        for owner in worker.followed():
+        for owner in worker.list_followed_shards():
             if owner.shard.table.main:
                 continue
             limits = (1, 3, 1000) if number == 0 else (1000,)
@@ -586,7 +586,7 @@ class World:
             worker.process.thaw()
 
 
-def _unheard(_told: str) -> None:
+def _unheard(_event: str) -> None:
     """No one waits for it any more."""
 
 

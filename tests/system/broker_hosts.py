@@ -1,7 +1,7 @@
 """Hosts of their own for brokers, on one machine: what one sends another can be lost on the way.
 
 A host is a network namespace with an address on a bridge, which reaches the other hosts and this
-machine. Nothing is refused and nothing is told: what is lost is sent to a hardware address that
+machine. Nothing is refused and nothing is reported: what is lost is sent to a hardware address that
 nobody has, as where a switch has failed. Only root can make such hosts.
 """
 
@@ -66,7 +66,7 @@ class BrokerHosts:
         return self._threads[host].submit(do).result()
 
     @contextmanager
-    def lost(self, ways: Sequence[tuple[int, int]]) -> Iterator[None]:
+    def lose(self, ways: Sequence[tuple[int, int]]) -> Iterator[None]:
         """Let all that is sent on these ways be lost, each from a host to another."""
         with ExitStack() as back:
             for sender, receiver in ways:
@@ -80,8 +80,8 @@ class BrokerHosts:
     ) -> AbstractContextManager[None]:
         """Let what a host sends all others be lost (``mute``), and what they send it (``deaf``)."""
         others = [other for other in range(self._count) if other != host]
-        told = [(host, other) for other in others if mute]
-        return self.lost([*told, *((other, host) for other in others if deaf)])
+        ways = [(host, other) for other in others if mute]
+        return self.lose([*ways, *((other, host) for other in others if deaf)])
 
     def lead_to(self, host: int, port: int) -> None:
         """Lead to a host's port what comes to the same port of this machine's loopback address."""

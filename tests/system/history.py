@@ -1,7 +1,7 @@
 """What must hold of rows and stream after whatever happened: nothing lost, doubled, or disordered.
 
 The stream is read whole through the Stream API, the rows by GetRange with all their versions, and
-both are held to what the writers were told.
+both are held to the answers of the writers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 from rowtide.cli.client import ProtocolClient, StreamRecord
 from rowtide.client.wire_row import Delete, Put, Row, Special
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from tests.system.load import SHARED, TABLE, VERSIONS, Attempt, Told, Written
+from tests.system.load import SHARED, TABLE, VERSIONS, Attempt, Outcome, Written
 from tests.system.server import wait_until
 
 __all__ = ["all_rows", "check_all", "stream_of"]
@@ -36,20 +36,20 @@ def check_all(client: ProtocolClient, written: Sequence[Written]) -> dict[str, i
     records = [record for shard in shards.values() for record in shard]
     attempts = [attempt for one in written for attempt in one.attempts]
     check_histories(records, attempts)
-    assert differences(_read(lambda: all_rows(client)), folded(records)) == []
-    told = [attempt.told for attempt in attempts]
-    return {"stream": len(records)} | {kind.value: told.count(kind) for kind in Told}
+    assert differences(_read(lambda: all_rows(client)), fold_records(records)) == []
+    outcomes = [attempt.outcome for attempt in attempts]
+    return {"stream": len(records)} | {kind.value: outcomes.count(kind) for kind in Outcome}
 
 
 def _read(read: Callable[[], Found]) -> Found:
     """Return what is read, again where a lease lapses: writes go on while it is not renewed."""
     found: list[Found] = []
 
-    def served() -> bool:
+    def try_read() -> bool:
         found.append(read())
         return True
 
-    wait_until(served, what="reads served")
+    wait_until(try_read, what="reads served")
     return found[0]
 
 
@@ -73,10 +73,10 @@ def check_history(key: str, records: Sequence[StreamRecord], attempts: Sequence[
     """``at`` holds every number of records that the attempts so far may have left."""
     at = {0}
     for attempt in attempts:
-        if attempt.told is Told.REFUSED:
+        if attempt.outcome is Outcome.REFUSED:
             continue
         after = {n + 1 for n in at if n < len(records) and _matches(records[n], attempt)}
-        at = after if attempt.told is Told.APPLIED else after | at
+        at = after if attempt.outcome is Outcome.APPLIED else after | at
         assert at, f"{key}: {attempt} is not in the stream where it must be"
     assert len(records) in at, f"{key}: {len(records)} records, explained are {sorted(at)}"
 
@@ -85,13 +85,13 @@ def check_counter(records: Sequence[StreamRecord], attempts: Sequence[Attempt]) 
     """All writers count in one row: it passes every number once, none twice."""
     marks = [_mark(record) for record in records]
     assert len(marks) == len(set(marks)), "an increment stands twice"
-    assert {a.mark for a in attempts if a.told is Told.APPLIED} <= set(marks)
-    assert not {a.mark for a in attempts if a.told is Told.REFUSED} & set(marks)
+    assert {a.mark for a in attempts if a.outcome is Outcome.APPLIED} <= set(marks)
+    assert not {a.mark for a in attempts if a.outcome is Outcome.REFUSED} & set(marks)
     numbers = [_value(record, "n") for record in records]
     assert numbers == list(range(1, len(records) + 1))
 
 
-def folded(records: Iterable[StreamRecord]) -> Rows:
+def fold_records(records: Iterable[StreamRecord]) -> Rows:
     """Return the rows that the stream amounts to."""
     rows: Rows = {}
     for record in records:
@@ -102,7 +102,7 @@ def folded(records: Iterable[StreamRecord]) -> Rows:
         columns = {} if record.kind == "PUT" else rows.get(key)
         if columns is None and all(isinstance(c, Delete) for c in record.row.changes):
             continue
-        rows[key] = _changed(columns or {}, record)
+        rows[key] = _apply_changes(columns or {}, record)
     return rows
 
 
@@ -126,7 +126,7 @@ def _short(versions: dict[int, object] | None) -> object:
     return versions and {version: str(value)[:8] for version, value in versions.items()}
 
 
-def _changed(columns: Columns, record: StreamRecord) -> Columns:
+def _apply_changes(columns: Columns, record: StreamRecord) -> Columns:
     for change in record.row.changes:
         versions = columns.setdefault(change.name, {})
         if isinstance(change, Put):

@@ -1,6 +1,6 @@
 """A table with indexes on a server that is killed: its writers, what they leave, what is left over.
 
-Writers do not remember what they were told: whatever rows are there at the end, the indexes must
+Writers do not remember their answers: whatever rows are there at the end, the indexes must
 agree with them. Of an index's rows in the store and in the changelog only their numbers are known
 here, which are never used twice.
 """
@@ -26,11 +26,11 @@ from tests.system.writing import Writing
 __all__ = [
     "TABLE",
     "Writers",
-    "agreed",
     "changelog_numbers",
+    "compare_index",
     "create",
     "fill",
-    "followed",
+    "has_followed",
     "index_meta",
     "log_starts",
     "store_numbers",
@@ -115,7 +115,7 @@ class Writer(threading.Thread):
         self._client: ProtocolClient | None = None
 
     def run(self) -> None:
-        """Write until told to stop."""
+        """Write until the load stops."""
         while not self._halt.is_set():
             try:
                 if self._client is None:
@@ -164,7 +164,7 @@ def _read(client: ProtocolClient, name: str) -> Rows:
     return [{**dict(row.key), **{p.name: p.value for p in row.columns}} for row in found]
 
 
-def agreed(client: ProtocolClient, index: pb.IndexMeta) -> int:
+def compare_index(client: ProtocolClient, index: pb.IndexMeta) -> int:
     """Hold an index to the table's rows as they are now; return how many it has."""
     shown = [*KEY, "n", "s"]
     table = [row for row in _read(client, TABLE) if "n" in row]
@@ -183,10 +183,10 @@ def _difference(found: Rows, wanted: Rows) -> str:
     return f"too many {sorted(one - other)[:5]}, missing {sorted(other - one)[:5]}"
 
 
-def followed(client: ProtocolClient) -> bool:
-    """Say whether every index has all rows there were and is behind nothing."""
-    told = client.call_json("RowtideListIndexes", {"table": TABLE})["indexes"]
-    return all((one["phase"], one["behind"]) == ("following", 0) for one in told)
+def has_followed(client: ProtocolClient) -> bool:
+    """True if every index has all rows there were and is behind nothing."""
+    indexes = client.call_json("RowtideListIndexes", {"table": TABLE})["indexes"]
+    return all((one["phase"], one["behind"]) == ("following", 0) for one in indexes)
 
 
 def store_numbers(server: Server) -> set[int]:

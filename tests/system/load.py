@@ -1,4 +1,4 @@
-"""Several clients that write at once and remember what they were told.
+"""Several clients that write at once and remember the outcomes.
 
 Each writer has rows of its own, so it knows their history: per row the attempts in order, each
 applied, refused, or unknown (no answer, or OTSTimeout). All writers also count in shared rows.
@@ -21,7 +21,7 @@ from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.system.server import Server
 from tests.system.writing import Writing
 
-__all__ = ["SHARED", "TABLE", "Attempt", "Load", "Told", "create_table"]
+__all__ = ["SHARED", "TABLE", "Attempt", "Load", "Outcome", "create_table"]
 
 TABLE = "faults"
 VERSIONS = 3
@@ -32,7 +32,7 @@ KNOCK_S = 0.05
 REFUSALS = frozenset({"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"})
 
 
-class Told(Enum):
+class Outcome(Enum):
     """What a writer knows of an attempt."""
 
     APPLIED = "applied"
@@ -42,12 +42,12 @@ class Told(Enum):
 
 @dataclass(slots=True)
 class Attempt:
-    """One write of one row, and what the writer was told; ``mark`` is None for a delete."""
+    """One write of one row, and its outcome for the writer; ``mark`` is None for a delete."""
 
     kind: str
     key: str
     mark: str | None
-    told: Told
+    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Writer(threading.Thread):
         """What a row's columns must be, None where it is absent; no entry where that's unsure."""
 
     def run(self) -> None:
-        """Write until told to stop."""
+        """Write until the load stops."""
         steps = [self._write_one] * 8 + [self._write_batch] * 2 + [self._count, self._read]
         while not self._halt.is_set():
             self._random.choice(steps)()
@@ -130,14 +130,14 @@ class Writer(threading.Thread):
 
     def _write_one(self) -> None:
         write, mark = self._random_write(self._random.choice(self._names + self._wide))
-        told = self._send([write])
-        self._note(write, mark, told[0])
+        outcomes = self._send([write])
+        self._note(write, mark, outcomes[0])
 
     def _write_batch(self) -> None:
         names = self._random.sample(self._names, 5)
         writes = [self._random_write(name) for name in names]
-        told = self._send([write for write, _ in writes], batch=True)
-        for (write, mark), one in zip(writes, told, strict=True):
+        outcomes = self._send([write for write, _ in writes], batch=True)
+        for (write, mark), one in zip(writes, outcomes, strict=True):
             self._note(write, mark, one)
 
     def _count(self) -> None:
@@ -151,9 +151,9 @@ class Writer(threading.Thread):
             return
         name = self._random.choice(list(self._columns))
         try:
-            row = self._connected().get_row(TABLE, key_of(name))
+            row = self._connect().get_row(TABLE, key_of(name))
         except (NoAnswer, ServerError, FileNotFoundError) as error:
-            self._failed(error)
+            self._handle_failure(error)
             return
         found = None if row is None else {put.name: str(put.value) for put in row.columns}
         if found != self._columns[name]:
@@ -180,11 +180,11 @@ class Writer(threading.Thread):
         self._next_mark += 1
         return f"{self._number}.{self._next_mark}"
 
-    def _send(self, writes: Sequence[Write], *, batch: bool = False) -> list[Told]:
+    def _send(self, writes: Sequence[Write], *, batch: bool = False) -> list[Outcome]:
         try:
-            client = self._connected()
+            client = self._connect()
             if batch:
-                return [_told(error) for error in client.batch_write_row({TABLE: writes})]
+                return [_classify_error(error) for error in client.batch_write_row({TABLE: writes})]
             [write] = writes
             puts = [change for change in write.changes if isinstance(change, Put)]
             if write.kind == "PUT":
@@ -194,34 +194,34 @@ class Writer(threading.Thread):
             else:
                 client.delete_row(TABLE, write.key)
         except (NoAnswer, ServerError, FileNotFoundError) as error:
-            return [self._failed(error)] * len(writes)
-        return [Told.APPLIED]
+            return [self._handle_failure(error)] * len(writes)
+        return [Outcome.APPLIED]
 
-    def _connected(self) -> ProtocolClient:
+    def _connect(self) -> ProtocolClient:
         if self._client is None:
             self._client = self._server.client()
         return self._client
 
-    def _failed(self, error: Exception) -> Told:
+    def _handle_failure(self, error: Exception) -> Outcome:
         """Knock again a little later; a server that came back may have another address."""
         if isinstance(error, NoAnswer) and self._client is not None:
             self._client.close()
             self._client = None
         self._halt.wait(KNOCK_S)
         if isinstance(error, FileNotFoundError | NotConnected):
-            return Told.REFUSED
-        return _told(error) if isinstance(error, ServerError) else Told.UNKNOWN
+            return Outcome.REFUSED
+        return _classify_error(error) if isinstance(error, ServerError) else Outcome.UNKNOWN
 
     # Remembering.
 
-    def _note(self, write: Write, mark: str | None, told: Told) -> None:
+    def _note(self, write: Write, mark: str | None, outcome: Outcome) -> None:
         name = str(write.key[0][1])
-        self._remember(Attempt(write.kind, name, mark, told))
-        if told is Told.UNKNOWN:
+        self._remember(Attempt(write.kind, name, mark, outcome))
+        if outcome is Outcome.UNKNOWN:
             self._columns.pop(name, None)
-        elif told is Told.APPLIED and write.kind == "DELETE":
+        elif outcome is Outcome.APPLIED and write.kind == "DELETE":
             self._columns[name] = None
-        elif told is Told.APPLIED and (write.kind == "PUT" or name in self._columns):
+        elif outcome is Outcome.APPLIED and (write.kind == "PUT" or name in self._columns):
             columns = {} if write.kind == "PUT" else (self._columns[name] or {})
             for change in write.changes:
                 columns.pop(change.name, None)
@@ -231,7 +231,7 @@ class Writer(threading.Thread):
 
     def _remember(self, attempt: Attempt) -> None:
         self.written.attempts.append(attempt)
-        self.written.applied += attempt.told is Told.APPLIED
+        self.written.applied += attempt.outcome is Outcome.APPLIED
 
 
 def _difference(name: str, found: dict[str, str] | None, wrote: dict[str, str] | None) -> str:
@@ -250,11 +250,11 @@ def _absent(columns: dict[str, str] | None) -> str:
     return "no row" if columns is None else f"{len(columns)} columns"
 
 
-def _told(error: ServerError | None) -> Told:
+def _classify_error(error: ServerError | None) -> Outcome:
     if error is None:
-        return Told.APPLIED
+        return Outcome.APPLIED
     if error.code == "OTSTimeout":
-        return Told.UNKNOWN
+        return Outcome.UNKNOWN
     if error.code in REFUSALS:
-        return Told.REFUSED
-    raise AssertionError(f"a writer was told {error} (HTTP {error.status})")
+        return Outcome.REFUSED
+    raise AssertionError(f"a writer got {error} (HTTP {error.status})")

@@ -60,11 +60,11 @@ def test_writes_are_refused_below_the_limit_and_come_back(
         put(client, "before")
         ballast.leave(FREE_MIN - PIECE)
         wait_until(lambda: refusal(client) is not None, what="writes refused")
-        told = refusal(client)
-        assert told is not None
-        assert told.code == "OTSServerUnavailable"
-        assert "disk is almost full" in told.message
-        assert str(FREE_MIN) in told.message
+        error = refusal(client)
+        assert error is not None
+        assert error.code == "OTSServerUnavailable"
+        assert "disk is almost full" in error.message
+        assert str(FREE_MIN) in error.message
         assert client.get_row(TABLE, key_of("before")) is not None
         ballast.drop()
         wait_until(lambda: refusal(client) is None, what="writes taken again")
@@ -82,8 +82,8 @@ def test_a_full_disk_loses_nothing_and_service_returns_with_space(
     ballast = Ballast(disk)
     with Load(server, seed=1) as load:
         wait_until(lambda: load.applied > 300, what="300 rows")
-        wait_until(lambda: stalled(load, ballast), what="no write for a while", timeout_s=120)
-        wait_until(lambda: load.failed > 4, what="clients told so")
+        wait_until(lambda: is_stalled(load, ballast), what="no write for a while", timeout_s=120)
+        wait_until(lambda: load.failed > 4, what="failed writes")
         ballast.drop()
         before = load.applied
         seconds = wait_until(
@@ -94,8 +94,8 @@ def test_a_full_disk_loses_nothing_and_service_returns_with_space(
     print(f"{counts}, 100 rows written {seconds:.1f} s after space returned")  # noqa: T201
 
 
-def stalled(load: Load, ballast: Ballast) -> bool:
-    """Fill whatever is free; say whether nothing was acknowledged for two seconds."""
+def is_stalled(load: Load, ballast: Ballast) -> bool:
+    """Fill whatever is free; return whether nothing was acknowledged for two seconds."""
     ballast.leave(0)
     before = load.applied
     with suppress(AssertionError):

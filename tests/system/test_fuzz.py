@@ -191,7 +191,7 @@ def random_row(chance: random.Random) -> bytes:
     return encode_row(key, cells, deleted=chance.random() < 0.1)
 
 
-def damaged(chance: random.Random, body: bytes) -> bytes:
+def damage(chance: random.Random, body: bytes) -> bytes:
     """Return a body with bytes altered, cut off, or put in; often as it is."""
     spoiled = bytearray(body)
     for _ in range(chance.choice((0, 0, 0, 1, 1, 3))):
@@ -212,7 +212,7 @@ def random_request(chance: random.Random) -> tuple[str, bytes]:
     message: Any = random_message(chance, getattr(pb, f"{operation}Request"))
     if operation == "DeleteTable" and message.table_name == TABLE:
         message.table_name = "absent"
-    return operation, damaged(chance, message.SerializePartialToString())
+    return operation, damage(chance, message.SerializePartialToString())
 
 
 def check(caller: Caller, operation: str, body: bytes) -> str:
@@ -221,10 +221,10 @@ def check(caller: Caller, operation: str, body: bytes) -> str:
     if status == 200:
         return "answered"
     error = pb.Error.FromString(content)
-    told = f"{operation}: {status} {error.code}: {error.message}"
-    assert STATUS[error.code] == status, told
-    assert 400 <= status < 500, told
-    return told
+    shown = f"{operation}: {status} {error.code}: {error.message}"
+    assert STATUS[error.code] == status, shown
+    assert 400 <= status < 500, shown
+    return shown
 
 
 @settings(max_examples=1000)

@@ -22,11 +22,11 @@ from tests.system.conftest import MakeServer
 from tests.system.indexed_table import (
     TABLE,
     Writers,
-    agreed,
     changelog_numbers,
+    compare_index,
     create,
     fill,
-    followed,
+    has_followed,
     index_meta,
     log_starts,
     store_numbers,
@@ -98,9 +98,9 @@ def check(server: Server, *indexes: pb.IndexMeta) -> int:
     with server.client() as client:
         for index in indexes:
             if index.index_type == pb.IT_LOCAL_INDEX and index not in LATE:
-                agreed(client, index)
-        wait_until(lambda: followed(client), what="every index follows")
-        (count,) = {agreed(client, index) for index in indexes}
+                compare_index(client, index)
+        wait_until(lambda: has_followed(client), what="every index follows")
+        (count,) = {compare_index(client, index) for index in indexes}
     return count
 
 
@@ -137,12 +137,12 @@ def test_indexes_agree_with_their_table_whatever_is_killed(
     def swept() -> bool:
         return len(asyncio.run(changelog_numbers(broker, prefix))) == 3
 
-    def trimmed() -> bool:
+    def is_trimmed() -> bool:
         starts = asyncio.run(log_starts(broker, prefix))
         assert len(starts) == 2, "the logs of the table and of one global index"
         return min(starts) > 0
 
     wait_until(swept, what="the changelog holds the table and two indexes")
-    wait_until(trimmed, what="both logs trimmed")
+    wait_until(is_trimmed, what="both logs trimmed")
     server.stop()
     assert store_numbers(server) == asyncio.run(changelog_numbers(broker, prefix))

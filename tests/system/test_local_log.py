@@ -15,7 +15,7 @@ from tests.system.history import all_rows, check_all, differences
 from tests.system.load import TABLE, Load, Written, create_table
 from tests.system.server import Server, wait_until
 from tests.system.small_disk import Ballast, NoDisk, small_disk
-from tests.system.test_disk_space import DISK, stalled
+from tests.system.test_disk_space import DISK, is_stalled
 from tests.system.test_kill9 import FLUSHES, prove
 
 pytestmark = pytest.mark.system
@@ -56,8 +56,8 @@ def test_a_full_disk_loses_nothing_and_service_returns_with_space(
     ballast = Ballast(disk)
     with Load(server, seed=1) as load:
         wait_until(lambda: load.applied > 300, what="300 rows")
-        wait_until(lambda: stalled(load, ballast), what="no write for a while", timeout_s=120)
-        wait_until(lambda: load.failed > 4, what="clients told so")
+        wait_until(lambda: is_stalled(load, ballast), what="no write for a while", timeout_s=120)
+        wait_until(lambda: load.failed > 4, what="failed writes")
         ballast.drop()
         before = load.applied
         wait_until(lambda: load.applied > before + 100, what="writes again", timeout_s=120)
@@ -105,7 +105,7 @@ def shard(client: ProtocolClient) -> dict[str, int]:
     return found
 
 
-def trimmed(server: Server) -> bool:
+def is_trimmed(server: Server) -> bool:
     """Return True if the changelog has every row, and the log was trimmed so far."""
     with server.client() as client:
         found = shard(client)
@@ -137,7 +137,7 @@ def test_lost_rows_are_rebuilt_from_the_changelog_where_the_log_is_trimmed(
 ) -> None:
     prepare(server, stream=False)
     write(server, seed=2)
-    wait_until(lambda: trimmed(server), what="the log trimmed")
+    wait_until(lambda: is_trimmed(server), what="the log trimmed")
     before = rows_of(server)
     server.kill()
     replace_rows(server, None)
@@ -155,7 +155,7 @@ def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
     server.start()
     write(server, seed=4)
     if not stream:
-        wait_until(lambda: trimmed(server), what="the log trimmed")
+        wait_until(lambda: is_trimmed(server), what="the log trimmed")
     before = rows_of(server)
     server.stop()
     replace_rows(server, copy)

@@ -181,7 +181,7 @@ def starts(client: ProtocolClient, table: str) -> list[int]:
     return [s["start"] for slot in status["slots"] for s in slot["shards"] if s["table"] == table]
 
 
-def written(server: Server, *, seed: int, first: int) -> list[Written]:
+def write_rows(server: Server, *, seed: int, first: int) -> list[Written]:
     """Write rows of their own and shared counters, by writers from number ``first`` on."""
     with Load(server, seed=seed, first=first) as load:
         wait_until(lambda: load.applied >= LOAD_ROWS, what=f"{LOAD_ROWS} rows")
@@ -215,7 +215,7 @@ def rowtide(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROWTIDE, *arguments], capture_output=True, text=True, timeout=END_S_MAX)
 
 
-def killed(arguments: tuple[str, ...], when: Callable[[], bool]) -> None:
+def run_and_kill(arguments: tuple[str, ...], when: Callable[[], bool]) -> None:
     """Run a command, and end it as a power cut would once ``when`` holds."""
     child = subprocess.Popen([ROWTIDE, *arguments], stderr=subprocess.PIPE, text=True)
     try:
@@ -229,14 +229,14 @@ def killed(arguments: tuple[str, ...], when: Callable[[], bool]) -> None:
         child.communicate()
 
 
-def appended(broker: str, prefix: str, topic: str) -> bool:
+def has_records(broker: str, prefix: str, topic: str) -> bool:
     """Return True if a topic has records."""
 
-    async def looked() -> bool:
+    async def look() -> bool:
         async with KafkaCluster(KafkaConfig(broker, topic_prefix=prefix)) as cluster:
             return topic in await cluster.topics() and (await cluster.log(topic).end()) > 0
 
-    return asyncio.run(looked())
+    return asyncio.run(look())
 
 
 # The move.
@@ -275,13 +275,13 @@ def fill_today(server: Server, file: Path, seed: int) -> Before:
         put_many(client, COUNTED, range(100, 200))
         split(client, PLAIN)
         indexed_table.fill(client, 120)
-        load = written(server, seed=seed, first=0)
+        load = write_rows(server, seed=seed, first=0)
         split(client, TABLE)
-        load += written(server, seed=seed, first=10)
+        load += write_rows(server, seed=seed, first=10)
         with reading(server, file, consumer="reader"):
             wait_until(lambda: len(numbers_read(file)) > 20, what="20 changes read")
         put_many(client, COUNTED, range(200, COUNTED_ROWS))
-        wait_until(lambda: indexed_table.followed(client), what="indexes follow")
+        wait_until(lambda: indexed_table.has_followed(client), what="indexes follow")
         wait_until(lambda: min(starts(client, COUNTED)) >= 100, what="a stream's log trimmed")
         wait_until(lambda: min(starts(client, PLAIN)) > 0, what="logs trimmed")
         last = number(client)
@@ -295,7 +295,7 @@ def fill_today(server: Server, file: Path, seed: int) -> Before:
 def export_twice(directory: Path, folder: Path, prefix: str) -> None:
     """Export; the first call is killed in the midst."""
     export = ("export", str(folder), "--data", str(directory), "--topic-prefix", prefix)
-    killed(export, lambda: any(folder.glob("shard.*.records")))
+    run_and_kill(export, lambda: any(folder.glob("shard.*.records")))
     assert not (folder / "manifest.json").exists()
     done = rowtide(*export)
     assert (done.returncode, done.stderr) == (0, "")
@@ -307,7 +307,7 @@ def import_twice(folder: Path, broker: str, prefix: str) -> None:
     parts = json.loads((folder / "manifest.json").read_text())["parts"]
     trimmed = [p["topic"] for p in parts if p["topic"].startswith("shard.") and p["start"]]
     topic = TopicNames.of(prefix).shard(trimmed[0].removeprefix("shard."))
-    killed(("import", str(folder), *kafka), lambda: appended(broker, prefix, topic))
+    run_and_kill(("import", str(folder), *kafka), lambda: has_records(broker, prefix, topic))
     data_dir = str(folder.with_name("too-early"))
     refused = rowtide("worker", *kafka, "--port", "0", "--data-dir", data_dir)
     assert refused.returncode == 1
@@ -328,7 +328,7 @@ def check_same(client: ProtocolClient, before: Before) -> None:
 
 def check_going_on(server: Server, before: Before, file: Path, seed: int) -> None:
     """Write and read more, and compare it all."""
-    before.written += written(server, seed=seed, first=20)
+    before.written += write_rows(server, seed=seed, first=20)
     with server.client() as client:
         check_all(client, before.written)
         assert number(client) > before.number
@@ -337,9 +337,9 @@ def check_going_on(server: Server, before: Before, file: Path, seed: int) -> Non
             wait_until(lambda: COUNTED_ROWS + 49 in numbers_read(file), what="all changes read")
         assert numbers_read(file) == list(range(100, COUNTED_ROWS + 50)), "the others are expired"
         indexed_table.fill(client, 200)
-        wait_until(lambda: indexed_table.followed(client), what="indexes follow")
+        wait_until(lambda: indexed_table.has_followed(client), what="indexes follow")
         for index in INDEXES:
-            assert indexed_table.agreed(client, index) == 200
+            assert indexed_table.compare_index(client, index) == 200
     ready = server.ready()._replace(**{n: before.key[n] for n in KEY_PAIR})
     with ProtocolClient(**ready._asdict()) as other:
         assert len(rows(other, PLAIN)) == PLAIN_ROWS

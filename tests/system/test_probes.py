@@ -39,7 +39,7 @@ def server(make_server: Callable[..., Server], port: int) -> Server:
 def probe(port: int) -> Probe:
     """Return a page's status and body; 0 where nobody listens."""
 
-    def probed(page: str) -> tuple[int, str]:
+    def probe_page(page: str) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -49,7 +49,7 @@ def probe(port: int) -> Probe:
         except (urllib.error.URLError, ConnectionError):
             return 0, ""
 
-    return probed
+    return probe_page
 
 
 def test_probes_see_a_server_start_lose_its_broker_and_drain(server: Server, probe: Probe) -> None:
@@ -79,7 +79,7 @@ def test_probes_see_a_server_start_lose_its_broker_and_drain(server: Server, pro
     wait_until(ready, what="ready again", timeout_s=30)
 
     os.kill(server.pid, signal.SIGTERM)
-    # A broker that was just stopped may be late for a lease once more: that is told beside it.
+    # A broker that was just stopped may be late for a lease once more: that is reported beside it.
     wait_until(lambda: not ready() and "draining" in seen[-1][1], what="draining", timeout_s=3)
     assert json.loads(seen[-1][1])["ready"] is False
     with server.client() as client:
@@ -95,8 +95,8 @@ def test_a_broker_that_was_started_again_is_counted(server: Server, probe: Probe
     server.start()
     server.kill_broker()
 
-    def restarted() -> bool:
+    def has_restarted() -> bool:
         return "rowtide_broker_restarts_total 1.0\n" in probe("/metrics")[1]
 
-    wait_until(restarted, what="a broker restart counted")
+    wait_until(has_restarted, what="a broker restart counted")
     wait_until(lambda: probe("/readyz")[0] == 200, what="ready again")

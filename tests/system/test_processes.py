@@ -11,7 +11,7 @@ import pytest
 
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
-from tests.system.load import Load, Told, create_table
+from tests.system.load import Load, Outcome, create_table
 from tests.system.server import Server, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
@@ -77,7 +77,7 @@ def test_ctrl_c_under_load_drains_and_loses_nothing(up: Server) -> None:
     assert "cut off" not in up.last_words()
     for written in load.written:
         # A request may cross the end of an idle connection on its way; a second one may not.
-        unknown = [attempt for attempt in written.attempts if attempt.told is Told.UNKNOWN]
+        unknown = [attempt for attempt in written.attempts if attempt.outcome is Outcome.UNKNOWN]
         assert len(unknown) <= ROWS_OF_REQUEST_MAX
     up.start()
     with up.client() as client:

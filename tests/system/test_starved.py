@@ -69,7 +69,7 @@ ASKED: dict[str, tuple[Any, type[Any], str]] = {
 }
 
 
-def told(server: Server, operation: str) -> str:
+def ask_once(server: Server, operation: str) -> str:
     """Ask once; return ok or the code of the failure, also of a batch's rows."""
     request, kind, _ = ASKED[operation]
     with server.client() as client:
@@ -105,7 +105,7 @@ def has_no_lease(server: Server) -> bool:
 def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
     make_server: Callable[..., Server], who: str
 ) -> None:
-    """They were told OTSPartitionUnavailable although nothing had failed."""
+    """They failed with OTSPartitionUnavailable although nothing had failed."""
     server = make_server("--slots", "2")
     server.start()
     with server.client() as client:
@@ -119,7 +119,7 @@ def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
             if who == "broker":
                 wait_until(lambda: has_no_lease(server), what="no lease", timeout_s=20)
             for operation in ASKED:
-                answers[operation] = threads.submit(told, server, operation)
+                answers[operation] = threads.submit(ask_once, server, operation)
             if who == "worker":  # Nothing tells when it would have lapsed.
                 ends_s = time.monotonic() + 2.0
                 wait_until(lambda: time.monotonic() > ends_s, what="a lapsed lease")

@@ -42,8 +42,8 @@ def rows_of(server: Server) -> dict[tuple[object, ...], dict[str, dict[int, obje
         return all_rows(client)
 
 
-def flushed(server: Server) -> bool:
-    """Say whether the changelog has every row."""
+def is_flushed(server: Server) -> bool:
+    """True if the changelog has every row."""
     with server.client() as client:
         status = client.call_json("RowtideStatus", {})
     shards = [shard for slot in status["slots"] for shard in slot["shards"]]
@@ -149,7 +149,7 @@ def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
     server.start()
     for seed in (4, 5):
         written += write(server, seed=seed)
-        wait_until(lambda: flushed(server), what="everything flushed")
+        wait_until(lambda: is_flushed(server), what="everything flushed")
     if not stream:
         wait_until(lambda: log_start(server) > AMOUNT, what="the log trimmed")
     before = rows_of(server)
@@ -168,7 +168,7 @@ def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
 def test_rows_of_a_dropped_table_do_not_come_back(server: Server, tmp_path: Path) -> None:
     prepare(server, stream=False)
     write(server, seed=7)
-    wait_until(lambda: flushed(server), what="everything flushed")
+    wait_until(lambda: is_flushed(server), what="everything flushed")
     server.stop()
     copy = shutil.copytree(server.data_dir / "rows", tmp_path / "copy")
     server.start()

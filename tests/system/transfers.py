@@ -91,7 +91,7 @@ class Mover(threading.Thread):
         self._client: ProtocolClient | None = None
 
     def run(self) -> None:
-        """Move until told to stop."""
+        """Move until the test stops it."""
         steps: Sequence[Callable[[str, Move], None]] = [self._transact] * 6 + [self._batch] * 2
         while not self._halt.is_set():
             self._audit()
@@ -143,7 +143,7 @@ class Mover(threading.Thread):
         request = pb.CommitTransactionRequest(transaction_id=within)
         for _ in range(3000):
             try:
-                ask(self._connected(), request)
+                ask(self._connect(), request)
                 move.stands = True
                 return
             except ServerError as error:
@@ -162,14 +162,14 @@ class Mover(threading.Thread):
             for number, by in ((source, -7), (target, 7))
         ]
         try:
-            answer = ask(self._connected(), batch_write([(TABLE, writes)], is_atomic=True))
+            answer = ask(self._connect(), batch_write([(TABLE, writes)], is_atomic=True))
         except (NoAnswer, ServerError, FileNotFoundError) as error:
             move.stands = None if isinstance(error, NoAnswer) else False
             self._knock(error)
             return
-        told = [row.error.code if not row.is_ok else "" for row in answer.tables[0].rows]
-        assert told[0] == told[1], "an atomic batch has one outcome"
-        move.stands = None if told[0] == "OTSTimeout" else not told[0]
+        codes = [row.error.code if not row.is_ok else "" for row in answer.tables[0].rows]
+        assert codes[0] == codes[1], "an atomic batch has one outcome"
+        move.stands = None if codes[0] == "OTSTimeout" else not codes[0]
 
     def _audit(self) -> None:
         """Read a partition as everybody does: it never shows half a move."""
@@ -191,12 +191,12 @@ class Mover(threading.Thread):
     def _ask(self, request: Message) -> Any:
         """Ask once; raises ``Given`` for every failure, which leaves no move behind."""
         try:
-            return ask(self._connected(), request)
+            return ask(self._connect(), request)
         except (NoAnswer, ServerError, FileNotFoundError) as error:
             self._knock(error)
             raise Given from error
 
-    def _connected(self) -> ProtocolClient:
+    def _connect(self) -> ProtocolClient:
         if self._client is None:
             self._client = self._server.client()
         return self._client

@@ -17,7 +17,7 @@ from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
 from tests.support.waiting import until
 
-__all__ = ["Retrying", "Workers", "answered", "free_port", "repeated", "workers"]
+__all__ = ["Retrying", "Workers", "ask_any", "free_port", "repeat", "workers"]
 
 HOST = "127.0.0.1"
 SLOTS = 6
@@ -66,10 +66,21 @@ class Workers:
         """Start one more worker; return a client of it."""
         number = len(self.running)
         output = self._closing.enter_context((self.folder / f"output{number}").open("wb"))
-        told = ["--port", "0", "--kafka", self._broker, "--slots", str(SLOTS)]
-        told += ["--topic-prefix", self.folder.name, "--table-operations-per-s", "0", *options]
+        all_options = ["--port", "0", "--kafka", self._broker, "--slots", str(SLOTS)]
+        all_options += [
+            "--topic-prefix",
+            self.folder.name,
+            "--table-operations-per-s",
+            "0",
+            *options,
+        ]
         up = self._closing.enter_context(
-            Up(self.folder / f"worker{number}", options=told, output=output, command="worker")
+            Up(
+                self.folder / f"worker{number}",
+                options=all_options,
+                output=output,
+                command="worker",
+            )
         )
         self.running.append(up)
         ready = up.start()
@@ -104,24 +115,24 @@ class Workers:
         assert self._ready is not None, "a worker was started"
         return self._ready._replace(endpoint=endpoint)._asdict()
 
-    def divided(self) -> bool:
-        """Say whether every slot is open on exactly one worker, and each worker has its share."""
-        told = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
-        opened = [[slot["slot"] for slot in slots if slot["open"]] for slots in told]
+    def is_divided(self) -> bool:
+        """True if every slot is open on exactly one worker, and each worker has its share."""
+        by_client = [client.call_json("RowtideStatus", {})["slots"] for client in self.clients]
+        opened = [[slot["slot"] for slot in slots if slot["open"]] for slots in by_client]
         share = SLOTS // len(self.clients)
         return all(len(numbers) == share for numbers in opened) and sorted(
             number for numbers in opened for number in numbers
         ) == list(range(SLOTS))
 
-    def settled(self) -> None:
+    def wait_until_divided(self) -> None:
         """Return once the slots are divided."""
-        until(self.divided, "slots are divided")
+        until(self.is_divided, "slots are divided")
 
 
 T = TypeVar("T")
 
 
-def answered(clients: Sequence[ProtocolClient], attempt: Callable[[ProtocolClient], T]) -> T:
+def ask_any(clients: Sequence[ProtocolClient], attempt: Callable[[ProtocolClient], T]) -> T:
     """Return the answers of clients that repeat what SDKs do, and no more.
 
     They are answers of workers behind a balancer: if one cannot be reached, the next one
@@ -139,7 +150,7 @@ def answered(clients: Sequence[ProtocolClient], attempt: Callable[[ProtocolClien
     raise AssertionError("there is a worker")
 
 
-def repeated(attempt: Callable[[], object]) -> float:
+def repeat(attempt: Callable[[], object]) -> float:
     """Do it until it succeeds, whatever becomes of workers; return how long that took, in seconds.
 
     Also what SDKs do not repeat, for it may have been done: workers are killed, and attempts are

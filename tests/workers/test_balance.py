@@ -15,7 +15,7 @@ from rowtide.cli.client import ProtocolClient
 from tests.api.calls import ask, batch_write, key, put, puts
 from tests.api.test_reshape import all_rows, living, shards, split
 from tests.support.waiting import until
-from tests.workers.conftest import SERVED_S_MAX, Retrying, Workers, repeated
+from tests.workers.conftest import SERVED_S_MAX, Retrying, Workers, repeat
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -35,7 +35,7 @@ def write_on(client: ProtocolClient, stop: threading.Event, failures: list[BaseE
     try:
         while not stop.is_set():
             rows = [put("moved", key(name, 1), puts(n=number)) for name in NAMES]
-            repeated(partial(all_written, client, rows))
+            repeat(partial(all_written, client, rows))
             number += 1
     except BaseException as error:
         failures.append(error)
@@ -48,17 +48,17 @@ def all_written(client: ProtocolClient, rows: list[object]) -> None:
     until = time.monotonic() + SERVED_S_MAX
     while left:
         answer = ask(client, batch_write([("moved", left)]))  # type: ignore[list-item]
-        told = [row.is_ok for table in answer.tables for row in table.rows]
-        left = [row for row, done in zip(left, told, strict=True) if not done]
+        are_ok = [row.is_ok for table in answer.tables for row in table.rows]
+        left = [row for row, done in zip(left, are_ok, strict=True) if not done]
         assert time.monotonic() < until
 
 
 def workers_of(clients: list[ProtocolClient]) -> list[set[str]]:
     """Return the open shards of each worker."""
-    told = [client.call_json("RowtideStatus", {})["slots"] for client in clients]
+    by_worker = [client.call_json("RowtideStatus", {})["slots"] for client in clients]
     return [
         {s["shard"] for slot in slots for s in slot["shards"] if s["table"] == "moved"}
-        for slots in told
+        for slots in by_worker
     ]
 
 
@@ -67,8 +67,8 @@ def test_a_hot_shard_is_split_and_its_parts_spread(workers: Workers) -> None:
         workers.start("--split-writes-per-s", str(SPLIT_WRITES_PER_S), "--merge-after-s", "0")
         for _ in range(2)
     ]
-    workers.settled()
-    repeated(partial(ask, clients[0], create("moved")))
+    workers.wait_until_divided()
+    repeat(partial(ask, clients[0], create("moved")))
     stop, failures = threading.Event(), list[BaseException]()
     with workers.one(Retrying) as writing:
         writer = threading.Thread(target=write_on, args=(writing, stop, failures))
@@ -90,19 +90,19 @@ def fill(client: ProtocolClient, chance: random.Random) -> None:
             put("moved", key(name, 1), puts(n=1, filler=chance.randbytes(ROW_BYTES)))
             for name in LARGE[at : at + 8]
         ]
-        repeated(partial(all_written, client, rows))
+        repeat(partial(all_written, client, rows))
 
 
-def changed(
+def wait_for_shards(
     client: ProtocolClient, table: str, *, enough: Callable[[int], bool]
 ) -> list[dict[str, Any]]:
     """Return the open shards of a table once there are as many as is waited for."""
     until = time.monotonic() + SERVED_S_MAX
     while True:
-        told = [shard for shard in shards(client, table) if shard["state"] == "open"]
-        if enough(len(told)):
-            return told
-        assert time.monotonic() < until, told
+        found = [shard for shard in shards(client, table) if shard["state"] == "open"]
+        if enough(len(found)):
+            return found
+        assert time.monotonic() < until, found
         time.sleep(0.1)  # There is nothing to wait on from outside.
 
 
@@ -110,14 +110,14 @@ def test_small_cold_parts_are_merged_and_a_large_shard_is_split(
     workers: Workers, seed: int
 ) -> None:
     client = workers.start("--split-bytes", str(SPLIT_BYTES), "--merge-after-s", "1")
-    workers.settled()
-    repeated(partial(ask, client, create("moved")))
+    workers.wait_until_divided()
+    repeat(partial(ask, client, create("moved")))
     for name in LARGE:
-        repeated(partial(ask, client, put("moved", key(name, 1), puts(n=0))))
+        repeat(partial(ask, client, put("moved", key(name, 1), puts(n=0))))
     parts = split(client, "moved", *living(client, "moved"))
-    [whole] = changed(client, "moved", enough=lambda count: count == 1)
+    [whole] = wait_for_shards(client, "moved", enough=lambda count: count == 1)
     assert whole["parents"] == parts
     assert all_rows(client, "moved") == dict.fromkeys(LARGE, 0)
     fill(client, random.Random(seed))
-    changed(client, "moved", enough=lambda count: count > 1)
+    wait_for_shards(client, "moved", enough=lambda count: count > 1)
     assert all_rows(client, "moved") == dict.fromkeys(LARGE, 1)

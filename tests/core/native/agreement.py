@@ -52,7 +52,7 @@ KEY = (KeyColumn("id", STRING), KeyColumn("n", INTEGER))
 def key_rows(inputs: Inputs) -> bool:
     """Compare a key alone."""
     sent = HEADER + plainbuffer.encode_row(inputs.key(), ())
-    buffer = inputs.sometimes_damaged(sent + bytes(inputs.chance.choice((0, 0, 3))))
+    buffer = inputs.maybe_damage(sent + bytes(inputs.chance.choice((0, 0, 3))))
     found = KERNELS.key_row(buffer)
     if found is None:
         return False
@@ -65,7 +65,7 @@ def key_rows(inputs: Inputs) -> bool:
 
 def rows(inputs: Inputs) -> bool:
     """Compare whole rows, refusals included, and what the kernel says of their cells."""
-    buffer = inputs.sometimes_damaged(inputs.row())
+    buffer = inputs.maybe_damage(inputs.row())
 
     def whole() -> object:
         row = plainbuffer.decode_row(buffer, cells_max=inputs_max)
@@ -92,8 +92,8 @@ def rows(inputs: Inputs) -> bool:
 
 def compare_stored_pieces(inputs: Inputs) -> bool:
     """Compare cells read from what is stored."""
-    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
-    piece = inputs.sometimes_damaged(python(lambda: plainbuffer.cells_piece(cells)))
+    cells = inputs.row_cells() if inputs.chance.randrange(3) else inputs.cells()
+    piece = inputs.maybe_damage(python(lambda: plainbuffer.cells_piece(cells)))
     found = KERNELS.parse_cells(piece, Cell)
     if found is None:
         return False
@@ -103,7 +103,7 @@ def compare_stored_pieces(inputs: Inputs) -> bool:
 
 def pieces(inputs: Inputs) -> bool:
     """Compare the bytes of cells, as they are kept."""
-    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
+    cells = inputs.row_cells() if inputs.chance.randrange(3) else inputs.cells()
     found = KERNELS.cells_piece(cells)
     assert found is None or found == python(lambda: plainbuffer.cells_piece(cells))
     return found is not None
@@ -115,7 +115,7 @@ def chunks(inputs: Inputs) -> bool:
     piece, state = plainbuffer.key_piece(inputs.key()) if chance.randrange(3) else (b"", 0)
     whole = chunk.Chunk(
         chance.choice((5, NOW_US)),
-        inputs.kept() if chance.randrange(3) else [],
+        inputs.row_cells() if chance.randrange(3) else [],
         end=chance.choice((b"", b"border")),
         deleted=chance.randrange(5) == 0,
         key_piece=piece,
@@ -129,7 +129,7 @@ def chunks(inputs: Inputs) -> bool:
 
 def compare_logged_cells(inputs: Inputs) -> bool:
     """Compare the bytes of cells, as the log has them."""
-    cells = inputs.kept() if inputs.chance.randrange(3) else inputs.cells()
+    cells = inputs.row_cells() if inputs.chance.randrange(3) else inputs.cells()
     found = KERNELS.logged_cells(cells)
     assert found is None or found == python(lambda: write_cells(cells))
     return found is not None
@@ -137,7 +137,7 @@ def compare_logged_cells(inputs: Inputs) -> bool:
 
 def changes(inputs: Inputs) -> bool:
     """Compare the bodies of records."""
-    value = inputs.sometimes_damaged(inputs.logged())
+    value = inputs.maybe_damage(inputs.log_record())
 
     def read() -> object:
         return record.decode_record(value)
@@ -154,7 +154,7 @@ def changes(inputs: Inputs) -> bool:
 
 def envelopes(inputs: Inputs) -> bool:
     """Compare the envelopes of records."""
-    value = inputs.sometimes_damaged(inputs.logged())
+    value = inputs.maybe_damage(inputs.log_record())
 
     def read() -> object:
         return record.read_envelope(value)
@@ -196,7 +196,7 @@ def _store_row(inputs: Inputs, store: ChunkDictionary, at: RowAddress) -> None:
     if kind == 0:
         store.write(python(lambda: fold.delete_row(store, at, 5)))
         return
-    cells = [] if kind == 1 else inputs.kept()
+    cells = [] if kind == 1 else inputs.row_cells()
     if kind == 2:
         size = 20_000
         cells = [put(name, VERSION_MS, name * size) for name in "abcdef"]
@@ -207,7 +207,7 @@ def _store_row(inputs: Inputs, store: ChunkDictionary, at: RowAddress) -> None:
 
 def stream_rows(inputs: Inputs) -> bool:
     """Compare records as a stream has them."""
-    value = inputs.sometimes_damaged(inputs.logged())
+    value = inputs.maybe_damage(inputs.log_record())
 
     def read() -> object:
         try:
@@ -233,7 +233,7 @@ def writes(inputs: Inputs) -> bool:
     for step in range(chance.randrange(1, 6)):
         request = pb.PutRowRequest(table_name="t")
         request.condition.row_existence = chance.choice(EXPECTATIONS)
-        kind, buffer = chance.choice((PUT, UPDATE)), inputs.sometimes_damaged(inputs.row())
+        kind, buffer = chance.choice((PUT, UPDATE)), inputs.maybe_damage(inputs.row())
         now_us = NOW_US + chance.choice((step, step * 1_000_000, -(10**9)))
         ways = [_make_write(shard, kind, buffer, request, now_us) for shard in shards]
         expected = python(partial(outcome, ways[0]))
@@ -260,7 +260,7 @@ def _make_write(
 
 def fields(inputs: Inputs) -> bool:
     """Compare the fields of messages."""
-    message = inputs.sometimes_damaged(_batch(inputs).SerializeToString())
+    message = inputs.maybe_damage(_batch(inputs).SerializeToString())
 
     def read() -> object:
         return row_fields(message)
@@ -295,7 +295,7 @@ def batches(inputs: Inputs) -> bool:
     written = 0
     for step in range(chance.randrange(1, 4)):
         found = row_fields(_batch(inputs).SerializeToString()) or [[]]
-        came = [inputs.sometimes_damaged(one) for its in found for one in its]
+        came = [inputs.maybe_damage(one) for its in found for one in its]
         kept = [(row, one) for row, one in _plain_rows(came, table) if row is not None]
         if not kept:
             continue

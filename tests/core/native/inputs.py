@@ -146,7 +146,7 @@ class Inputs:
         )
         return row + bytes(chance.choice((0, 0, 0, 0, 1, 9)))
 
-    def damaged(self, text: bytes) -> bytes:
+    def damage(self, text: bytes) -> bytes:
         """Return bytes near ``text``: cut off, a bit flipped, bytes replaced or put in."""
         chance, made = self.chance, bytearray(text)
         for _ in range(chance.choice((1, 1, 2))):
@@ -163,11 +163,11 @@ class Inputs:
                 made[at:at] = chance.choice(PATCHES)
         return bytes(made)
 
-    def sometimes_damaged(self, text: bytes) -> bytes:
+    def maybe_damage(self, text: bytes) -> bytes:
         """Return ``text``, or in one case of three bytes near it."""
-        return self.damaged(text) if self._rarely(3) else text
+        return self.damage(text) if self._rarely(3) else text
 
-    def kept(self) -> list[Cell]:
+    def row_cells(self) -> list[Cell]:
         """Return cells as rows keep them: in order, each with a version."""
         chance = self.chance
         made: list[Cell] = []
@@ -180,7 +180,7 @@ class Inputs:
             ]
         return made
 
-    def logged(self) -> bytes:
+    def log_record(self) -> bytes:
         """Return a record of the log, of a change most often."""
         chance = self.chance
         body = self._body()
@@ -198,7 +198,7 @@ class Inputs:
         chance = self.chance
         key: list[bytes] = [self._key_value() for _ in range(chance.choice((2, 2, 2, 2, 0, 1, 3)))]
         cells = self._draw_logged_cells()
-        before: Sequence[Cell] | None = self.kept() if self._rarely(6) else None
+        before: Sequence[Cell] | None = self.row_cells() if self._rarely(6) else None
         indexes = [record.IndexWrite(7, True, key, cells)] if self._rarely(8) else ()
         kind = chance.randrange(5)
         if kind == 0:
@@ -213,7 +213,7 @@ class Inputs:
         return variant.encode(chance.choice((text, text.encode(), chance.choice(NUMBERS))))
 
     def _draw_logged_cells(self) -> list[Cell]:
-        made = self.kept()
+        made = self.row_cells()
         if self._rarely(3):
             at = self.chance.randrange(len(made) + 1)
             made.insert(at, plainbuffer.delete_cell(b"gone", self.version()))

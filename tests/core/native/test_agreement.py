@@ -20,7 +20,7 @@ QUICK, LONG = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000")) // len(AGR
 
 
 @pytest.fixture(autouse=True)
-def used() -> Iterator[None]:
+def kernel_use() -> Iterator[None]:
     """Use kernels, also where the suite runs without."""
     before, native.kernels = native.kernels, KERNELS
     yield

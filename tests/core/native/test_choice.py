@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def kernel_choice() -> Iterator[None]:
     before = native.kernels
     yield
     native.kernels = before

@@ -95,11 +95,11 @@ func step(before row, one operation) (row, bool) {
 	}
 	after := changed(before, one)
 	if one.Kind == "increment" {
-		var told int
-		if err := json.Unmarshal(one.Found, &told); err != nil {
+		var answer int
+		if err := json.Unmarshal(one.Found, &answer); err != nil {
 			panic(err)
 		}
-		return after, holds(before, one) && told == after.number
+		return after, holds(before, one) && answer == after.number
 	}
 	return after, holds(before, one)
 }
