@@ -1,4 +1,4 @@
-"""What a server counts, as whoever scrapes it sees it."""
+"""What a server counts, as a scraper sees it."""
 
 from __future__ import annotations
 

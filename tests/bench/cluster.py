@@ -95,9 +95,9 @@ class Cluster:
             client.call_json(operation, {})
 
     def settle(self, count: int) -> dict[int, tuple[str, int]]:
-        """Wait until ``count`` workers share all slots alike; return who claimed each.
+        """Wait until ``count`` workers share all slots alike; return the owner of each.
 
-        Whoever is silent or drained is not among them. Workers ``apart`` need no wait.
+        Silent or drained workers do not count. Workers ``apart`` need no wait.
         """
         return self._until(lambda workers: _is_divided(workers, count))
 
@@ -118,7 +118,7 @@ class Cluster:
 
 
 def _is_divided(workers: Status, count: int) -> bool:
-    """Say whether so many workers are ready and have their share of the slots."""
+    """True if ``count`` workers are ready and each has its share of the slots."""
     shares = [len(worker["slots"]) for worker in workers if worker.get("ready")]
     return len(shares) == count and max(shares) - min(shares) <= 1
 

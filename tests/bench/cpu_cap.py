@@ -1,7 +1,7 @@
 """Holds processes to a part of a core, by the kernel's control groups.
 
 Both generations are known: version 1 (a mounted ``cpu`` controller) and version 2 (``cpu.max``).
-Either way somebody must be allowed to make a group: root, or whoever the tree below was delegated
+Either way the user must be allowed to make a group: root, or the user the tree below was delegated
 to. Throttled for less than 10 ms at a time, a process keeps its leases.
 """
 

@@ -199,7 +199,7 @@ class Channel(asyncio.Protocol):
             waiting.set_exception(Refused(f"{answer[9:12]!r} {error.code}: {error.message}"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail the request that waits."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(Refused(f"the connection was lost: {error}"))
 

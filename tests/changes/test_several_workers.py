@@ -16,7 +16,7 @@ from tests.api.calls import key
 from tests.api.conftest import KEY
 from tests.changes.conftest import STREAM
 from tests.changes.test_current_rows import encode_key
-from tests.changes.test_snapshot import Copy, Rewritten, copiers, until_same
+from tests.changes.test_snapshot import Copy, Rewritten, copiers, wait_until_same
 from tests.workers.conftest import SLOTS, Workers, repeat, workers
 
 __all__ = ["workers"]
@@ -56,13 +56,13 @@ async def test_rows_and_changes_of_all_workers_make_the_table(workers: Workers) 
         readers = copiers(tasks, lambda: ApiSource(endpoint, TABLE), endpoint, copy)
         readers.start()
         await world.write(20)
-        await until_same(readers, copy, world)
+        await wait_until_same(readers, copy, world)
         await asyncio.to_thread(put_again, staying)
         keys = [encode_key(f"{letter}0", 100) for letter in "abcdefgh"]
         found = await ApiSource(endpoint, TABLE).current(keys)
         assert [row.cells is not None for row in found.values()] == [True] * len(keys)
         await asyncio.to_thread(workers.running[0].kill)
         await asyncio.to_thread(put_again, staying)
-        await until_same(readers, copy, world)
+        await wait_until_same(readers, copy, world)
         await readers.stop_all()
     assert copy.covered

@@ -134,7 +134,7 @@ async def test_rows_and_changes_make_the_table_whatever_happens(
                 await world.step()
         if not readers.running:
             readers.start()
-        await until_same(readers, copy, world)
+        await wait_until_same(readers, copy, world)
         await readers.stop_all()
     assert copy.covered
 
@@ -157,7 +157,7 @@ async def test_nothing_goes_back_in_time_while_rows_are_read(
         readers.start()
         await readers.until(lambda: copy.covered > ROWS // 6)
         readers.take = copy.take
-        await until_same(readers, copy, world)
+        await wait_until_same(readers, copy, world)
         await readers.stop_all()
     assert not readers.interrupted
     assert not copy.went_back, f"ROWTIDE_CHANGES_SEED={SEED}"
@@ -185,7 +185,7 @@ async def test_rows_that_go_before_they_are_read_again_are_deleted(
             await world.ask(admin.delete_row, table, key(*row_key))
         readers.take = copy.take
         readers.start()
-        await until_same(readers, copy, world)
+        await wait_until_same(readers, copy, world)
         await readers.stop_all()
 
 
@@ -203,7 +203,7 @@ def copiers(
     return readers
 
 
-async def until_same(readers: Readers, copy: Copy, world: Rewritten) -> None:
+async def wait_until_same(readers: Readers, copy: Copy, world: Rewritten) -> None:
     """Return once the copy equals the table. A last change may still be on its way."""
     until = time.monotonic() + SAME_S_MAX
     while found := differences(copy, await world.rows()):

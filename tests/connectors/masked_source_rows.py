@@ -36,15 +36,15 @@ def check_masked_rows(story: ParkedStory) -> None:
     story.change("INSERT INTO {} VALUES (3, 'three', 3, NULL, NULL, NULL)")
     story.processes.start(story.name)
     masked = {number: {"email": _mask_email(number), "card": "***"} for number in (1, 2, 9)}
-    story.until_row(1, {"v": "one", "n": 1, **masked[1]})
-    story.until_row(2, {"v": "two", "n": 2, **masked[2]})
-    story.until_row(3, {"v": "three", "n": 3})
+    story.wait_until_row(1, {"v": "one", "n": 1, **masked[1]})
+    story.wait_until_row(2, {"v": "two", "n": 2, **masked[2]})
+    story.wait_until_row(3, {"v": "three", "n": 3})
     story.change(f"UPDATE {{}} SET email = {_email(9)}, password = 'hunter2x' WHERE id = 1")
-    story.until_row(1, {"v": "one", "n": 1, **masked[9]})
+    story.wait_until_row(1, {"v": "one", "n": 1, **masked[9]})
     # Nothing of it is for rowtide.
     story.change("UPDATE {} SET password = 'hunter2y' WHERE id = 2")
     story.change("UPDATE {} SET card = NULL WHERE id = 2")
-    story.until_row(2, {"v": "two", "n": 2, "email": _mask_email(2)})
+    story.wait_until_row(2, {"v": "two", "n": 2, "email": _mask_email(2)})
     story.change(f"UPDATE {{}} SET v = {LARGE}, email = {_email(3)} WHERE id = 2")
     until(lambda: len(story.list_parked()) == 1, message=story.processes.said)
     [entry] = story.list_parked()
@@ -53,7 +53,7 @@ def check_masked_rows(story: ParkedStory) -> None:
     assert len(story.list_parked()) == 1
     story.change("UPDATE {} SET v = 'small' WHERE id = 2")
     story.want("retry")
-    story.until_row(2, {"v": "small", "n": 2, "email": _mask_email(3)})
+    story.wait_until_row(2, {"v": "small", "n": 2, "email": _mask_email(3)})
     logged = story.connector("logs", story.name) + story.processes.said()
     status = story.connector("status", story.name, "-o", "json")
     for text in PLAIN:

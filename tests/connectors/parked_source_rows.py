@@ -40,7 +40,7 @@ class ParkedStory:
             return None
         return None if found is None else {c.name: c.value for c in found.columns}
 
-    def until_row(self, number: int, wanted: dict[str, Any] | None) -> None:
+    def wait_until_row(self, number: int, wanted: dict[str, Any] | None) -> None:
         until(
             lambda: self.row(number) == wanted,
             message=lambda: (self.row(number), self.processes.said()),
@@ -49,7 +49,7 @@ class ParkedStory:
     def pass_source(self, number: int) -> None:
         """Have the source pass everything that was done so far: a row that comes after it."""
         self.change(f"INSERT INTO {{}} VALUES ({number}, 'later', NULL)")
-        self.until_row(number, {"v": "later"})
+        self.wait_until_row(number, {"v": "later"})
 
     def list_parked(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.connector(
@@ -74,7 +74,7 @@ def check_parked_rows(story: ParkedStory) -> None:
     """Refuse a row; hold its key back through a crash; retry it, skip another."""
     story.change("INSERT INTO {} VALUES (1, 'one', 1), (2, 'two', 2)")
     story.processes.start(story.name)
-    story.until_row(2, {"v": "two", "n": 2})
+    story.wait_until_row(2, {"v": "two", "n": 2})
     story.change(f"UPDATE {{}} SET v = {LARGE} WHERE id = 2")
     story.pass_source(10)
     [entry] = story.list_parked()
@@ -97,7 +97,7 @@ def check_parked_rows(story: ParkedStory) -> None:
     assert story.list_parked() == []
     assert story.row(2) == {"v": "small", "n": 3}
     story.change("UPDATE {} SET n = 4 WHERE id = 2")
-    story.until_row(2, {"v": "small", "n": 4})
+    story.wait_until_row(2, {"v": "small", "n": 4})
     _skip(story)
     _is_gone_by_now(story)
 

@@ -84,7 +84,7 @@ class RunningSource:
     async def _write(self, row: SourceRow) -> None:
         await self.target.write([row])
 
-    async def until_behind(self, true: Callable[[Behind], bool]) -> Behind:
+    async def wait_until_behind(self, true: Callable[[Behind], bool]) -> Behind:
         """Wait until how far it is behind is so, and return that."""
         found: Behind | None = None
         async with asyncio.timeout(WAIT_S):
@@ -99,15 +99,17 @@ class RunningSource:
 async def check_lag(running: RunningSource, change: Callable[[], None]) -> None:
     """Check the lag that a source reports while rowtide takes nothing, and afterwards."""
     nothing = Behind(0.0, 0, 0)
-    await running.until_behind(lambda found: found == nothing)
+    await running.wait_until_behind(lambda found: found == nothing)
     running.target.open.clear()
     change()
-    first = await running.until_behind(lambda found: found.bytes > 0)
+    first = await running.wait_until_behind(lambda found: found.bytes > 0)
     assert first.seconds is not None
-    later = await running.until_behind(lambda found: (found.seconds or 0) > (first.seconds or 0))
+    later = await running.wait_until_behind(
+        lambda found: (found.seconds or 0) > (first.seconds or 0)
+    )
     assert later.bytes > 0
     running.target.open.set()
-    await running.until_behind(lambda found: found == nothing)
+    await running.wait_until_behind(lambda found: found == nothing)
 
 
 R = TypeVar("R", bound=RunningSource)

@@ -1,4 +1,4 @@
-"""The image's file: what its linter says, and what it promises to whoever runs it."""
+"""The image's file: what its linter says, and what it promises to its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One owner at a time, and ports that stay unless somebody takes them."""
+"""One owner at a time, and ports that stay unless another process takes them."""
 
 from __future__ import annotations
 

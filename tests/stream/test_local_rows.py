@@ -61,7 +61,7 @@ def fill_store(path: Path, *, read_s: float | None = None) -> None:
 
 
 def is_kept(path: Path) -> bool:
-    """Say whether what is in a directory is opened as it is, not as an empty store."""
+    """True if the rows in a directory are opened, not replaced by an empty store."""
     rows = local_rows(path, kept_s=KEPT_S)
     position = rows.changelog_position()
     rows.close()

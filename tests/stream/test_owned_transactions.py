@@ -306,7 +306,7 @@ async def test_a_transaction_ends_by_itself(tmp_path: Path) -> None:
         assert owned.apply(1, "P a=1") == "OTSSessionNotExist"
         assert await owned.commit(1) == "OTSSessionNotExist"
         await owned.begin(2)
-        assert await owned.write("P a=1") == "ok", "whoever meets its lock ends it"
+        assert await owned.write("P a=1") == "ok", "the write that meets its lock ends it"
         await owned.begin(3)
         owned.owner.expire()
         assert owned.owner.transactions.locks == {}

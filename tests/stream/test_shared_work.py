@@ -56,7 +56,7 @@ async def test_one_that_fails_is_nobody_elses() -> None:
 
 
 async def is_refused(work: Work) -> bool:
-    """Say whether the work failed."""
+    """True if the work failed."""
     with pytest.raises(Unavailable):
         await work.ask()
     return True

@@ -50,7 +50,7 @@ class RunningConsole(NamedTuple):
         return (self.folder / "output").read_text(errors="replace")
 
     def visitor(self) -> Visitor:
-        """Return somebody who is not logged in. Each comes from an address of their own."""
+        """Return a visitor who is not logged in. Each has an address of its own."""
         return Visitor(self.port)
 
     def create_key(self, *, admin: bool = True, read_only: bool = False) -> dict[str, str]:
@@ -64,7 +64,7 @@ class RunningConsole(NamedTuple):
         }
 
     def log_in(self, *, admin: bool = True, read_only: bool = False) -> Visitor:
-        """Return somebody who has logged in with a new key."""
+        """Return a visitor who has logged in with a new key."""
         visitor = self.visitor()
         fields = self.create_key(admin=admin, read_only=read_only)
         assert visitor.post("/login", fields).status == 303

@@ -37,7 +37,7 @@ class Target(NamedTuple):
     several: bool = True
     """Whether several sinks may have it open at a time."""
     grows: bool = False
-    """Whether everything stays in files, so that whoever reads decides what counts."""
+    """Whether everything stays in files, so that the reader decides what counts."""
 
 
 def query_duckdb(file: Path, query: str) -> list[tuple[Any, ...]]:

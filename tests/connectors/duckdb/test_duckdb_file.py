@@ -163,10 +163,10 @@ async def test_sinks_of_one_process_share_a_file(tmp_path: Path) -> None:
     sinks = [DuckdbSink(replace(settings(tmp_path), view=f"t{number}")) for number in range(3)]
 
     async def fill(sink: DuckdbSink, number: int) -> None:
-        await until_available(lambda: sink.open(SHAPE))
+        await wait_until_available(lambda: sink.open(SHAPE))
         for at in range(6):
             batch = batch_of(State(KEYS[at], at, {f"c{at}": number}))
-            await until_available(lambda batch=batch: sink.apply(batch))  # type: ignore[misc]
+            await wait_until_available(lambda batch=batch: sink.apply(batch))  # type: ignore[misc]
         await sink.close()
 
     async with asyncio.TaskGroup() as tasks:
@@ -177,7 +177,7 @@ async def test_sinks_of_one_process_share_a_file(tmp_path: Path) -> None:
         assert query_duckdb(tmp_path / "t.duckdb", query) == [(6, number)]
 
 
-async def until_available(call: Callable[[], Awaitable[object]]) -> None:
+async def wait_until_available(call: Callable[[], Awaitable[object]]) -> None:
     """Do as the runtime does where two connections of a file are in each other's way."""
     for _ in range(1000):
         try:

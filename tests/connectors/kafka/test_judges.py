@@ -153,7 +153,7 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
         tmp_path / "connect", cache_dir, plugin=PLUGIN, bootstrap=broker, connector=connector
     )
     with worker as connect:
-        found = await asyncio.to_thread(_until_there, mariadb, connect, wanted)
+        found = await asyncio.to_thread(_wait_until_there, mariadb, connect, wanted)
     assert found == wanted
     [[_, made]] = mariadb.rows("SHOW CREATE TABLE judged.things")
     assert "`amount` decimal(10,2)" in made
@@ -162,7 +162,7 @@ async def test_debeziums_jdbc_sink_makes_the_table_of_the_topic(
     assert "`t` time(6)" in made
 
 
-def _until_there(
+def _wait_until_there(
     mariadb: MariaDB, connect: Connect, wanted: dict[bytes, tuple[Any, ...]]
 ) -> dict[bytes, tuple[Any, ...]]:
     """Return the table once it is as wanted, or in its last state after the time-out."""

@@ -101,7 +101,7 @@ async def _together(
 
             async def work(at: int) -> None:
                 for batch in batches[at::writers]:
-                    await until_applied(sink, batch)
+                    await wait_until_applied(sink, batch)
 
             async with asyncio.TaskGroup() as tasks:
                 for at in range(writers):
@@ -111,7 +111,7 @@ async def _together(
         sql_server.execute(f"DROP DATABASE {database}")
 
 
-async def until_applied(sink: MysqlSink, batch: SinkBatch) -> None:
+async def wait_until_applied(sink: MysqlSink, batch: SinkBatch) -> None:
     """Apply as the runtime does: again for as long as the sink is not available."""
     for _ in range(1000):
         try:
@@ -138,7 +138,7 @@ async def test_a_server_killed_in_the_middle_of_batches_loses_and_repeats_nothin
 
         async def write(lane: int) -> None:
             for batch in lanes[lane]:
-                await until_applied(sink, batch)
+                await wait_until_applied(sink, batch)
                 model.apply(batch)
                 applied.append(batch)
                 progress.set()

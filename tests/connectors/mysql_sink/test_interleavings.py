@@ -42,7 +42,7 @@ async def test_a_late_row_and_what_ends_it_at_once(
         ):
             await BatchWriter(connection, sink.table).write(first, list(first.rows))
             waiting = tasks.create_task(_apply_batch(sink, second))
-            await _until_it_waits(sql_server, waiting)
+            await _wait_until_it_waits(sql_server, waiting)
         assert 1 not in [row[0] for row in sql_server.rows(f"SELECT id FROM {database}.things")]
 
 
@@ -50,7 +50,7 @@ async def _apply_batch(sink: MysqlSink, batch: SinkBatch) -> None:
     assert await sink.apply(batch) == []
 
 
-async def _until_it_waits(sql_server: SqlServer, task: asyncio.Task[None]) -> None:
+async def _wait_until_it_waits(sql_server: SqlServer, task: asyncio.Task[None]) -> None:
     """Return when a transaction waits for a lock, which only the task's can."""
     waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
     while not await asyncio.to_thread(sql_server.rows, waits):

@@ -45,7 +45,7 @@ class Running(RunningSource):
         found = {state.table: state for state in self._source.table_states()}
         return found.get(table)
 
-    async def until_state(self, table: str, state: str) -> TableState:
+    async def wait_until_state(self, table: str, state: str) -> TableState:
         """Wait until a table has this state. Return it."""
         await self.until(
             lambda: (now := self.state(table)) is not None and now.state == state,

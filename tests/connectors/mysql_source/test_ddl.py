@@ -191,7 +191,7 @@ async def test_keys_that_a_statement_changes_leave_no_former_ones(
         sql_server.execute(f"ALTER TABLE shop.a MODIFY k {later}")
         await running.settle()
         if kept is None:
-            await running.until_state("shop.a", "failed")
+            await running.wait_until_state("shop.a", "failed")
         else:
             assert plain(target.rows["a"]) == {(kept,): {"x": 1}}
         assert running.lives == 1

@@ -34,11 +34,11 @@ async def test_tables_are_the_same_whatever_ends_the_source(
                 await _until(target, lambda kept: any(t.cursor for t in kept.tables.values()))
         async with _running(endpoint, sql_server) as (source, target):
             await asyncio.to_thread(writer.wait)
-            await _until_all_is_there(sql_server, target)
+            await _wait_until_all_is_there(sql_server, target)
             source.stop()
         sql_server.execute("TRUNCATE shop.names", "INSERT INTO shop.names VALUES ('fox', 1, 1)")
         async with _running(endpoint, sql_server) as (source, target):
-            await _until_all_is_there(sql_server, target)
+            await _wait_until_all_is_there(sql_server, target)
             source.stop()
     finally:
         writer.finish()
@@ -60,7 +60,7 @@ async def _until(target: TableTarget, true: Callable[[MySqlCheckpoint], bool]) -
     )
 
 
-async def _until_all_is_there(server: SqlServer, target: TableTarget) -> None:
+async def _wait_until_all_is_there(server: SqlServer, target: TableTarget) -> None:
     wanted = parse_gtids(server.gtids())
 
     def all_is_there(kept: MySqlCheckpoint) -> bool:

@@ -239,7 +239,7 @@ async def test_times_in_their_former_form(make_mariadb: MakeServer) -> None:
     server.execute("CREATE TABLE shop.fine (id INT PRIMARY KEY, d DATETIME(3))")
     server.execute("INSERT INTO shop.fine VALUES (1, NOW(3))")
     async with following(server, target) as running:
-        failed = await running.until_state("shop.fine", "failed")
+        failed = await running.wait_until_state("shop.fine", "failed")
         assert "mysql56_temporal_format" in failed.reason + failed.remedy
 
 

@@ -43,7 +43,7 @@ async def test_a_table_that_can_not_be_followed_stops_no_other(
     name = "shop." + table.partition(" ")[0].strip("`")
     target = MemoryTarget()
     async with following(mariadb, target) as running:
-        found = await running.until_state(name, "failed")
+        found = await running.wait_until_state(name, "failed")
         assert reason in found.reason
         assert found.remedy
         mariadb.execute("INSERT INTO shop.good VALUES (1)")
@@ -62,9 +62,9 @@ async def test_a_table_becomes_unfit_and_fit_again(sql_server: SqlServer) -> Non
     target = MemoryTarget()
     async with following(sql_server, target) as running:
         await running.settle()
-        assert (await running.until_state("shop.a", "following")).rows_copied == 2
+        assert (await running.wait_until_state("shop.a", "following")).rows_copied == 2
         sql_server.execute("ALTER TABLE shop.a DROP PRIMARY KEY")
-        assert "no primary key" in (await running.until_state("shop.a", "failed")).reason
+        assert "no primary key" in (await running.wait_until_state("shop.a", "failed")).reason
         sql_server.execute(
             "DELETE FROM shop.a WHERE id = 1",
             "INSERT INTO shop.a VALUES (3, 30)",
@@ -72,12 +72,12 @@ async def test_a_table_becomes_unfit_and_fit_again(sql_server: SqlServer) -> Non
             "ALTER TABLE shop.a ADD PRIMARY KEY (id)",
             "INSERT INTO shop.a VALUES (4, 40)",
         )
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(n,): {"x": n * 10} for n in (2, 3, 4)}
         assert plain(target.rows["good"]) == {(1,): {}}
         sql_server.execute("CREATE TABLE shop.late (x INT)")
-        await running.until_state("shop.late", "failed")
+        await running.wait_until_state("shop.late", "failed")
         sql_server.execute("DROP TABLE shop.late")
         await running.until(lambda: running.state("shop.late") is None, "it is gone")
         assert running.lives == 1
@@ -90,10 +90,10 @@ async def test_a_table_that_failed_and_is_made_if_it_is_missing_has_its_rows(
     sql_server.execute(made, "INSERT INTO shop.a VALUES (1, 10)")
     target = MemoryTarget()
     async with following(sql_server, target) as running:
-        await running.until_state("shop.a", "failed")
+        await running.wait_until_state("shop.a", "failed")
         sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.a ADD PRIMARY KEY (id)")
         sql_server.execute(made)
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(1,): {"x": 10}}
         assert running.lives == 1
@@ -134,18 +134,18 @@ async def test_a_table_whose_rows_can_not_be_read_stops_no_other(
     sql_server.execute("ALTER TABLE shop.a DISCARD TABLESPACE")
     target = MemoryTarget()
     async with following(sql_server, target) as running:
-        failed = await running.until_state("shop.a", "failed")
+        failed = await running.wait_until_state("shop.a", "failed")
         assert "iscarded" in failed.reason
         await running.until(lambda: len(_failures(caplog)) == 4, "it was tried again")
         tries_s = _failures(caplog)
         # Pauses of 0.05, 0.1 and 0.2 s.
         assert tries_s[3] - tries_s[0] > 0.35
-        await running.until_state("shop.b", "following")
+        await running.wait_until_state("shop.b", "following")
         await running.settle()
         assert plain(target.rows["b"]) == {(1,): {}}
         _put_file_back(sql_server, "a")
         sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.a IMPORT TABLESPACE")
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(7,): {}}
         assert running.lives == 1
@@ -163,16 +163,16 @@ async def test_a_table_waits_until_a_statement_is_about_it(
     )
     target = MemoryTarget()
     async with following(sql_server, target) as running:
-        await running.until_state("shop.a", "failed")
+        await running.wait_until_state("shop.a", "failed")
         monkeypatch.setattr(source_states, "LOOK_S", 0.05)
         # A table that is fit again begins a new life of the source.
         sql_server.execute("SET sql_log_bin = 0", "ALTER TABLE shop.c ADD PRIMARY KEY (id)")
-        await running.until_state("shop.c", "following")
-        assert "iscarded" in (await running.until_state("shop.a", "failed")).reason
+        await running.wait_until_state("shop.c", "following")
+        assert "iscarded" in (await running.wait_until_state("shop.a", "failed")).reason
         assert len([text for text in caplog.messages if "shop.a is not followed" in text]) == 1
         _put_file_back(sql_server, "a")
         sql_server.execute("ALTER TABLE shop.a IMPORT TABLESPACE")
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(7,): {}}
         assert running.lives == 1
@@ -196,17 +196,17 @@ async def test_a_table_that_rowtide_refuses_is_followed_once_it_does_not(
     _make(sql_server, "a", "b", "c")
     target = Crowded()
     async with following(sql_server, target) as running:
-        failed = await running.until_state("shop.c", "failed")
+        failed = await running.wait_until_state("shop.c", "failed")
         assert "exceeds the limit" in failed.reason
         await running.settle()
         sql_server.execute("CREATE TABLE shop.d (id INT PRIMARY KEY)")
-        await running.until_state("shop.d", "failed")
+        await running.wait_until_state("shop.d", "failed")
         sql_server.execute("INSERT INTO shop.d VALUES (2)", "INSERT INTO shop.a VALUES (2)")
         await running.settle()
         assert sorted(plain(target.rows["a"])) == [(1,), (2,)]
         target.room = 9
         for name in ("shop.c", "shop.d"):
-            await running.until_state(name, "following")
+            await running.wait_until_state(name, "following")
         await running.settle()
         assert plain(target.rows["c"]) == {(1,): {}}
         assert plain(target.rows["d"]) == {(2,): {}}
@@ -222,13 +222,13 @@ async def test_two_tables_of_one_name_in_rowtide(sql_server: SqlServer) -> None:
     )
     target = MemoryTarget()
     async with following(sql_server, target, tables=["shop.*", "other.*"]) as running:
-        failed = await running.until_state("shop.a", "failed")
+        failed = await running.wait_until_state("shop.a", "failed")
         assert "other.a and shop.a would both be the table a" in failed.reason
         sql_server.execute("INSERT INTO shop.a VALUES (1)", "INSERT INTO other.a VALUES (2)")
         await running.settle()
         assert plain(target.rows["a"]) == {(2,): {}}
         sql_server.execute("DROP DATABASE other", "ALTER TABLE shop.a COMMENT 'again'")
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(1,): {}}
 
@@ -249,11 +249,11 @@ async def test_a_table_that_the_user_may_not_read_wholly(
     user: dict[str, Any] = {"user": "reader", "password": "secret"}
     target = MemoryTarget()
     async with following(mariadb, target, **user) as running:
-        failed = await running.until_state("shop.b", "failed")
+        failed = await running.wait_until_state("shop.b", "failed")
         assert "denied" in failed.reason or "refuses" in failed.reason
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         mariadb.execute("GRANT SELECT ON shop.b TO reader")
-        await running.until_state("shop.b", "following")
+        await running.wait_until_state("shop.b", "following")
         await running.settle()
     mariadb.execute("DROP USER reader")
     assert plain(target.rows["b"]) == {(1,): {"x": 10}}
@@ -272,7 +272,7 @@ async def test_keys_that_are_hidden(mysql: MySQL) -> None:
     target = MemoryTarget()
     try:
         async with following(mysql, target, keys={"shop.hidden": ["x"]}) as running:
-            failed = await running.until_state("shop.hidden", "failed")
+            failed = await running.wait_until_state("shop.hidden", "failed")
             assert "index u of its key is invisible" in failed.reason
             await running.settle()
             assert list(plain(target.rows["made"]).values()) == [{"x": 7}]
@@ -291,10 +291,10 @@ async def test_generated_columns_in_keys(sql_server: SqlServer) -> None:
     )
     keys = {"shop.a": ["code"], "shop.b": ["code"]}
     async with following(sql_server, MemoryTarget(), keys=keys) as running:
-        await running.until_state(
+        await running.wait_until_state(
             "shop.a", "following" if isinstance(sql_server, MySQL) else "failed"
         )
-        assert "no unique index" in (await running.until_state("shop.b", "failed")).reason
+        assert "no unique index" in (await running.wait_until_state("shop.b", "failed")).reason
 
 
 async def test_another_primary_key_is_refused_for_its_table_alone(sql_server: SqlServer) -> None:
@@ -311,7 +311,7 @@ async def test_another_primary_key_is_refused_for_its_table_alone(sql_server: Sq
             "INSERT INTO shop.a VALUES (2, 20)",
             "INSERT INTO shop.b VALUES (1)",
         )
-        assert "has another key" in (await running.until_state("shop.a", "failed")).reason
+        assert "has another key" in (await running.wait_until_state("shop.a", "failed")).reason
         await running.settle()
         assert plain(target.rows["b"]) == {(1,): {}}
         assert plain(target.rows["a"]) == {(1,): {"x": 10}}
@@ -319,7 +319,7 @@ async def test_another_primary_key_is_refused_for_its_table_alone(sql_server: Sq
             "DELETE FROM shop.a WHERE id = 1",
             "ALTER TABLE shop.a DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
         )
-        await running.until_state("shop.a", "following")
+        await running.wait_until_state("shop.a", "following")
         await running.settle()
         assert plain(target.rows["a"]) == {(2,): {"x": 20}}
         assert running.lives == 1
@@ -334,7 +334,7 @@ async def test_rows_of_a_shape_that_is_gone_copy_their_table_alone(mariadb: SqlS
     )
     target = MemoryTarget()
     async with following(mariadb, target) as running:
-        await running.until_state("shop.a", "failed")
+        await running.wait_until_state("shop.a", "failed")
         await running.settle()
     target.made.clear()
     mariadb.execute(

@@ -51,7 +51,7 @@ class Running(RunningSource):
         )
 
     def is_copied(self) -> bool:
-        """Say whether all tables are, as the checkpoint has it."""
+        """True if the checkpoint says that all tables are copied."""
         tables = self.read_checkpoint()["tables"].values()
         return (
             self.read_checkpoint()["run"] > self._run_before
@@ -64,7 +64,7 @@ class Running(RunningSource):
         assert isinstance(self._source, TableReporting), "it can tell"
         return {state.table: state for state in self._source.table_states()}
 
-    async def until_failed(self, table: str, why: str) -> TableState:
+    async def wait_until_failed(self, table: str, why: str) -> TableState:
         """Wait until a table is reported as failed, for a reason that has these words."""
 
         def has_failed() -> bool:
@@ -74,7 +74,7 @@ class Running(RunningSource):
         await self.until(has_failed, f"{table} failed: {why}")
         return self.states()[table]
 
-    async def until_equal(self, target: str, query: str) -> None:
+    async def wait_until_equal(self, target: str, query: str) -> None:
         """Wait until rowtide's table is what a query gives, and is followed."""
         await self.until(
             lambda: (

@@ -74,12 +74,12 @@ async def test_old_rows_get_the_new_names(postgres: PostgreSQL, what: str, away:
         await running.settle()
         if not away:
             postgres.execute(altered)
-            await running.until_equal("t", query)
+            await running.wait_until_equal("t", query)
             assert running.lives == 1
     if away:
         postgres.execute(altered)
         async with following(postgres, target) as running:
-            await running.until_equal("t", query)
+            await running.wait_until_equal("t", query)
     postgres.execute("DROP TABLE shop.t", "DROP TABLE IF EXISTS public.kinds")
 
 
@@ -92,7 +92,7 @@ async def test_a_key_gets_the_new_name(postgres: PostgreSQL) -> None:
     async with following(postgres, MemoryTarget()) as running:
         await running.settle()
         postgres.execute(RENAME)
-        await running.until_equal("t", "SELECT m::text, n FROM shop.t")
+        await running.wait_until_equal("t", "SELECT m::text, n FROM shop.t")
 
 
 async def test_a_label_that_is_added_changes_no_row(postgres: PostgreSQL) -> None:
@@ -113,4 +113,4 @@ async def test_a_label_that_is_added_changes_no_row(postgres: PostgreSQL) -> Non
         await running.settle()
         assert len(target.made) == 2
         postgres.execute("ALTER TYPE shop.mood RENAME VALUE 'angry' TO 'cross'")
-        await running.until_equal("t", "SELECT id, m::text FROM shop.t")
+        await running.wait_until_equal("t", "SELECT id, m::text FROM shop.t")

@@ -45,11 +45,11 @@ def make_tables(server: PostgreSQL) -> None:
 
 async def still_follows(running: Running) -> None:
     """See what was done, and then changes that come in the stream."""
-    await running.until_equal("t", EACH_ROW)
+    await running.wait_until_equal("t", EACH_ROW)
     running.server.execute(
         "UPDATE shop.t SET n = n + 1", "DELETE FROM shop.t WHERE id = (SELECT max(id) FROM shop.t)"
     )
-    await running.until_equal("t", EACH_ROW)
+    await running.wait_until_equal("t", EACH_ROW)
     assert running.lives == 1
     assert set(running.states()) == {name for (name,) in running.server.rows(NO_PARTITION)}
 
@@ -168,7 +168,7 @@ async def see(postgres: PostgreSQL, statements: Sequence[str], *, running: bool)
 
 async def wait_until_equal(source: Running) -> None:
     if source.server.rows("SELECT FROM pg_attribute WHERE attname = 'more'"):
-        await source.until_equal("t", "SELECT id, n, note, more FROM shop.t")
+        await source.wait_until_equal("t", "SELECT id, n, note, more FROM shop.t")
     else:
         await still_follows(source)
 
@@ -268,9 +268,9 @@ async def test_a_partition_that_can_not_be_followed(
 
 
 async def fails(source: Running, why: str, remedy: Sequence[str]) -> None:
-    await source.until_failed("shop.t", why)
+    await source.wait_until_failed("shop.t", why)
     source.server.execute("INSERT INTO shop.other VALUES (2, 2)")
-    await source.until_equal("other", "SELECT * FROM shop.other")
+    await source.wait_until_equal("other", "SELECT * FROM shop.other")
     source.server.execute(*remedy)
     await still_follows(source)
 
@@ -282,7 +282,7 @@ async def test_a_publication_that_was_made_by_hand(postgres: PostgreSQL) -> None
     make_tables(postgres)
     postgres.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE shop.other, shop.t")
     async with following(postgres, MemoryTarget()) as running:
-        state = await running.until_failed("shop.t", "has each partition as a table")
+        state = await running.wait_until_failed("shop.t", "has each partition as a table")
         assert "shop.t_0" not in running.states()
         postgres.execute("DELETE FROM shop.t WHERE id < 20", state.remedy[4:].split(";")[0])
         await still_follows(running)
@@ -306,9 +306,9 @@ async def test_a_partition_whose_changes_have_another_name(postgres: PostgreSQL,
     postgres.execute(f"CREATE PUBLICATION {PUBLICATION} {of} WITH ({option} = true)")
     tables = ["shop.t_0", "shop.other"]
     async with following(postgres, MemoryTarget(), tables=tables) as running:
-        state = await running.until_failed("shop.t_0", "as those of shop.t")
+        state = await running.wait_until_failed("shop.t_0", "as those of shop.t")
         assert "Name shop.t under 'tables'" in state.remedy
-        await running.until_equal("other", "SELECT * FROM shop.other")
+        await running.wait_until_equal("other", "SELECT * FROM shop.other")
 
 
 NAMED: Mapping[str, tuple[Mapping[str, Sequence[str]], Sequence[str]]] = {
@@ -337,7 +337,7 @@ async def test_settings_name_a_table_or_its_partitions(postgres: PostgreSQL, wha
                 "DELETE FROM shop.t WHERE id IN (SELECT min(id) FROM shop.t GROUP BY id / 50)",
             )
             for name in names:
-                await running.until_equal(name, f"SELECT id, n, note FROM shop.{name}")
+                await running.wait_until_equal(name, f"SELECT id, n, note FROM shop.{name}")
             assert running.lives == 1
             assert not names or sorted(running.target.rows) == names
 
@@ -349,8 +349,8 @@ async def test_a_partition_that_is_detached_is_a_table(postgres: PostgreSQL) -> 
         postgres.execute(
             "ALTER TABLE shop.t DETACH PARTITION shop.t_0", "DELETE FROM shop.t_0 WHERE id < 20"
         )
-        await running.until_equal("t_0", "SELECT id, n, note FROM shop.t_0")
-        await running.until_equal("t", EACH_ROW)
+        await running.wait_until_equal("t_0", "SELECT id, n, note FROM shop.t_0")
+        await running.wait_until_equal("t", EACH_ROW)
         postgres.execute(
             "UPDATE shop.t_0 SET n = 3",
             "ALTER TABLE shop.t ATTACH PARTITION shop.t_0 FOR VALUES FROM (0) TO (100)",
@@ -369,9 +369,9 @@ async def test_keys_of_a_partitioned_table(postgres: PostgreSQL) -> None:
         "INSERT INTO shop.t SELECT i, i FROM generate_series(1, 99) i",
     )
     async with following(postgres, MemoryTarget(), keys={"shop.t": ["id"]}) as running:
-        await running.until_equal("t", EACH_ROW)
+        await running.wait_until_equal("t", EACH_ROW)
         postgres.execute("UPDATE shop.t SET n = -n", "DELETE FROM shop.t WHERE id < 20")
-        await running.until_equal("t", EACH_ROW)
+        await running.wait_until_equal("t", EACH_ROW)
 
 
 async def test_verify_reads_all_partitions(postgres: PostgreSQL) -> None:
@@ -379,7 +379,7 @@ async def test_verify_reads_all_partitions(postgres: PostgreSQL) -> None:
     postgres.execute("ANALYZE")
     target = MemoryTarget()
     async with following(postgres, target) as running:
-        await running.until_equal("t", EACH_ROW)
+        await running.wait_until_equal("t", EACH_ROW)
         assert running.states()["shop.t"].rows_estimate == 43
     side = await source_of(postgres).side("t")
     try:

@@ -61,9 +61,9 @@ def make_tables(server: PostgreSQL) -> None:
 
 async def still_follows(running: Running) -> None:
     """See what was missed, and then a change that comes in the stream."""
-    await running.until_equal("t", EACH_TABLE)
+    await running.wait_until_equal("t", EACH_TABLE)
     running.server.execute("UPDATE shop.t SET n = n + 1", "DELETE FROM shop.t WHERE id = 2")
-    await running.until_equal("t", EACH_TABLE)
+    await running.wait_until_equal("t", EACH_TABLE)
 
 
 @pytest.mark.parametrize("what", ALTERED)
@@ -118,7 +118,7 @@ async def test_a_table_is_not_copied_again_for_others(
             "DROP PUBLICATION another",
             "DROP TABLE public.free",
         )
-        await running.until_equal("new", "SELECT * FROM shop.new")
+        await running.wait_until_equal("new", "SELECT * FROM shop.new")
     async with following(postgres, target) as running:
         await running.settle()
     assert len(target.made) == made + 1
@@ -155,7 +155,7 @@ async def test_a_part_of_a_publication_that_was_made_by_hand(postgres: PostgreSQ
     make_tables(postgres)
     postgres.execute(f"CREATE PUBLICATION {PUBLICATION} FOR TABLE shop.other, shop.t (id)")
     async with following(postgres, MemoryTarget()) as running:
-        state = await running.until_failed("shop.t", "not all rows and columns")
+        state = await running.wait_until_failed("shop.t", "not all rows and columns")
         postgres.execute(*MISSED)
         for statement in state.remedy.removeprefix("Run ").rstrip(";").split(";"):
             postgres.execute(statement)
@@ -214,14 +214,14 @@ async def test_generated_columns_are_published(postgres: PostgreSQL, what: str) 
     first = "id, n, s" if "PRIMARY KEY, n" in GENERATED[what][0] else "s, id, n"
     query = f"SELECT {first} FROM shop.t"
     async with following(postgres, MemoryTarget()) as running:
-        await running.until_equal("t", query)
+        await running.wait_until_equal("t", query)
         postgres.execute(
             "UPDATE shop.t SET n = n + 10 WHERE id < 4",
             "UPDATE shop.t SET id = id + 100 WHERE id = 5",
             "DELETE FROM shop.t WHERE id = 7",
             "INSERT INTO shop.t (id, n) VALUES (50, 50)",
         )
-        await running.until_equal("t", query)
+        await running.wait_until_equal("t", query)
         assert running.lives == 1
 
 
@@ -238,7 +238,7 @@ async def test_a_publication_by_hand_that_does_not_have_generated_columns(
         f"CREATE PUBLICATION {PUBLICATION} FOR TABLE shop.t",
     )
     async with following(postgres, MemoryTarget()) as running:
-        await running.until_failed("shop.u", "generated key column s")
-        await running.until_failed("shop.f", "REPLICA IDENTITY has the generated column s")
+        await running.wait_until_failed("shop.u", "generated key column s")
+        await running.wait_until_failed("shop.f", "REPLICA IDENTITY has the generated column s")
         await still_follows(running)
         postgres.execute("INSERT INTO shop.f VALUES (1)", "UPDATE shop.f SET id = 2")

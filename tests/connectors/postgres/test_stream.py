@@ -54,7 +54,7 @@ async def test_it_tells_how_far_it_is_behind(postgres: PostgreSQL) -> None:
         await check_lag(running, lambda: postgres.execute(insert))
         # What is of no concern is passed as well.
         postgres.execute("INSERT INTO public.b SELECT generate_series(1, 1000)")
-        await running.until_behind(lambda found: found.bytes == 0)
+        await running.wait_until_behind(lambda found: found.bytes == 0)
 
 
 async def test_a_copy_tells_how_many_tables_are_left(postgres: PostgreSQL) -> None:
@@ -65,9 +65,9 @@ async def test_a_copy_tells_how_many_tables_are_left(postgres: PostgreSQL) -> No
     target = MemoryTarget()
     target.open.clear()
     async with following(postgres, target) as running:
-        await running.until_behind(lambda found: found.copying == 2)
+        await running.wait_until_behind(lambda found: found.copying == 2)
         target.open.set()
-        await running.until_behind(lambda found: found.copying == 0)
+        await running.wait_until_behind(lambda found: found.copying == 0)
 
 
 class _Weighing(MemoryTarget):

@@ -140,7 +140,7 @@ async def test_rows_of_the_keys_before_an_alteration_go(postgres: PostgreSQL, wh
     async with following(postgres, target) as running:
         await running.settle()
         postgres.execute(statement, "UPDATE shop.a SET n = 2")
-        await running.until_equal("a", "SELECT k::text, n FROM shop.a")
+        await running.wait_until_equal("a", "SELECT k::text, n FROM shop.a")
 
 
 BETWEEN_NAMES: Mapping[str, tuple[str, str]] = {
@@ -171,11 +171,11 @@ async def test_changes_under_a_name_of_the_meantime_are_not_lost(
         await running.settle()
         if runs:
             postgres.execute(statements)
-            await running.until_equal("t", "SELECT id, n FROM shop.t")
+            await running.wait_until_equal("t", "SELECT id, n FROM shop.t")
     if not runs:
         postgres.execute(statements)
     async with following(postgres, target, tables=patterns, names=names) as running:
-        await running.until_equal("t", "SELECT id, n FROM shop.t")
+        await running.wait_until_equal("t", "SELECT id, n FROM shop.t")
 
 
 async def test_large_values_that_do_not_change_stay(postgres: PostgreSQL) -> None:

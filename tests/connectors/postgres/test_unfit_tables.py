@@ -96,11 +96,11 @@ async def test_an_unfit_table_does_not_stop_the_others(postgres: PostgreSQL, wha
     target = MemoryTarget()
     for number in range(2):  # At the first start as at the next.
         async with following(postgres, target, tables=["shop*.*"]) as running:
-            state = await running.until_failed(table, "")
+            state = await running.wait_until_failed(table, "")
             assert why.lower() in state.reason.lower()
             assert remedy in state.remedy
             postgres.execute(f"INSERT INTO shop.good VALUES ({number + 2}, 1)")
-            await running.until_equal("good", "SELECT * FROM shop.good")
+            await running.wait_until_equal("good", "SELECT * FROM shop.good")
             assert running.lives == 1
     [(published,)] = postgres.rows("SELECT count(*) FROM pg_publication_rel")
     assert published == 1, "only what is followed"
@@ -136,11 +136,11 @@ async def test_an_unfit_table_is_copied_once_it_fits(postgres: PostgreSQL, what:
     postgres.execute(f'INSERT INTO shop."{name}" VALUES (1, 1), (2, 2)')
     target = MemoryTarget()
     async with following(postgres, target) as running:
-        await running.until_failed(f"shop.{name}", why)
+        await running.wait_until_failed(f"shop.{name}", why)
         postgres.execute(remedy, "INSERT INTO shop.t VALUES (3, 3)")
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
         postgres.execute("UPDATE shop.t SET n = -n", "DELETE FROM shop.t WHERE id = 2")
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
         assert running.lives == 1
 
 
@@ -181,16 +181,16 @@ async def test_a_followed_table_that_becomes_unfit(postgres: PostgreSQL, what: s
     async with following(postgres, target) as running:
         await running.settle()
         postgres.execute(*statements, "INSERT INTO shop.t (id, n) VALUES (101, 101)")
-        await running.until_failed("shop.t", why)
+        await running.wait_until_failed("shop.t", why)
         postgres.execute("INSERT INTO shop.t (id, n) VALUES (102, 102)")
         if why != "another key":
             postgres.execute("DELETE FROM shop.t WHERE id < 5", "UPDATE shop.t SET n = n + 1")
         postgres.execute("INSERT INTO shop.good VALUES (1, 1)")
-        await running.until_equal("good", "SELECT * FROM shop.good")
+        await running.wait_until_equal("good", "SELECT * FROM shop.good")
         postgres.execute(*remedy)
-        await running.until_equal("t", "SELECT id, n FROM shop.t")
+        await running.wait_until_equal("t", "SELECT id, n FROM shop.t")
         postgres.execute("UPDATE shop.t SET n = -n", "DELETE FROM shop.t WHERE id = 7")
-        await running.until_equal("t", "SELECT id, n FROM shop.t")
+        await running.wait_until_equal("t", "SELECT id, n FROM shop.t")
         assert running.lives == 1
 
 
@@ -201,10 +201,10 @@ async def test_a_table_that_rowtide_has_by_another_key(postgres: PostgreSQL) -> 
         await running.settle()
     postgres.execute("ALTER TABLE shop.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (b)")
     async with following(postgres, target) as running:
-        state = await running.until_failed("shop.t", "another key")
+        state = await running.wait_until_failed("shop.t", "another key")
         assert "Delete rowtide's table t" in state.remedy
         postgres.execute("INSERT INTO shop.good VALUES (1, 1)")
-        await running.until_equal("good", "SELECT * FROM shop.good")
+        await running.wait_until_equal("good", "SELECT * FROM shop.good")
 
 
 class SmallTarget(MemoryTarget):
@@ -223,13 +223,13 @@ async def test_more_tables_than_an_instance_has_room_for(postgres: PostgreSQL) -
         )
     target = SmallTarget()
     async with following(postgres, target) as running:
-        state = await running.until_failed("shop.c", "exceeds the quota:2")
+        state = await running.wait_until_failed("shop.c", "exceeds the quota:2")
         assert "'except'" in state.remedy
-        await running.until_equal("a", "SELECT * FROM shop.a")
-        await running.until_equal("b", "SELECT * FROM shop.b")
+        await running.wait_until_equal("a", "SELECT * FROM shop.a")
+        await running.wait_until_equal("b", "SELECT * FROM shop.b")
         del target.shapes["b"], target.rows["b"]
         postgres.execute("DROP TABLE shop.b")
-        await running.until_equal("c", "SELECT * FROM shop.c")
+        await running.wait_until_equal("c", "SELECT * FROM shop.c")
 
 
 async def test_the_table_that_has_a_name_keeps_it(postgres: PostgreSQL) -> None:
@@ -244,17 +244,17 @@ async def test_the_table_that_has_a_name_keeps_it(postgres: PostgreSQL) -> None:
                 "CREATE TABLE archive.good (id int PRIMARY KEY, n int)",
                 "INSERT INTO archive.good VALUES (2, 2)",
             )
-            await running.until_failed("archive.good", "would both be")
+            await running.wait_until_failed("archive.good", "would both be")
         with pytest.raises(SettingsRefused, match="would both be the table good"):
             await source_of(postgres, tables=tables).side("good")
         async with following(postgres, target, tables=tables) as running:
-            await running.until_failed("archive.good", "would both be")
+            await running.wait_until_failed("archive.good", "would both be")
             postgres.execute("INSERT INTO archive.good VALUES (3, 3)")
-            await running.until_equal("good", "SELECT * FROM shop.good")
+            await running.wait_until_equal("good", "SELECT * FROM shop.good")
             postgres.execute("DROP TABLE shop.good")
-            await running.until_equal("good", "SELECT * FROM archive.good")
+            await running.wait_until_equal("good", "SELECT * FROM archive.good")
             postgres.execute("INSERT INTO archive.good VALUES (4, 4)")
-            await running.until_equal("good", "SELECT * FROM archive.good")
+            await running.wait_until_equal("good", "SELECT * FROM archive.good")
             assert running.lives == 1
     finally:
         postgres.execute("DROP SCHEMA archive CASCADE")
@@ -310,13 +310,13 @@ async def test_keys_are_named_by_the_settings(postgres: PostgreSQL, what: str) -
         query = "SELECT * FROM shop.t"
     target = MemoryTarget()
     async with following(postgres, target, keys={"shop.t": key}) as running:
-        await running.until_equal("t", query)
+        await running.wait_until_equal("t", query)
         postgres.execute(
             "UPDATE shop.t SET n = n + 100 WHERE id < 5",
             "UPDATE shop.t SET id = id + 100 WHERE id = 3",
             "DELETE FROM shop.t WHERE id = 4",
         )
-        await running.until_equal("t", query)
+        await running.wait_until_equal("t", query)
         assert running.lives == 1
 
 
@@ -346,7 +346,7 @@ async def test_keys_that_can_not_be(postgres: PostgreSQL, what: str) -> None:
     statements, why = UNFIT_KEYS[what]
     postgres.execute(*statements)
     async with following(postgres, MemoryTarget(), keys={"shop.t": ["id"]}) as running:
-        await running.until_failed("shop.t", why)
+        await running.wait_until_failed("shop.t", why)
 
 
 async def test_a_copy_tells_its_progress(postgres: PostgreSQL) -> None:
@@ -414,7 +414,7 @@ async def test_a_policy_never_hides_rows_from_a_copy(
     make_ten(postgres)
     postgres.execute(*statements)
     async with following(postgres, MemoryTarget(), user=reader) as running:
-        state = await running.until_failed("shop.t", why)
+        state = await running.wait_until_failed("shop.t", why)
         assert remedy in state.remedy
     with pytest.raises(SettingsRefused, match="ow level security"):
         await source_of(postgres, user=reader).side("t")
@@ -434,7 +434,7 @@ async def test_a_policy_that_hides_nothing_from_the_role(
     make_ten(postgres)
     postgres.execute(*FINE[what])
     async with following(postgres, MemoryTarget(), user=reader) as running:
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
 
 
 async def test_a_policy_that_comes_later(postgres: PostgreSQL, reader: str) -> None:
@@ -443,15 +443,15 @@ async def test_a_policy_that_comes_later(postgres: PostgreSQL, reader: str) -> N
     postgres.execute(OWN)
     target = MemoryTarget()
     async with following(postgres, target, user=reader) as running:
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
     postgres.execute(HIDE, ENABLE, FORCE)
     target.kept = source_of(postgres).begin_again(target.kept)
     async with following(postgres, target, user=reader) as running:
-        await running.until_failed("shop.t", "forced")
+        await running.wait_until_failed("shop.t", "forced")
         assert len(plain(target.rows["t"])) == 10
         postgres.execute("DELETE FROM shop.t WHERE id = 4", "UPDATE shop.t SET n = 0 WHERE id = 5")
         postgres.execute("ALTER TABLE shop.t NO FORCE ROW LEVEL SECURITY")
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
 
 
 async def test_a_grant_that_goes_and_comes_back(postgres: PostgreSQL, reader: str) -> None:
@@ -463,16 +463,16 @@ async def test_a_grant_that_goes_and_comes_back(postgres: PostgreSQL, reader: st
         "ALTER PUBLICATION rowtide_shop OWNER TO reader",
     )
     async with following(postgres, MemoryTarget(), user=reader) as running:
-        state = await running.until_failed("shop.t", "may not read it")
+        state = await running.wait_until_failed("shop.t", "may not read it")
         assert 'GRANT SELECT ON "shop"."t" TO "reader"' in state.remedy
         postgres.execute('GRANT SELECT ON "shop"."t" TO "reader"')
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
         postgres.execute("REVOKE SELECT ON shop.t FROM reader")
-        await running.until_failed("shop.t", "may not read it")
+        await running.wait_until_failed("shop.t", "may not read it")
         postgres.execute("DELETE FROM shop.t WHERE id = 1", "INSERT INTO shop.good VALUES (1, 1)")
-        await running.until_equal("good", "SELECT * FROM shop.good")
+        await running.wait_until_equal("good", "SELECT * FROM shop.good")
         postgres.execute("GRANT SELECT ON shop.t TO reader")
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
         assert running.lives == 1
 
 
@@ -482,9 +482,9 @@ async def test_a_table_that_the_role_does_not_own(postgres: PostgreSQL, reader: 
         "GRANT SELECT ON shop.t TO reader", GOOD, "ALTER TABLE shop.good OWNER TO reader"
     )
     async with following(postgres, MemoryTarget(), user=reader) as running:
-        state = await running.until_failed("shop.t", "not in the publication")
+        state = await running.wait_until_failed("shop.t", "not in the publication")
         assert 'ALTER TABLE "shop"."t" OWNER TO "reader"' in state.remedy
         postgres.execute("INSERT INTO shop.good VALUES (1, 1)")
-        await running.until_equal("good", "SELECT * FROM shop.good")
+        await running.wait_until_equal("good", "SELECT * FROM shop.good")
         postgres.execute('ALTER PUBLICATION "rowtide_shop" ADD TABLE ONLY "shop"."t"')
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")

@@ -30,7 +30,7 @@ def make_table(server: PostgreSQL) -> None:
     )
 
 
-async def until_it_says(running: Running, words: Sequence[str]) -> TableState:
+async def wait_until_it_says(running: Running, words: Sequence[str]) -> TableState:
     """Wait until the table's state names what its copy waits for."""
 
     def says() -> bool:
@@ -56,12 +56,12 @@ async def test_a_copy_says_for_which_transaction_it_waits(
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO shop.t VALUES (2, 4711)")
         async with following(postgres, MemoryTarget()) as running:
-            state = await until_it_says(running, [f"process {pid} (role postgres", "open for"])
+            state = await wait_until_it_says(running, [f"process {pid} (role postgres", "open for"])
             assert state.state == "copying"
             assert f"pg_terminate_backend({pid})" in state.reason
             assert "4711" not in state.reason, "a statement may have secrets"
             connection.commit()
-            await running.until_equal("t", "SELECT * FROM shop.t")
+            await running.wait_until_equal("t", "SELECT * FROM shop.t")
             assert running.states()["shop.t"].reason == ""
     finally:
         connection.close()
@@ -84,9 +84,9 @@ async def test_a_role_that_may_not_see_other_sessions(postgres: PostgreSQL) -> N
             cursor.execute("INSERT INTO shop.t VALUES (2, 2)")
         async with following(postgres, MemoryTarget(), user="reader") as running:
             pid = connection.info.backend_pid
-            await until_it_says(running, [f"process {pid}", "pg_read_all_stats"])
+            await wait_until_it_says(running, [f"process {pid}", "pg_read_all_stats"])
             connection.rollback()
-            await running.until_equal("t", "SELECT * FROM shop.t")
+            await running.wait_until_equal("t", "SELECT * FROM shop.t")
     finally:
         connection.close()
         postgres.drop_slots()
@@ -98,9 +98,9 @@ async def test_a_prepared_transaction(make_postgres: MakeServer) -> None:
     make_table(server)
     server.execute("BEGIN; INSERT INTO shop.t VALUES (2, 2); PREPARE TRANSACTION 'forgotten'")
     async with following(server, MemoryTarget()) as running:
-        await until_it_says(running, ["prepared transaction 'forgotten'", "ROLLBACK PREPARED"])
+        await wait_until_it_says(running, ["prepared transaction 'forgotten'", "ROLLBACK PREPARED"])
         server.execute("COMMIT PREPARED 'forgotten'")
-        await running.until_equal("t", "SELECT * FROM shop.t")
+        await running.wait_until_equal("t", "SELECT * FROM shop.t")
 
 
 DROPPED = {
@@ -133,7 +133,7 @@ async def test_a_table_that_is_dropped_between_two_questions(
     monkeypatch.setattr(module, name, dropping)
     target = MemoryTarget()
     async with following(postgres, target, tables=["shop.*", "old.*"]) as running:
-        await running.until_equal("good", "SELECT * FROM shop.good")
+        await running.wait_until_equal("good", "SELECT * FROM shop.good")
         await running.until(
             lambda: all(state.state == "following" for state in running.states().values()),
             "nothing failed",
@@ -154,7 +154,7 @@ async def test_tables_that_are_dropped_while_they_are_copied(postgres: PostgreSQ
         target.open.clear()
         await asyncio.to_thread(postgres.execute, "DROP TABLE shop.t0, shop.t1")
         target.open.set()
-        await running.until_equal("t2", "SELECT * FROM shop.t2")
+        await running.wait_until_equal("t2", "SELECT * FROM shop.t2")
         await running.until(lambda: list(running.states()) == ["shop.t2"], "the others are gone")
         assert running.lives == 1
     assert len(plain(target.rows["t2"])) == 100

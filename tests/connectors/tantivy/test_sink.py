@@ -62,7 +62,7 @@ async def read_sink_rows(sink: TantivySink) -> dict[bytes, HeldRow]:
 
 
 def same(one: object, other: object) -> bool:
-    """Say whether two values are the same, NaN and the sign of zero included."""
+    """True if two values are the same, NaN and the sign of zero included."""
     return repr(one) == repr(other)
 
 

@@ -59,7 +59,7 @@ def store(stage: Stage) -> Iterator[Client]:
 
 @pytest.fixture
 def person(browser: Browser, stage: Stage) -> Iterator[Person]:
-    """Somebody who prefers English and light colours, not logged in."""
+    """A user who prefers English and light colours, not logged in."""
     visitor = Person(browser, stage, locale="en-US", color_scheme="light")
     yield visitor
     visitor.leave()
@@ -67,6 +67,6 @@ def person(browser: Browser, stage: Stage) -> Iterator[Person]:
 
 @pytest.fixture
 def user(person: Person) -> Person:
-    """Somebody who is logged in."""
+    """A user who is logged in."""
     person.log_in().close()
     return person

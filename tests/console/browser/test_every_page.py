@@ -80,7 +80,7 @@ def orders(stage: Stage, store: Client) -> None:
 
 @pytest.fixture(scope="module")
 def people(browser: Browser, stage: Stage) -> Iterator[dict[tuple[str, str], Person]]:
-    """Somebody logged in for each language and theme; the browser says what they prefer."""
+    """A user, logged in, for each language and theme; the browser says what they prefer."""
     found = {
         (language, theme): Person(
             browser, stage, locale=LANGUAGES[language], color_scheme=theme, reduced_motion="reduce"

@@ -27,5 +27,5 @@ def store(console: RunningConsole) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def visitor(console: RunningConsole) -> Visitor:
-    """Somebody who is logged in."""
+    """A user who is logged in."""
     return console.log_in()

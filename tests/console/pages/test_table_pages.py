@@ -31,13 +31,13 @@ def flights(store: Client) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def reader(console: RunningConsole) -> Visitor:
-    """Somebody with a read-only key that has the admin right."""
+    """A user with a read-only key that has the admin right."""
     return console.log_in(read_only=True)
 
 
 @pytest.fixture(scope="module")
 def guest(console: RunningConsole) -> Visitor:
-    """Somebody with a read-only key without the admin right."""
+    """A user with a read-only key without the admin right."""
     return console.log_in(admin=False, read_only=True)
 
 

@@ -18,5 +18,5 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole
 
 @pytest.fixture
 def admin(console: RunningConsole) -> Visitor:
-    """Somebody whose key may do everything."""
+    """A user whose key may do everything."""
     return console.log_in()

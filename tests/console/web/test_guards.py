@@ -57,7 +57,7 @@ def test_a_change_without_the_sessions_token_changes_nothing(
 ) -> None:
     assert admin.post(f"/keys/{victim}/revoke", {"csrf": token}).status == 403
     assert admin.post(f"/keys/{victim}/revoke", {}).status == 403
-    other = console.log_in().csrf()  # Of somebody else's session.
+    other = console.log_in().csrf()  # Of another user's session.
     assert admin.post(f"/keys/{victim}/revoke", {"csrf": other}).status == 403
     assert victim in key_ids(admin)
 
