@@ -71,11 +71,25 @@ ONLY_IN = {
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "base", "misc", "manager"}
 LOOSE_TASK = {"create_task", "gather", "ensure_future"}
 BANNED = ("say whether", "by itself alone", "goes away", "lets in")
+# Folders of tests whose helpers are named by verbs, too.
+CLEAN_TESTS = tuple(
+    f"tests/{name}"
+    for name in ("contract", "core", "histories", "model", "simulation", "system", "workers")
+)
 # Phrases that are gone from some folders.
 BANNED_IN = {
     "somebody": ("cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"),
-    "told": ("cli", "client", "console", "core", "deploy", "stream", "testing"),
+    "told": ("cli", "client", "console", "core", "deploy", "stream", "testing", *CLEAN_TESTS),
     "whoever": ("cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"),
+}
+# Keys of stored results, and a tag of the simulation's trace: quoted, and only here.
+STORED = {
+    '"told"': (
+        "tests/histories/campaign.py",
+        "tests/histories/counts.py",
+        "tests/histories/operation.py",
+        "tests/simulation/clients.py",
+    )
 }
 # A function does something, so its name begins with a verb. This finds first words that are
 # participles.
@@ -94,6 +108,7 @@ PARTICIPLES_MAX = {
     "deploy": 0,
     "stream": 3,
     "testing": 0,
+    **dict.fromkeys(CLEAN_TESTS, 0),
 }
 # A class with many attributes has several things to keep in step: which of them want a home?
 ATTRIBUTES_MAX = 15
@@ -338,8 +353,16 @@ def test_clean_folders_stay_clean(phrase: str) -> None:
         f"{path}:{number}"
         for path, _, lines in modules(*BANNED_IN[phrase])
         for number, line in enumerate(lines, 1)
-        if phrase in line.lower()
+        if phrase in without_stored(path, line.lower())
     ] == []
+
+
+def without_stored(path: str, line: str) -> str:
+    """Return a line without the stored names that its module may have."""
+    for name, paths in STORED.items():
+        if path in paths:
+            line = line.replace(name, "")
+    return line
 
 
 def test_the_readme_is_one_read() -> None:

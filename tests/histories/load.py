@@ -93,7 +93,7 @@ class Load:
             name = self._name(chance.choice(SHARDS))
             if chance.random() < RANGES:
                 outcome = await self.ask_range(
-                    number, worker, name, timeout_s=timeout_s, bound_s=self._bound_s(chance)
+                    number, worker, name, timeout_s=timeout_s, bound_s=self._draw_bound_s(chance)
                 )
             else:
                 one = self._draft(chance, f"{name}/{chance.randrange(ROWS)}")
@@ -129,7 +129,7 @@ class Load:
             await asyncio.sleep(0.02)
             reads = not reads
 
-    def _bound_s(self, chance: random.Random) -> float | None:
+    def _draw_bound_s(self, chance: random.Random) -> float | None:
         """Return by how much a read may be stale; None where it may not."""
         return chance.choice(BOUNDS_S) if chance.random() < self._bounded else None
 
@@ -154,7 +154,7 @@ class Load:
     def _draft(self, chance: random.Random, key: str) -> Operation:
         one = Operation(0, 0, key, chance.choice(KINDS), 0.0)
         if one.kind is Kind.GET:
-            one.bound_s = self._bound_s(chance)
+            one.bound_s = self._draw_bound_s(chance)
             return one
         one.mark = self._mark(0) if one.kind is not Kind.DELETE else ""
         one.number = chance.randrange(3) if one.kind is Kind.PUT else 1
