@@ -51,7 +51,7 @@ two unknown increments are not three       no      0-? inc:a+1  0-? inc:b+1  1-2
 an increment counted twice                 no      0-1 inc:a+1=1  2-3 inc:b+1=3
 two increments with one answer             no      0-9 inc:a+1=1  0-9 inc:b+1=1
 increments beside each other               yes     0-9 inc:a+1=2  0-9 inc:b+1=1
-an increment keeps what it returned       yes     0-1 put:a=40  2-3 inc:b+2=42  4-5 get:b=42
+an increment keeps what it returned        yes     0-1 put:a=40  2-3 inc:b+2=42  4-5 get:b=42
 an update keeps the number                 yes     0-1 put:a=7  2-3 update:b  4-5 get:b=7
 an update makes a row without a number     yes     0-1 update:a  2-3 get:a=
 a put forgets the number                   no      0-1 put:a=7  2-3 put:b  4-5 get:b=7
