@@ -63,6 +63,13 @@ class Leases(Protocol):
         """Use the rows of the table that is read. Create the table of leases if it is missing."""
         ...
 
+    async def read(self, table: str) -> dict[str, ReaderLease]:
+        """Return the rows for a table, without ``open``: it creates nothing.
+
+        Without a table of leases there are none.
+        """
+        ...
+
     async def all(self) -> dict[str, ReaderLease]:
         """Return every row by its shard, including ``START``."""
         ...
@@ -92,6 +99,10 @@ class MemoryLeases:
 
     async def open(self, table: str) -> None:
         """Do nothing: there is no table to create."""
+
+    async def read(self, table: str) -> dict[str, ReaderLease]:
+        """Return the rows, see ``Leases.read``."""
+        return await self.all()
 
     async def all(self) -> dict[str, ReaderLease]:
         """Return the rows, see ``Leases.all``."""
@@ -128,7 +139,7 @@ class TableLeases:
 
     async def open(self, table: str) -> None:
         """Create the table of leases if it is missing. ``table`` may be empty."""
-        self._rows_of = f"{self.consumer}/{table}" if table else self.consumer
+        self._select_rows(table)
         request = pb.DescribeTableRequest(table_name=self._table)
         try:
             await self._endpoint.call("DescribeTable", request, pb.DescribeTableResponse)
@@ -137,6 +148,20 @@ class TableLeases:
                 raise
             options = pb.TableOptions(time_to_live=-1, max_versions=1)
             await make_table(self._endpoint, self._table, KEY, options)
+
+    async def read(self, table: str) -> dict[str, ReaderLease]:
+        """Return the rows, see ``Leases.read``."""
+        self._select_rows(table)
+        try:
+            return await self.all()
+        except Rejected as error:
+            if error.code != "OTSObjectNotExist":
+                raise
+            return {}
+
+    def _select_rows(self, table: str) -> None:
+        """Use the rows of this consumer for ``table``."""
+        self._rows_of = f"{self.consumer}/{table}" if table else self.consumer
 
     async def all(self) -> dict[str, ReaderLease]:
         """Return the rows, see ``Leases.all``."""

@@ -66,8 +66,7 @@ async def _copy_again(
     if not isinstance(found, Repeatable):
         raise invalid(f"A {declaration.kind} source can't be made to copy its rows again.")
     leases = TableLeases(place.endpoint, declaration.name, table=SOURCE_TABLE)
-    await leases.open("")
-    while lease := next(iter((await leases.all()).values()), None):
+    while lease := next(iter((await leases.read("")).values()), None):
         kept = found.begin_again(base64.b64decode(lease.position), tables)
         # The current source process loses its lease and restarts from this checkpoint.
         wanted = lease._replace(position=base64.b64encode(kept).decode(), owner="")
@@ -193,7 +192,6 @@ def _tables(declared: DeclaredConnector) -> Sequence[str]:
 
 
 async def _remove_leases(leases: TableLeases, table: str) -> None:
-    await leases.open(table)
-    while rows := await leases.all():
+    while rows := await leases.read(table):
         for row in rows.values():
             await leases.remove(row)

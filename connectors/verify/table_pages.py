@@ -63,7 +63,6 @@ class TablePages:
 
     async def open(self) -> None:
         """Wait until the connector has passed on everything that the table has now."""
-        await self._leases.open(await self._source.table_name())
         shards = await self._rows.shards()
         await self.wait_for_places([await self._place(shard.shard_id) for shard in shards])
 
@@ -80,8 +79,9 @@ class TablePages:
             assert isinstance(place, ShardEnd), place
             wanted[place.shard_id] = max(place.offset, wanted.get(place.shard_id, 0))
         until_s = self._clock() + self._wait_s
+        table = await self._source.table_name()
         while True:
-            behind = _behind(wanted, current_leases(await self._leases.all()))
+            behind = _behind(wanted, current_leases(await self._leases.read(table)))
             if not behind:
                 return
             if self._clock() > until_s:

@@ -83,7 +83,7 @@ def _edge_key(consumer: bytes, shard: bytes) -> bytes:
 async def _consumer(endpoint: Endpoint, table: str, name: str) -> dict[str, Any]:
     leases = TableLeases(endpoint, name)
     lag = await measure_lag(ApiSource(endpoint, table), leases)
-    rows = await leases.all()
+    rows = await leases.read(table)
     owners: dict[str, int] = {}
     for shard_id, row in rows.items():
         if shard_id != START and row.owner and not row.ended:

@@ -137,6 +137,9 @@ class VirtualLeases:
     async def open(self, table: str) -> None:
         pass
 
+    async def read(self, table: str) -> dict[str, ReaderLease]:
+        return await self.all()
+
     async def all(self) -> dict[str, ReaderLease]:
         return await self._way.ask(lambda: at_once(self._leases.all()))
 
