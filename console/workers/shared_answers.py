@@ -1,6 +1,7 @@
 """Answers that all viewers share: asked with the console's own key, and kept for some seconds.
 
 A page that many people look at asks a worker no more often than a page that one person looks at.
+Each operation has at most one call under way, so a slow one delays no other operation.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -45,7 +47,7 @@ class SharedAnswers:
         self._instance = instance
         self._now_s = now_s
         self._kept: dict[str, _Kept] = {}
-        self._asking = asyncio.Lock()
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def ask(
         self,
@@ -61,7 +63,7 @@ class SharedAnswers:
         """
         name = json.dumps([operation, fields or {}], sort_keys=True)
         called_s = self._now_s()
-        async with self._asking:
+        async with self._asking[operation]:
             kept = self._kept.get(name)
             if kept is not None and called_s - kept.asked_s <= fresh_s:
                 return kept.answer

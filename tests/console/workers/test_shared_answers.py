@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
+from rowtide.console.workers.calls import KeyPair
 from rowtide.console.workers.shared_answers import ANSWERS_MAX, FRESH_S, SharedAnswers
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.console.workers.scripted_calls import KEY, ScriptedCalls
@@ -54,6 +57,46 @@ async def test_many_at_once_ask_once() -> None:
     async with asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(counting.ask()) for _ in range(100)]
     assert {task.result() for task in asked} == {1}
+
+
+class SlowCalls(ScriptedCalls):
+    """Calls of one operation that are not answered before ``answer`` is set."""
+
+    def __init__(self, slow: str, **answers: Any) -> None:
+        super().__init__(**answers)
+        self.called, self.answer = asyncio.Event(), asyncio.Event()
+        self._slow = slow
+
+    async def call(
+        self,
+        credentials: KeyPair,
+        instance: str,
+        operation: str,
+        request: Message | Mapping[str, object] | None = None,
+    ) -> Any:
+        """Wait for ``answer`` if the operation is the slow one."""
+        found = await super().call(credentials, instance, operation, request)
+        if operation == self._slow:
+            self.called.set()
+            await self.answer.wait()
+        return found
+
+
+async def test_a_slow_operation_delays_no_other() -> None:
+    calls = SlowCalls(
+        OPERATION, RowtideListLoads=lambda _: {"loads": 1}, **{OPERATION: lambda _: {"hours": 1}}
+    )
+    shared = SharedAnswers(calls, KEY, "demo")
+    async with asyncio.TaskGroup() as tasks:
+        slow = tasks.create_task(shared.ask(OPERATION))
+        await calls.called.wait()
+        async with asyncio.timeout(10):
+            assert await shared.ask("RowtideListLoads") == {"loads": 1}
+        second = tasks.create_task(shared.ask(OPERATION))
+        assert not slow.done()
+        calls.answer.set()
+    assert slow.result() == second.result() == {"hours": 1}
+    assert [operation for operation, _ in calls.asked] == [OPERATION, "RowtideListLoads"]
 
 
 async def test_answers_are_bounded() -> None:
