@@ -11,7 +11,8 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_json, emit_table
-from rowtide.cli.status import MB, age_text
+from rowtide.cli.status import MB
+from rowtide.core.values.time_span import span_text
 
 __all__ = ["cluster", "show"]
 
@@ -117,7 +118,7 @@ def _worker(worker: Status) -> tuple[object, ...]:
     return (
         worker["address"],
         _readiness(worker),
-        age_text(worker["uptime_s"]),
+        span_text(worker["uptime_s"]),
         len(worker["slots"]),
         sum(len(slot["shards"]) for slot in worker["slots"]),
         worker["connections"],
@@ -144,7 +145,7 @@ def _slot(worker: Status, slot: Status) -> tuple[object, ...]:
         "" if slot["lease_age_s"] is None else f"{slot['lease_age_s']:.1f} s",
         len(slot["shards"]),
         sum(shard["unflushed"] for shard in slot["shards"]),
-        "" if slot["flush_age_s"] is None else f"{age_text(slot['flush_age_s'])} ago",
+        "" if slot["flush_age_s"] is None else f"{span_text(slot['flush_age_s'])} ago",
         _reclaimer(slot["reclaimer"]),
     )
 

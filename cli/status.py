@@ -10,8 +10,9 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.output import Output, emit_fields, emit_json, emit_table
+from rowtide.core.values.time_span import span_text
 
-__all__ = ["MB", "age_text", "status"]
+__all__ = ["MB", "status"]
 
 MB = 1_000_000
 
@@ -51,7 +52,7 @@ def _join_workers(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _summary(found: dict[str, Any]) -> list[tuple[str, object]]:
     return [
         ("endpoint", found["endpoint"]),
-        ("process", f"{found['pid']}, up {age_text(found['uptime_s'])}"),
+        ("process", f"{found['pid']}, up {span_text(found['uptime_s'])}"),
         *_workers(found),
         ("kernels", found["kernels"]),
         ("log", f"{found['log']}, {found['durability']}"),
@@ -87,13 +88,3 @@ def _slot(slot: dict[str, Any]) -> tuple[object, ...]:
         dirty,
         closed,
     )
-
-
-def age_text(seconds: float) -> str:
-    """Return a time span in its two largest units."""
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if days:
-        return f"{days:.0f} d {hours % 24:.0f} h"
-    if hours:
-        return f"{hours:.0f} h {minutes % 60:.0f} min"
-    return f"{minutes:.0f} min {seconds % 60:.0f} s" if minutes else f"{seconds:.0f} s"

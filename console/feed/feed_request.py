@@ -15,7 +15,8 @@ from rowtide.console.feed.feed_start import FeedBegin
 from rowtide.console.feed.stream_reading import TableStream
 from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, invalid
-from rowtide.core.values.schema import INTEGER, STRING
+from rowtide.core.values.key_text import BadKeyText, parse_key_text
+from rowtide.core.values.schema import INTEGER
 
 __all__ = ["FILTER_CHARS_MAX", "FeedParameters", "FeedRequest", "parse_begin", "parse_request"]
 
@@ -27,7 +28,6 @@ NAMES = (
     # A browser's EventSource cannot set headers, so a page may add this against caches.
     "_",
 )
-INT64 = range(-(2**63), 2**63)
 BEGINS: tuple[Literal["latest", "oldest", "rows"], ...] = ("latest", "oldest", "rows")
 FORMATS = ("sse", "ndjson")
 
@@ -78,7 +78,7 @@ class FeedRequest:
             self.mode,
             self.filter,
             self.columns,
-            None if self.key is None else parse_key(self.key, stream),
+            None if self.key is None else _encode_key(self.key, stream),
             self.shards or None,
         )
 
@@ -173,22 +173,14 @@ def _parse_filter(text: str) -> RowTest | None:
         raise invalid(str(error)) from error
 
 
-def parse_key(text: str, stream: TableStream) -> bytes:
+def _encode_key(text: str, stream: TableStream) -> bytes:
     """Return the variant of a partition key's value. Raises OTSParameterInvalid."""
     column = stream.key[0]
     where = f"The partition key '{column.name}' of table '{stream.table}'"
     if column.name in stream.hidden:
         raise Rejected("OTSNoPermissionAccess", f"{where} is hidden by this console.")
-    if column.type == STRING:
-        return variant.encode(text)
-    shown = text if len(text) <= 50 else f"{text[:50]}..."
-    if column.type == INTEGER:
-        if not re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) or int(text) not in INT64:
-            raise invalid(f"{where} is INTEGER, and '{shown}' is no integer of 64 bits.")
-        return variant.encode(int(text))
     try:
-        return variant.encode(bytes.fromhex(text))
-    except ValueError as error:
-        raise invalid(
-            f"{where} is BINARY: give its bytes as hexadecimal digits, not '{shown}'."
-        ) from error
+        return variant.encode(parse_key_text(column.type, text))
+    except BadKeyText as error:
+        kind = "INTEGER" if column.type == INTEGER else "BINARY"
+        raise invalid(f"{where} is {kind}, and {error}.") from error

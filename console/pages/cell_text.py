@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rowtide.core.values import variant
+from rowtide.core.values.key_text import BadKeyText, parse_key_text
+from rowtide.core.values.schema import BINARY, INTEGER
 from rowtide.core.values.variant import Scalar
 
 __all__ = [
@@ -26,7 +28,7 @@ __all__ = [
     "ValueText",
     "digest_of",
     "key_text",
-    "parse_key_text",
+    "parse_key_field",
     "parse_value",
     "show_value",
 ]
@@ -37,9 +39,7 @@ KINDS = ("text", "json", "int", "double", "bool", "base64", "hex")
 TEXT_SHOWN_MAX = 200
 """Characters of a value in a list of rows."""
 
-INT64 = range(-(2**63), 2**63)
 NOT_VISIBLE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(
     r"[+-]?((([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?)|inf|infinity)|nan", re.IGNORECASE
 )
@@ -97,18 +97,20 @@ def parse_value(kind: str, text: str) -> Scalar:
             raise BadValueText("rows.bad_bool", value=_short(text))
         return text.strip().lower() == "true"
     if kind == "int":
-        return _parse_int(text.strip())
+        return _parse_by_type(INTEGER, text)
     if kind == "double":
         if not _DOUBLE.fullmatch(text.strip()):
             raise BadValueText("rows.bad_double", value=_short(text))
         return float(text.strip())
-    if kind in ("base64", "hex"):
-        return _parse_bytes(kind, "".join(text.split()))
+    if kind == "base64":
+        return _parse_base64("".join(text.split()))
+    if kind == "hex":
+        return _parse_by_type(BINARY, text)
     raise BadValueText("rows.bad_kind", value=_short(kind))
 
 
 def key_text(value: Scalar) -> str:
-    """Return the text of a key column's value, from which ``parse_key_text`` makes it again."""
+    """Return the text of a key column's value, from which ``parse_key_field`` makes it again."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, str) and (not value or not _is_plain(value) or value[0] in ' "'):
@@ -116,18 +118,14 @@ def key_text(value: Scalar) -> str:
     return str(value)
 
 
-def parse_key_text(kind: type[Scalar], text: str) -> Scalar:
+def parse_key_field(kind: type[Scalar], text: str) -> Scalar:
     """Return the value of a key column. A text in double quotes is a string of JSON.
 
     Raises ``BadValueText``.
     """
-    if kind is bytes:
-        return _parse_bytes("hex", "".join(text.split()))
-    if kind is int:
-        return _parse_int(text.strip())
-    if text.startswith('"'):
-        return _parse_json(text)
-    return text
+    if kind is str:
+        return _parse_json(text) if text.startswith('"') else text
+    return _parse_by_type(BINARY if kind is bytes else INTEGER, text)
 
 
 def digest_of(value: Scalar) -> str:
@@ -157,18 +155,19 @@ def _parse_json(text: str) -> str:
     return value
 
 
-def _parse_int(text: str) -> int:
-    # The length first: Python takes long over numbers with very many digits.
-    if not _INTEGER.fullmatch(text) or len(text) > 40 or int(text) not in INT64:
-        raise BadValueText("rows.bad_int", value=_short(text))
-    return int(text)
-
-
-def _parse_bytes(kind: str, text: str) -> bytes:
+def _parse_by_type(column_type: int, text: str) -> Scalar:
     try:
-        return bytes.fromhex(text) if kind == "hex" else base64.b64decode(text, validate=True)
+        return parse_key_text(column_type, text)
+    except BadKeyText as error:
+        name = "rows.bad_int" if column_type == INTEGER else "rows.bad_hex"
+        raise BadValueText(name, value=_short(text.strip())) from error
+
+
+def _parse_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise BadValueText(f"rows.bad_{kind}", value=_short(text)) from error
+        raise BadValueText("rows.bad_base64", value=_short(text)) from error
 
 
 def _short(text: str) -> str:

@@ -18,7 +18,7 @@ from aiohttp import web
 from rowtide.client.row_values import RowDict
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.row_filter import RowTest, parse_test
-from rowtide.console.pages.cell_text import BadValueText, key_text, parse_key_text, show_value
+from rowtide.console.pages.cell_text import BadValueText, key_text, parse_key_field, show_value
 from rowtide.console.pages.row_reading import (
     COLUMNS_SHOWN,
     ROWS_EXAMINED_MAX,
@@ -107,7 +107,9 @@ def parse_key_fields(
     if "" in texts:
         column = shape.key[texts.index("")]
         raise BadValueText("rows.key_gap", column=column)
-    return tuple(parse_key_text(kind, text) for kind, text in zip(shape.types, texts, strict=False))
+    return tuple(
+        parse_key_field(kind, text) for kind, text in zip(shape.types, texts, strict=False)
+    )
 
 
 def key_query(shape: BrowsedTable, key: Sequence[Scalar]) -> dict[str, str]:

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-__all__ = ["FORMATS", "size_text", "span_text", "time_element"]
+from rowtide.core.values.time_span import span_text
+
+__all__ = ["FORMATS", "size_text", "time_element"]
 
 
 def time_element(unix_s: float) -> Markup:
@@ -15,17 +17,6 @@ def time_element(unix_s: float) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(
         at.strftime("%Y-%m-%dT%H:%M:%SZ"), at.strftime("%Y-%m-%d %H:%M:%S UTC")
     )
-
-
-def span_text(seconds: float) -> str:
-    """Return a time span in its two largest units."""
-    whole = max(0, round(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
 
 
 def size_text(size: float) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import invalid
-from rowtide.core.values.schema import BINARY, INTEGER, Table
+from rowtide.core.values.key_text import BadKeyText, parse_key_text
+from rowtide.core.values.schema import Table
 
 __all__ = ["encode_partition_key", "show_partition_key"]
 
@@ -13,14 +14,11 @@ def encode_partition_key(table: Table, text: str) -> bytes:
     """Return the partition key that a text stands for, encoded. Raises OTSParameterInvalid."""
     column = table.key[0]
     try:
-        value: int | str | bytes = text
-        if column.type == INTEGER:
-            value = int(text)
-        elif column.type == BINARY:
-            value = bytes.fromhex(text)
-        return key.encode([variant.encode(value)])
-    except (ValueError, OverflowError) as error:
-        raise invalid(f"'{text}' is no value of key column '{column.name}': {error}.") from error
+        return key.encode([variant.encode(parse_key_text(column.type, text))])
+    except BadKeyText as error:
+        raise invalid(
+            f"'{error.shown}' is no value of key column '{column.name}': it is {error.reason}."
+        ) from error
 
 
 def show_partition_key(encoded: bytes) -> str | int | None:

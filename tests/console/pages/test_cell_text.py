@@ -14,7 +14,7 @@ from rowtide.console.pages.cell_text import (
     BadValueText,
     digest_of,
     key_text,
-    parse_key_text,
+    parse_key_field,
     parse_value,
     show_value,
 )
@@ -64,7 +64,7 @@ def test_a_key_comes_back_from_its_address(value: int | str | bytes) -> None:
     text = key_text(value)
     # An empty field is a column that is not given; only no bytes at all have no text of their own.
     assert text or value == b""
-    assert parse_key_text(type(value), text) == value
+    assert parse_key_field(type(value), text) == value
 
 
 def test_no_two_values_have_the_same_digest() -> None:
