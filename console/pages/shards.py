@@ -1,6 +1,6 @@
 """The shards of a table as a tree: which came of which, where they are, how far their logs go.
 
-Splitting and merging are changes that the visitor's key signs.
+Splitting, merging and moving are changes that the visitor's key signs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from aiohttp import web
 
 from rowtide.console.pages.figures import shard_loads
 from rowtide.console.pages.health import HEALTH
+from rowtide.console.pages.shard_targets import MoveTarget, find_targets
 from rowtide.console.pages.tables import table_address
 from rowtide.console.web.audit import audit
 from rowtide.console.web.refusals import RequestRefused
@@ -24,6 +25,9 @@ __all__ = ["SHARD_ROUTES", "TreeLine", "order_as_tree"]
 
 LINES_SHOWN = 180
 """Shards in the page. A table with more shows open ones first."""
+
+NAME_SHOWN_MAX = 100
+"""Characters of a wrong name in an error."""
 
 REFRESH_S = 5
 
@@ -45,20 +49,25 @@ async def show_shards(request: web.Request) -> web.Response:
         shards = sorted(shards, key=lambda shard: shard["sealed_us"] is not None)[:LINES_SHOWN]
     loads, positions = await shard_loads(request), _positions(request)
     session = session_of(request)
+    can_change = session.is_admin and not session.is_read_only
     return render(
         request,
         "shards.html",
         instance=named,
         table=table,
         lines=[
-            {"branch": line.branch, **_shown(line.shard, loads or {}, positions)}
+            {
+                "branch": line.branch,
+                **_shown(line.shard, loads or {}, positions),
+                "targets": _targets(request, line.shard) if can_change else [],
+            }
             for line in order_as_tree(shards)
         ],
         count=len(found["shards"]),
         is_cut=is_cut,
         slots=found["slots"],
         mergeable=[list(pair) for pair in find_mergeable(found["shards"])],
-        can_change=session.is_admin and not session.is_read_only,
+        can_change=can_change,
         refresh_s=REFRESH_S,
     )
 
@@ -137,6 +146,13 @@ def _shown(
     }
 
 
+def _targets(request: web.Request, shard: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return where a shard may move, as the console saw the cluster last."""
+    if shard["state"] != "open":
+        return []
+    return [target._asdict() for target in find_targets(request.app[HEALTH].workers, shard["slot"])]
+
+
 async def split_shard(request: web.Request) -> web.Response:
     """Split a shard at a partition key, or at its middle."""
     form = await request.post()
@@ -158,7 +174,38 @@ async def merge_shards(request: web.Request) -> web.Response:
     return _return(request, "shards.merge_done", await _call(request, "RowtideMergeShards", fields))
 
 
-def _return(request: web.Request, notice: str, found: dict[str, Any]) -> web.Response:
+async def move_shard(request: web.Request) -> web.Response:
+    """Move a shard to a worker: to the slot of it that has the fewest shards."""
+    form = await request.post()
+    name, worker = str(form.get("shard", "")), str(form.get("worker", ""))
+    table = request.match_info["table"]
+    audit(request, shard=name, worker=worker)
+    target = await _find_target(request, table, name, worker)
+    audit(request, slot=target.slot)
+    fields = {"table": table, "shard": name, "slot": target.slot}
+    found = await _call(request, "RowtideMoveShard", fields)
+    return _return(request, "shards.move_done", found, worker=worker)
+
+
+async def _find_target(request: web.Request, table: str, name: str, worker: str) -> MoveTarget:
+    """Return the slot of a worker for a shard, by the cluster's present state.
+
+    Raises ``RequestRefused`` if there is no such open shard, or no slot for it there.
+    """
+    shards = (await _call(request, "RowtideListShards", {"table": table}))["shards"]
+    shard = next((one for one in shards if one["shard"] == name), None)
+    if shard is None or shard["state"] != "open":
+        raise RequestRefused(400, "shards.not_open", shard=name[:NAME_SHOWN_MAX])
+    workers = (await _call(request, "RowtideClusterStatus", {}))["workers"]
+    for target in find_targets(workers, shard["slot"]):
+        if target.worker == worker:
+            return target
+    raise RequestRefused(400, "shards.no_slot", worker=worker[:NAME_SHOWN_MAX])
+
+
+def _return(
+    request: web.Request, notice: str, found: dict[str, Any], **values: object
+) -> web.Response:
     named, table = request.match_info["instance"], request.match_info["table"]
     text = notice if found["done"] else "shards.under_way"
     return redirect(
@@ -167,6 +214,7 @@ def _return(request: web.Request, notice: str, found: dict[str, Any]) -> web.Res
         text,
         parents=", ".join(found["parents"]),
         children=", ".join(found["children"]),
+        **values,
     )
 
 
@@ -184,4 +232,5 @@ SHARD_ROUTES = (
     WebRoute("GET", _PATH, show_shards),
     WebRoute("POST", f"{_PATH}/split", split_shard, is_change=True),
     WebRoute("POST", f"{_PATH}/merge", merge_shards, is_change=True),
+    WebRoute("POST", f"{_PATH}/move", move_shard, is_change=True),
 )

@@ -24,6 +24,10 @@ __all__ = ["KeyPair", "WorkerCalls"]
 TIMEOUT_S = 10.0
 """A page that waits longer for a worker says so."""
 
+RESHAPES = frozenset({"RowtideSplitShard", "RowtideMergeShards", "RowtideMoveShard"})
+RESHAPE_TIMEOUT_S = 20.0
+"""A worker waits 10 s for such a change, then answers that it goes on."""
+
 PATIENCE_S = 2.0
 """A call that was not applied is repeated for so long. A shard changes hands within that."""
 
@@ -63,14 +67,19 @@ class WorkerCalls:
         """Close the idle connections."""
         self._pool.close()
 
-    def endpoint_of(self, credentials: KeyPair, instance: str) -> Endpoint:
-        """Return the client's endpoint for a key and an instance; it shares the connections."""
+    def endpoint_of(
+        self, credentials: KeyPair, instance: str, *, timeout_s: float = 0.0
+    ) -> Endpoint:
+        """Return the client's endpoint for a key and an instance; it shares the connections.
+
+        An answer may take ``timeout_s`` if that is more than usual.
+        """
         return Endpoint(
             self.endpoint,
             instance=instance,
             access_key_id=credentials.access_key_id,
             access_key_secret=credentials.access_key_secret,
-            timeout_s=self._timeout_s,
+            timeout_s=max(timeout_s, self._timeout_s),
             patience_s=self._patience_s,
             pool=self._pool,
         )
@@ -90,7 +99,9 @@ class WorkerCalls:
         """
         spec = OPERATIONS[operation]
         body = _body_of(spec, request)
-        content = await self.endpoint_of(credentials, instance).ask(operation, body)
+        timeout_s = RESHAPE_TIMEOUT_S if operation in RESHAPES else 0.0
+        endpoint = self.endpoint_of(credentials, instance, timeout_s=timeout_s)
+        content = await endpoint.ask(operation, body)
         return json.loads(content) if spec.response is None else spec.response.FromString(content)
 
 

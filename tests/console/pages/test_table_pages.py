@@ -160,16 +160,61 @@ def test_shards_are_split_and_merged_by_buttons(visitor: Visitor, flights: str) 
     assert [line["parents"] for line in opened] == [pair]
 
 
+def test_a_shard_is_moved_by_a_button(
+    visitor: Visitor, console: RunningConsole, store: Client
+) -> None:
+    store.create_table("moving", {"k": str}, stream_hours=24)
+    store.put("moving", {"k": "a"})
+    path = "/i/demo/t/moving/shards"
+
+    def opened() -> dict[str, Any]:
+        [line] = [one for one in data(visitor, f"{path}.json")["lines"] if one["state"] == "open"]
+        return dict(line)
+
+    until(lambda: opened()["targets"])
+    before = opened()
+    [target] = before["targets"]
+    assert target["is_owner"]  # One worker: the shard goes to another of its slots.
+    assert target["slot"] != before["slot"]
+    assert "Writes to it pause" in visitor.get(path).text
+    asked = {"shard": before["shard"], "worker": target["worker"]}
+    done = visitor.change(f"{path}/move", asked)
+    assert (done.status, done.location) == (303, path)
+    assert "was moved to" in visitor.get(path).text
+    after = opened()
+    assert after["parents"] == [before["shard"]]
+    assert after["slot"] != before["slot"]
+    assert store.get("moving", {"k": "a"}) == {"k": "a"}
+    line = next(one for one in console.output.splitlines() if f"path={path}/move" in one)
+    assert f"shard={before['shard']}" in line
+    assert f"slot={after['slot']}" in line
+    # The page of a moment ago names a shard that has ended.
+    refused = visitor.change(f"{path}/move", asked)
+    assert refused.status == 400
+    assert "has no open shard" in refused.text
+    store.delete_table("moving")
+
+
 def test_a_wrong_change_of_shards_is_refused_with_words(visitor: Visitor, flights: str) -> None:
     path = f"/i/demo/t/{flights}/shards"
     for end, fields, words in (
         ("split", {"shard": "s99999"}, "has no open shard"),
         ("merge", {"shards": "s1"}, "exactly two shards"),
         ("merge", {"shards": "s1 s2"}, "has no open shard"),
+        ("move", {"shard": "s99999", "worker": "w:1"}, "has no open shard"),
+        ("move", {}, "has no open shard"),
     ):
         answer = visitor.change(f"{path}/{end}", fields)
         assert answer.status == 400
         assert words in answer.text
+
+
+def test_a_worker_that_cannot_take_a_shard_is_named(visitor: Visitor, flights: str) -> None:
+    path = f"/i/demo/t/{flights}/shards"
+    opened = [line for line in data(visitor, f"{path}.json")["lines"] if line["state"] == "open"]
+    answer = visitor.change(f"{path}/move", {"shard": opened[0]["shard"], "worker": "gone:1"})
+    assert answer.status == 400
+    assert "The worker gone:1 has no open slot for this shard." in answer.text
 
 
 def test_a_read_only_visitor_has_no_buttons_and_a_forged_form_changes_nothing(
@@ -181,8 +226,11 @@ def test_a_read_only_visitor_has_no_buttons_and_a_forged_form_changes_nothing(
     page = reader.get(path).text
     assert "/split" not in page
     assert "/merge" not in page
+    assert "/move" not in page
     [shard] = [line["shard"] for line in before["lines"] if line["state"] == "open"]
     assert reader.change(f"{path}/split", {"shard": shard, "at": "c1"}).status == 403
+    moved = {"shard": shard, "worker": before["lines"][-1]["worker"]}
+    assert reader.change(f"{path}/move", moved).status == 403
     after = data(reader, f"{path}.json")
     assert [line["shard"] for line in after["lines"]] == [line["shard"] for line in before["lines"]]
 
