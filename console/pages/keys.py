@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from rowtide.console.pages.newest_first import page_newest
 from rowtide.console.web.audit import audit
 from rowtide.console.web.render import redirect, render
 from rowtide.console.web.routes import CALLS, WebRoute
@@ -18,13 +19,17 @@ RIGHTS = ("rows", "read_only", "admin", "admin_read_only")
 
 
 async def show_keys(request: web.Request) -> web.Response:
-    """Return the keys without their secrets."""
+    """Return the keys without their secrets, a page of them."""
     found = await _call(request, "RowtideListKeys", {})
     session = session_of(request)
+    page = page_newest(request, found["keys"])
     return render(
         request,
         "keys.html",
-        keys=[_shown(key) for key in found["keys"]],
+        keys=[_shown(key) for key in page.entries],
+        count=page.total,
+        first=page.first,
+        next=page.next,
         own=session.access_key_id,
         instances=list(session.instances),
         can_change=session.is_admin and not session.is_read_only,

@@ -18,6 +18,7 @@ from rowtide.console.pages.row import ROW_ROUTES
 from rowtide.console.pages.rows import ROWS_ROUTES
 from rowtide.console.pages.shards import SHARD_ROUTES
 from rowtide.console.pages.tables import TABLE_ROUTES
+from rowtide.console.pages.tokens import TOKEN_ROUTES
 from rowtide.console.pages.usage import USAGE_ROUTES
 from rowtide.console.web.attempts import ATTEMPTS, LoginAttempts
 from rowtide.console.web.console_settings import ConsoleSettings
@@ -42,6 +43,7 @@ ROUTES: tuple[WebRoute, ...] = (
     *CONNECTOR_ROUTES,
     *CONSUMER_ROUTES,
     *KEY_ROUTES,
+    *TOKEN_ROUTES,
     *TABLE_ROUTES,
     *SHARD_ROUTES,
     *USAGE_ROUTES,
