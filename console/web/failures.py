@@ -19,6 +19,7 @@ from jinja2 import TemplateError
 from rowtide.console.languages.texts import translate
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.render import language_of, render_status
+from rowtide.console.web.routes import wants_json
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
 __all__ = ["answer_failure"]
@@ -56,7 +57,8 @@ def _answer_known(request: web.Request, error: Exception) -> web.StreamResponse:
         return _show(request, STATUS.get(error.code, 500), error.code, error.message, _hint(error))
     if isinstance(error, RequestRefused):
         words = translate(language_of(request), error.text, **error.values)
-        response = _show(request, error.status, CODES[error.status], words)
+        reason = str(error.values.get("reason", ""))
+        response = _show(request, error.status, CODES[error.status], words, reason=reason)
         if error.retry_after_s:
             response.headers["Retry-After"] = str(error.retry_after_s)
         return response
@@ -82,9 +84,12 @@ def _show_exception(request: web.Request, error: web.HTTPException) -> web.Respo
 
 
 def _show(
-    request: web.Request, status: int, code: str, message: str, hint: str = ""
+    request: web.Request, status: int, code: str, message: str, hint: str = "", reason: str = ""
 ) -> web.Response:
-    failure = {"status": status, "code": code, "message": message}
+    """Return a page or JSON. ``reason`` is the part of the message that is always English."""
+    failure: dict[str, object] = {"status": status, "code": code, "message": message}
+    if not wants_json(request):
+        failure["reason"] = reason
     return render_status(request, status, "failure.html", error=failure, hint=hint)
 
 

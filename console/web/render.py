@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import jinja2
 from aiohttp import web
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rowtide.console.languages.texts import LANGUAGES, choose_language, translate
 from rowtide.console.web.formats import FORMATS
@@ -84,6 +85,8 @@ def _frame_of(request: web.Request) -> dict[str, object]:
         "static": static_url,
         "pages": _pages_of(session),
         "csrf_field": partial(_csrf_field, session),
+        "mark_english": partial(_mark_english, language),
+        "login_address": _login_address(request),
         "path": request.path,
         "address": request.path_qs,
         "data_address": _data_address(request),
@@ -122,7 +125,7 @@ def _pages_of(session: WebSession | None) -> list[tuple[str, str]]:
         ("tables", f"/i/{instance}/tables"),
         ("connectors", "/connectors"),
         ("usage", f"/i/{instance}/usage"),
-        *([("keys", "/keys")] if session.is_admin else []),
+        *([("keys", "/keys"), ("tokens", "/tokens")] if session.is_admin else []),
     ]
 
 
@@ -130,6 +133,29 @@ def _csrf_field(session: WebSession | None) -> Markup:
     """Return the hidden field that every form of a change has."""
     token = session.csrf if session is not None else ""
     return Markup('<input type="hidden" name="csrf" value="{}">').format(token)
+
+
+def _mark_english(language: str, text: str, part: str) -> Markup:
+    """Return a text as HTML. Its ``part``, words of the worker, is marked as English.
+
+    So a screen reader reads a Chinese page in two languages.
+    """
+    if language == "en" or not part or part not in text:
+        return escape(text)
+    before, _, after = text.rpartition(part)
+    return Markup('{}<span lang="en">{}</span>{}').format(before, part, after)
+
+
+def _login_address(request: web.Request) -> str:
+    """Return the address of a log-in that leads back: to this page, or to that of the form."""
+    place = request.path_qs
+    if request.method != "GET":
+        try:
+            page = urlsplit(request.headers.get("Referer", ""))
+        except ValueError:
+            page = urlsplit("/")
+        place = urlunsplit(("", "", page.path or "/", page.query, ""))
+    return f"/login?{urlencode({'to': place})}"
 
 
 def _data_address(request: web.Request) -> str:

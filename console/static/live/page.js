@@ -91,8 +91,8 @@ function Status() {
       ${t("behind", { time })} ${t("logged_out")} <a href=${login} target="_blank">${t("log_in")}</a>
     </p>`;
   }
-  if (name === "behind") return html`<p class="problem">${t("behind", { time })} ${reason}</p>`;
-  if (!oldest) return html`<p class="problem">${t("over")} ${reason}</p>`;
+  if (name === "behind") return html`<p class="problem">${t("behind", { time })} <span lang="en">${reason}</span></p>`;
+  if (!oldest) return html`<p class="problem">${t("over")} <span lang="en">${reason}</span></p>`;
   return html`<p class="problem">
     ${t("expired")}
     <button type="button" onClick=${() => continueAtOldest(oldest)}>${t("from_oldest")}</button>
