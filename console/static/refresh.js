@@ -3,7 +3,7 @@
  *
  * The server renders the page; nothing is rendered twice. A page is not renewed while it is hidden,
  * while a person is at one of its fields, or while text is selected in it. If the server does not
- * answer, the page says since when.
+ * answer, or the session has ended, the page says since when, and how to go on.
  */
 
 import { fill, settingsOf, timeOfDay } from "./texts.js";
@@ -16,9 +16,9 @@ const seconds = Number(main.dataset.refresh);
 let answeredMs = Date.now();
 
 /**
- * Return the page at an address as the server renders it now.
+ * Return the page at an address as the server renders it now, also one that says what is wrong.
  * @param {string} url
- * @returns {Promise<Document | null>} Null if the answer is no page, as after the end of a session.
+ * @returns {Promise<Document | null>} Null if the server asks for a log-in: the session has ended.
  */
 function fetchPage(url) {
   // XMLHttpRequest parses HTML without running anything, and needs no Trusted Types policy.
@@ -28,9 +28,9 @@ function fetchPage(url) {
     request.responseType = "document";
     request.timeout = SECONDS_MAX_UNANSWERED * 1000;
     request.addEventListener("load", () => {
-      const isPage = request.status === 200 && request.responseURL === url;
-      if (request.status >= 500) reject(new Error(`status ${request.status}`));
-      else resolve(isPage ? request.responseXML : null);
+      const isSame = new URL(request.responseURL).pathname === new URL(url).pathname;
+      if (request.status >= 500 || !request.responseXML) reject(new Error(`status ${request.status}`));
+      else resolve(isSame ? request.responseXML : null);
     });
     for (const name of ["error", "timeout"]) {
       request.addEventListener(name, () => reject(new Error(name)));
@@ -79,17 +79,42 @@ function showPage(page) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+/**
+ * Say that what the page shows is old.
+ * @param {"behind" | "logged_out"} key
+ */
+function showBehind(key) {
+  const { texts, language, login } = settingsOf(behind);
+  const text = fill(texts, key, { time: timeOfDay(answeredMs, language) });
+  if (behind.dataset.shown === text) return; // A link that has the focus keeps it.
+  behind.dataset.shown = text;
+  behind.replaceChildren(`${text} `);
+  if (key === "logged_out") {
+    const link = document.createElement("a");
+    link.href = login;
+    link.textContent = fill(texts, "log_in");
+    behind.append(link);
+  }
+  behind.hidden = false;
+}
+
+function hideBehind() {
+  answeredMs = Date.now();
+  behind.hidden = true;
+  delete behind.dataset.shown;
+}
+
 async function refresh() {
   if (document.visibilityState === "visible" && !isInUse()) {
     try {
       const page = await fetchPage(location.href.split("#")[0]);
-      answeredMs = Date.now();
-      behind.hidden = true;
-      if (page && !isInUse()) showPage(page);
+      if (!page) showBehind("logged_out");
+      else {
+        hideBehind();
+        if (!isInUse()) showPage(page);
+      }
     } catch {
-      const { texts, language } = settingsOf(behind);
-      behind.textContent = fill(texts, "behind", { time: timeOfDay(answeredMs, language) });
-      behind.hidden = false;
+      showBehind("behind");
     }
   }
   setTimeout(refresh, seconds * 1000);

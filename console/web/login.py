@@ -38,8 +38,13 @@ REFUSED_KEYS = {"OTSAuthFailed", "OTSNoPermissionAccess", "OTSParameterInvalid"}
 
 
 async def show_login(request: web.Request) -> web.Response:
-    """Return the form for an access key."""
-    return _login_page(request, 200, to=request.query.get("to", "/"))
+    """Return the form for an access key.
+
+    A browser that still has the cookie of a session had one, which has ended: the page says why.
+    """
+    has_ended = bool(request.cookies.get(request.app[COOKIE])) and find_session(request) is None
+    to, problem = request.query.get("to", "/"), "login.ended" if has_ended else ""
+    return _login_page(request, 200, to=to, problem=problem)
 
 
 async def log_in(request: web.Request) -> web.Response:
