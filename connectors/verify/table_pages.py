@@ -81,7 +81,7 @@ class TablePages:
         until_s = self._clock() + self._wait_s
         table = await self._source.table_name()
         while True:
-            behind = _behind(wanted, current_leases(await self._leases.read(table)))
+            behind = await self._list_behind(table, wanted)
             if not behind:
                 return
             if self._clock() > until_s:
@@ -90,6 +90,14 @@ class TablePages:
                     f"{'; '.join(behind)}"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _list_behind(self, table: str, wanted: Mapping[str, int]) -> list[str]:
+        """Return what the connector has still to read, in words; also while nobody can tell."""
+        try:
+            rows = await self._leases.read(table)
+        except Unavailable as error:  # Its first process may just create the table of leases.
+            return [error.message]
+        return _behind(wanted, current_leases(rows))
 
     def _prepare_rows(self, found: TableSlice) -> dict[bytes, Columns]:
         rows = (self._prepare(_row(change)) for change in found.rows)
