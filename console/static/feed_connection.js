@@ -93,8 +93,8 @@ export class FeedConnection {
     }
     if (event.id) this.token = event.id;
     if (event.name === "behind") {
-      const { since_ms: since, reason } = event.data;
-      this.show({ name: "behind", since, reason, oldest: "" });
+      const { behind_s: seconds, reason } = event.data;
+      this.show({ name: "behind", since: this.heard - seconds * 1000, reason, oldest: "" });
       return;
     }
     if (event.name === "end" && event.data.code !== "server_stops") {

@@ -167,8 +167,8 @@ test("a viewer that is too slow goes on at the token of that event", () => {
 test("a worker that does not answer makes a feed behind, since when the server says", () => {
   const server = new Server();
   const { states } = connect(server);
-  server.last.onEvent({ name: "behind", id: "b", data: { since_ms: 5, reason: "worker" } });
-  assert.deepEqual(states, [{ name: "behind", since: 5, reason: "worker", oldest: "" }]);
+  server.last.onEvent({ name: "behind", id: "b", data: { behind_s: 5.5, reason: "worker" } });
+  assert.deepEqual(states, [{ name: "behind", since: 994_500, reason: "worker", oldest: "" }]);
 });
 
 function join(hub, path, token = "") {
