@@ -84,4 +84,6 @@ def without_answer(url: str, error: Exception) -> OutcomeUnknown:
 
 
 def _silence(url: str, error: Exception) -> str:
-    return f"no answer from {url}: {error or type(error).__name__}"
+    """Return what is known. A time-out of asyncio has no words of its own."""
+    nameless = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+    return f"no answer from {url}: {str(error) or nameless}"

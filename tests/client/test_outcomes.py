@@ -16,6 +16,7 @@ from rowtide.client import (
     StoreError,
     Unavailable,
 )
+from rowtide.client.failures import without_answer
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -232,3 +233,15 @@ def test_what_fails_within_a_transaction_aborts_it(form: str) -> None:
         run(form, scripted, lambda client: client.transact("t", "a", Step("put", [{"k": "a"}])))
     assert scripted.operations[-1] == "AbortTransaction"
     assert "CommitTransaction" not in scripted.operations
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TimeoutError(), "timed out"),
+        (ConnectionResetError("reset by peer"), "reset by peer"),
+        (EOFError(), "EOFError"),
+    ],
+)
+def test_a_call_without_an_answer_says_why(error: Exception, words: str) -> None:
+    assert without_answer("http://h:1", error).message == f"no answer from http://h:1: {words}"
