@@ -54,7 +54,9 @@ def answer_failure(request: web.Request, error: Exception) -> web.StreamResponse
 
 def _answer_known(request: web.Request, error: Exception) -> web.StreamResponse:
     if isinstance(error, StoreError):
-        return _show(request, STATUS.get(error.code, 500), error.code, error.message, _hint(error))
+        return _show(
+            request, STATUS.get(error.code, 500), error.code, error.message, _hint(request, error)
+        )
     if isinstance(error, RequestRefused):
         words = translate(language_of(request), error.text, **error.values)
         reason = str(error.values.get("reason", ""))
@@ -93,10 +95,10 @@ def _show(
     return render_status(request, status, "failure.html", error=failure, hint=hint)
 
 
-def _hint(error: StoreError) -> str:
+def _hint(request: web.Request, error: StoreError) -> str:
     """Return the text that says what to do after a failure of the worker."""
-    if isinstance(error, OutcomeUnknown):
+    if isinstance(error, OutcomeUnknown) and request.method == "POST":
         return "failure.unknown"
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | OutcomeUnknown):
         return "failure.later"
     return ""

@@ -42,7 +42,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await _answer(request, route, handler)
     except Exception as error:  # The outermost place of a request: it is logged.
         if has_begun(request):
-            raise  # A feed whose viewer has gone, most often; aiohttp closes the connection.
+            if isinstance(error, ConnectionError):
+                return _leave(request)
+            raise  # No other answer can be sent; aiohttp closes the connection.
         if isinstance(error, StoreError) and error.code == "OTSAuthFailed":
             await _end_session_without_key(request)
         response = answer_failure(request, error)
@@ -74,6 +76,13 @@ async def _answer(
         if session.is_read_only and route.needs_session:
             raise RequestRefused(403, "failure.read_only")
     return await handler(request)
+
+
+def _leave(request: web.Request) -> web.Response:
+    """Close the connection of a viewer who has gone; nobody gets the answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
 
 
 def _find_session(request: web.Request) -> None:
