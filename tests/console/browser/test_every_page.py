@@ -37,6 +37,7 @@ PAGES = {
     "consumers": "{instance}/t/orders/consumers",
     "connectors": "/connectors",
     "keys": "/keys",
+    "tokens": "/tokens",
     "usage": "{instance}/usage",
     "wrong": "{instance}/t/nothing/rows",
     "login": "/login",
