@@ -15,6 +15,7 @@ from rowtide.client.changes.source import ChangeSource
 from rowtide.client.endpoint import Endpoint
 from rowtide.console.feed.stream_reading import RETRIED, TableStream
 from rowtide.console.feed.table_hub import RING_BYTES_MAX, FeedEnd, TableHub
+from rowtide.console.workers.shared_calls import SharedCalls
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import KeyColumn
@@ -98,6 +99,7 @@ class TableHubs:
         self._left_s: dict[TableHub, float] = {}
         """Since when a hub has no viewer."""
         self._found: dict[tuple[str, str], tuple[float, TableStream]] = {}
+        self._finding = SharedCalls[TableStream]()
         self._opening: dict[TableHub, int] = {}
         """Requests that wait for a hub, or are about to use it."""
 
@@ -150,8 +152,14 @@ class TableHubs:
         if found is not None and now_s - found[0] < KNOWN_S:
             return found[1]
         hidden = frozenset(column for name, column in self._hidden if name == table)
+        return await self._finding.ask(
+            (instance, table), lambda: self._find_present(instance, table, hidden)
+        )
+
+    async def _find_present(self, instance: str, table: str, hidden: frozenset[str]) -> TableStream:
+        asked_s = asyncio.get_running_loop().time()
         stream = await find_stream(self._endpoint_of(instance), instance, table, hidden)
-        self._found[instance, table] = now_s, stream
+        self._found[instance, table] = asked_s, stream
         return stream
 
     async def _find_end(self, stream: TableStream, error: Rejected) -> FeedEnd:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rowtide.console.workers.calls import KeyPair, WorkerCalls
+from rowtide.console.workers.shared_calls import SharedCalls
 from rowtide.core.cluster.share_token import FEED, token_digest, token_id_of
 from rowtide.core.values.errors import Rejected
 
@@ -50,15 +51,21 @@ class ShareTokens:
         self._valid: frozenset[str] = frozenset()
         self._listed_s = float("-inf")
         self._listing = asyncio.Lock()
+        self._checks = SharedCalls[SharedTable]()
 
     async def check(self, text: str) -> SharedTable:
         """Return what a token's text allows. Raises ``Rejected`` if it is no valid token."""
         token_id = token_id_of(text)
         if token_id is None:
             raise Rejected("OTSAuthFailed", "This is no share token.")
-        asked = {"token_id": token_id, "digest": token_digest(text), "purpose": FEED}
-        found = await self._calls.call(self._key, self._instance, "RowtideCheckToken", asked)
-        return SharedTable(token_id, found["instance"], found["table"], found["key"])
+        digest = token_digest(text)
+
+        async def ask() -> SharedTable:
+            asked = {"token_id": token_id, "digest": digest, "purpose": FEED}
+            found = await self._calls.call(self._key, self._instance, "RowtideCheckToken", asked)
+            return SharedTable(token_id, found["instance"], found["table"], found["key"])
+
+        return await self._checks.ask((token_id, digest), ask)
 
     async def confirm(self, shared: SharedTable) -> None:
         """Return if a token that was checked still holds. Raises ``Rejected`` if it was revoked.

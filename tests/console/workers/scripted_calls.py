@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import isawaitable
 from typing import Any
 
 from google.protobuf.message import Message
@@ -29,8 +30,9 @@ class ScriptedCalls(WorkerCalls):
         operation: str,
         request: Message | Mapping[str, object] | None = None,
     ) -> Any:
-        """Return what the test's function returns."""
+        """Return what the test's function returns, or its coroutine."""
         assert credentials == KEY
         kept = dict(request) if isinstance(request, Mapping) else request
         self.asked.append((operation, kept))
-        return self.answers[operation](kept)
+        answer = self.answers[operation](kept)
+        return await answer if isawaitable(answer) else answer

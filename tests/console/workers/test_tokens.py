@@ -11,6 +11,7 @@ from rowtide.console.workers.tokens import FRESH_S, SharedTable, ShareTokens
 from rowtide.core.cluster.share_token import token_digest, token_text
 from rowtide.core.values.errors import Rejected, Unavailable
 from tests.console.workers.scripted_calls import KEY, ScriptedCalls
+from tests.support.waiting import until_async
 
 TEXT = token_text("0a", bytes(range(32)))
 SHARED = SharedTable("0a", "demo", "orders", None)
@@ -89,3 +90,35 @@ async def test_while_no_worker_answers_nothing_is_said_of_a_token() -> None:
     listing.now_s += FRESH_S + 1
     with pytest.raises(Unavailable):
         await listing.share_tokens.confirm(SHARED)
+
+
+async def test_viewers_who_come_at_once_share_checks_that_are_newer_than_they_are() -> None:
+    listing = Listing()
+    answering = asyncio.Event()
+    answers = iter([None, Rejected("OTSAuthFailed", "revoked")])
+
+    async def answer(asked: dict[str, str]) -> dict[str, Any]:
+        await answering.wait()
+        failure = next(answers)
+        if failure is not None:
+            raise failure
+        return listing.check(asked)
+
+    listing.calls.answers["RowtideCheckToken"] = answer
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(listing.share_tokens.check(TEXT))
+        await until_async(lambda: listing.calls.asked, "the first check is under way")
+        others = [tasks.create_task(refusal_of(listing.share_tokens, TEXT)) for _ in range(499)]
+        await asyncio.sleep(0)
+        answering.set()
+    assert first.result() == SHARED
+    # It was revoked before the others came: none of them may have the first one's answer.
+    assert {task.result() for task in others} == {"revoked"}
+    assert len(listing.calls.asked) == 2
+
+
+async def refusal_of(tokens: ShareTokens, text: str) -> str:
+    """Return why a token is refused."""
+    with pytest.raises(Rejected) as refused:
+        await tokens.check(text)
+    return refused.value.message
