@@ -6,6 +6,7 @@ all. A lens collects the records of one window and turns them into one frame.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from rowtide.console.feed.record_text import narrow_text
 
 __all__ = [
     "EVERY",
+    "MODES",
     "SAMPLED",
     "SAMPLED_RECORDS_MAX",
     "FeedLens",
@@ -30,6 +32,7 @@ EVERY: FeedMode = "every"
 """All records."""
 SAMPLED: FeedMode = "sampled"
 """The newest records of each window, and how many were left out."""
+MODES = (EVERY, SAMPLED)
 SAMPLED_RECORDS_MAX = 20
 
 
@@ -66,10 +69,17 @@ class FeedLens:
 
     def select_all(self, records: Iterable[FeedRecord]) -> list[bytes]:
         """Return the texts of the records that match."""
+        return [text for record in records if (text := self.select(record)) is not None]
+
+    def fill(self, window: FrameWindow, records: Sequence[FeedRecord]) -> None:
+        """Add the records that match to a window."""
         key = self.key
         if key.partition_key is None and key.filter is None and key.columns is None:
-            return [record.text for record in records]
-        return [text for record in records if (text := self.select(record)) is not None]
+            # Texts that no frame would have are not even made.
+            left_out = max(0, len(records) - window.records_max)
+            window.add([record.text for record in records[left_out:]], left_out)
+        else:
+            window.add(self.select_all(records))
 
 
 @dataclass(slots=True)
@@ -83,10 +93,23 @@ class FrameWindow:
     def __post_init__(self) -> None:
         self._texts = deque(maxlen=SAMPLED_RECORDS_MAX if self.mode == SAMPLED else None)
 
-    def add(self, texts: Sequence[bytes]) -> None:
-        """Add matches in their order."""
+    @property
+    def records_max(self) -> int:
+        """Return how many records a frame has at most."""
+        return sys.maxsize if self._texts.maxlen is None else self._texts.maxlen
+
+    @property
+    def frame_records(self) -> int:
+        """Return how many records the next frame has."""
+        return len(self._texts)
+
+    def add(self, texts: Sequence[bytes], left_out: int = 0) -> None:
+        """Add matches in their order; ``left_out`` are older ones that are only counted.
+
+        Then there must be ``records_max`` texts.
+        """
         self._texts.extend(texts)
-        self.count += len(texts)
+        self.count += left_out + len(texts)
 
     def take(self) -> bytes:
         """Return the frame's data, and begin anew."""

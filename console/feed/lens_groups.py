@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rowtide.console.feed.feed_lens import EVERY, SAMPLED, FeedLens, FeedMode, FrameWindow, LensKey
+from rowtide.console.feed.feed_lens import FeedLens, FeedMode, FrameWindow, LensKey
 from rowtide.console.feed.feed_position import TokenTooLong
 from rowtide.console.feed.feed_viewer import FeedViewer
 from rowtide.console.feed.feed_wire import RECORDS, FeedEncoding
+from rowtide.console.feed.frame_pace import find_pause_s
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.page_ring import FeedPage
 
-__all__ = ["WINDOW_S", "LensGroup", "LensGroups", "ShardTest", "TokenMaker"]
-
-WINDOW_S = {EVERY: 0.015, SAMPLED: 0.1}
-"""The least time between two frames of a mode. A first change after a pause goes out at once."""
+__all__ = ["LensGroup", "LensGroups", "ShardTest", "TokenMaker"]
 
 ShardTest = Callable[[str, frozenset[str] | None], bool]
 """True if a shard is one of some shards, or a descendant of them; None are all."""
@@ -56,6 +54,11 @@ class LensGroups:
         yield from list(self._broad.values())
         for groups in list(self._by_key.values()):
             yield from list(groups.values())
+
+    @property
+    def has_viewers(self) -> bool:
+        """True if a viewer has joined."""
+        return bool(self._broad or self._by_key)
 
     @property
     def has_matches(self) -> bool:
@@ -107,7 +110,9 @@ class LensGroups:
         for group in self._broad.values():
             key = group.lens.key
             if key.shards is None or self._is_within(page.shard, key.shards):
-                self._add(group, group.lens.select_all(page.records))
+                group.lens.fill(group.window, page.records)
+                if group.window.count:
+                    self._waiting.add(group)
         if self._by_key:
             self._collect_keys(page)
         if self.has_matches and not had_matches:
@@ -120,15 +125,15 @@ class LensGroups:
                     continue
                 text = group.lens.select(record)
                 if text is not None:
-                    self._add(group, [text])
+                    group.window.add((text,))
+                    self._waiting.add(group)
 
-    def _add(self, group: LensGroup, texts: list[bytes]) -> None:
-        if texts:
-            group.window.add(texts)
-            self._waiting.add(group)
+    def flush(self, frontier: Frontier) -> float:
+        """Give each group with matches its frame; ``frontier`` is behind all of them.
 
-    def flush(self, frontier: Frontier) -> None:
-        """Give each group with matches its frame; ``frontier`` is behind all of them."""
+        Return the time until the next frames, in seconds.
+        """
+        records = viewers = 0
         waiting, self._waiting = self._waiting, set()
         self._flushed = None
         tokens: dict[frozenset[str] | None, str] = {}
@@ -140,7 +145,10 @@ class LensGroups:
             except TokenTooLong as error:
                 end_group(group, str(error))
                 continue
+            records = max(records, group.window.frame_records)
+            viewers += len(group.viewers)
             self._give(group, tokens[shards])
+        return find_pause_s(self.mode, records=records, viewers=viewers)
 
     def _give(self, group: LensGroup, token: str) -> None:
         content = group.window.take()

@@ -11,24 +11,57 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
-from rowtide.console.feed.record_text import filter_row
+from rowtide.console.feed.record_text import change_text, filter_row
+from rowtide.core.records.change import Change
 from rowtide.core.values.variant import Scalar
 
 __all__ = ["FeedPage", "FeedRecord", "PageRing"]
 
 RECORD_BYTES, PAGE_BYTES = 200, 600
 """What the objects of a record and of a page need besides the text."""
+TEXT_BYTES = 150
+"""What a text has besides names and values. It stands for that of a change without a text yet."""
 
 
-@dataclass(slots=True)
 class FeedRecord:
-    """One change: its text as viewers get it, and the variant of its partition key."""
+    """One change, and the variant of its partition key.
 
-    sequence: int
-    partition_key: bytes
-    text: bytes
-    _row: Mapping[str, Scalar] | None = None
+    The text that viewers get is made when it is first needed: of most changes, sampled viewers get
+    no more than the count.
+    """
+
+    __slots__ = ("_change", "_hidden", "_row", "_text", "partition_key", "sequence")
+
+    def __init__(self, sequence: int, partition_key: bytes, text: bytes) -> None:
+        self.sequence = sequence
+        self.partition_key = partition_key
+        self._text = text
+        self._change: Change | None = None
+        self._hidden: frozenset[str] = frozenset()
+        self._row: Mapping[str, Scalar] | None = None
+
+    @classmethod
+    def of(cls, change: Change, hidden: frozenset[str]) -> Self:
+        """Return the record of a change, without the columns that are hidden."""
+        record = cls(change.sequence, change.partition_key, b"")
+        record._change, record._hidden = change, hidden
+        return record
+
+    @property
+    def text(self) -> bytes:
+        """Return the text as viewers get it."""
+        if self._change is not None:
+            self._text = change_text(self._change, self._hidden)
+            self._change = None
+        return self._text
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of memory it needs."""
+        known = len(self._text) if self._change is None else TEXT_BYTES + self._change.size
+        return RECORD_BYTES + known
 
     @property
     def row(self) -> Mapping[str, Scalar]:
@@ -57,15 +90,35 @@ class FeedPage:
     time_us: int
     has_ended: bool = False
     size: int = field(init=False)
+    _by_key: dict[bytes, list[FeedRecord]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.size = PAGE_BYTES + sum(RECORD_BYTES + len(record.text) for record in self.records)
+        self.measure()
 
-    def slice_records(self, begin: int, end: int) -> Sequence[FeedRecord]:
-        """Return the records at these offsets, ``end`` excluded."""
+    def measure(self) -> None:
+        """Set ``size`` to what the page needs now: texts may have been made."""
+        self.size = PAGE_BYTES + sum(record.size for record in self.records)
+
+    def slice_records(
+        self, begin: int, end: int, partition_key: bytes | None = None
+    ) -> Sequence[FeedRecord]:
+        """Return the records at these offsets, ``end`` excluded, perhaps those of one key alone."""
+        records = self.records if partition_key is None else self._find_records(partition_key)
         if begin <= self.begin and end >= self.end:
-            return self.records
-        return [record for record in self.records if begin <= record.sequence < end]
+            return records
+        return [record for record in records if begin <= record.sequence < end]
+
+    def forget_keys(self) -> None:
+        """Free what finds the records of a key."""
+        self._by_key = None
+
+    def _find_records(self, partition_key: bytes) -> Sequence[FeedRecord]:
+        """Return the records of a key. Thousands of viewers of one key each walk a page at once."""
+        if self._by_key is None:
+            self._by_key = {}
+            for record in self.records:
+                self._by_key.setdefault(record.partition_key, []).append(record)
+        return self._by_key.get(partition_key, ())
 
 
 class PageRing:
@@ -86,6 +139,7 @@ class PageRing:
             last.end, last.has_ended = page.end, page.has_ended
             last.time_us = max(last.time_us, page.time_us)
             return
+        page.measure()
         pages.append(page)
         self._pages.append(page)
         self.size += page.size
@@ -100,6 +154,11 @@ class PageRing:
             assert pages.popleft() is page, "pages of a shard are in order"
             if not pages:
                 del self._by_shard[page.shard]
+
+    def forget_keys(self) -> None:
+        """Free what finds the records of a key in a page; a walk makes it again."""
+        for page in self._pages:
+            page.forget_keys()
 
     def find(self, shard: str, offset: int) -> FeedPage | None:
         """Return the page that holds an offset, or a page that ended its shard there."""

@@ -13,13 +13,17 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
+from json.encoder import encode_basestring as _quote
 from typing import Any, cast
 
 from rowtide.core.records.change import Change
+from rowtide.core.values import variant
+from rowtide.core.values.cell import DELETE_ALL, PUT, Cell
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["change_text", "documents", "filter_row", "json_bytes", "narrow_text", "parse_values"]
+__all__ = ["change_text", "filter_row", "json_bytes", "narrow_text", "parse_values"]
 
 EXACT_INT_MAX = 2**53 - 1
 
@@ -31,45 +35,72 @@ def json_bytes(document: Any) -> bytes:
     return _encode(document).encode()
 
 
-def change_text(change: Change, hidden: Set[str]) -> bytes:
-    """Return the JSON text of a change, without the columns that are hidden."""
-    return json_bytes(change_document(change, hidden))
+def change_text(change: Change, hidden: frozenset[str]) -> bytes:
+    """Return the JSON text of a change, without the columns that are hidden.
+
+    Joined from the texts of its values: dictionaries for a JSON encoder take twice the time.
+    """
+    key_values, cells, before_cells = change.parts
+    hidden_names = _encode_names(hidden)
+    key = ",".join(
+        [
+            _name(name) + ("null" if name in hidden_names else _value_text(value))
+            for name, value in zip(change.table.key_names, key_values, strict=True)
+        ]
+    )
+    columns, removed = _columns_text(cells, hidden_names)
+    before = "null"
+    if before_cells is not None:
+        before = "{" + _columns_text(before_cells, hidden_names)[0] + "}"
+    return (
+        f'{{"kind":"{change.kind}","key":{{{key}}},"columns":{{{columns}}},"removed":[{removed}],'
+        f'"before":{before},"stamp":{change.stamp},"sequence":{change.sequence},'
+        f'"shard":{_quote(change.shard)}}}'
+    ).encode()
 
 
-def change_document(change: Change, hidden: Set[str]) -> dict[str, Any]:
-    """Return what ``change_text`` encodes."""
-    columns, removed, before = change.columns, change.removed, change.before
-    if hidden:
-        columns = {name: value for name, value in columns.items() if name not in hidden}
-        removed = [name for name in removed if name not in hidden]
-        if before is not None:
-            before = {name: value for name, value in before.items() if name not in hidden}
-    return {
-        "kind": change.kind,
-        "key": documents(dict(change.key), hidden),
-        "columns": documents(columns),
-        "removed": removed,
-        "before": None if before is None else documents(before),
-        "stamp": change.stamp,
-        "sequence": change.sequence,
-        "shard": change.shard,
-    }
+def _columns_text(cells: Sequence[Cell], hidden: Set[bytes]) -> tuple[str, str]:
+    """Return each column that is put with its newest value, and the columns that are removed."""
+    newest: dict[bytes, Cell] = {}
+    removed: list[str] = []
+    for cell in cells:
+        name = cell.name
+        if name in hidden:
+            continue
+        if cell.op == PUT:
+            held = newest.get(name)
+            if held is None or (held.version_ms or 0) < (cell.version_ms or 0):
+                newest[name] = cell
+        elif cell.op == DELETE_ALL:
+            removed.append(_quote(name.decode()))
+    columns = [_name(name) + _value_text(cell.variant) for name, cell in newest.items()]
+    return ",".join(columns), ",".join(removed)
 
 
-def documents(values: Mapping[str, Scalar], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-    """Return values as JSON has them. A hidden column has the value null."""
-    return {name: None if name in hidden else _document(value) for name, value in values.items()}
+@lru_cache(4096)
+def _name(name: bytes) -> str:
+    return _quote(name.decode()) + ":"
 
 
-def _document(value: Scalar) -> Any:
-    if isinstance(value, str | bool):
-        return value
+@lru_cache(64)
+def _encode_names(names: frozenset[str]) -> frozenset[bytes]:
+    return frozenset(name.encode() for name in names)
+
+
+def _value_text(encoded: bytes) -> str:
+    """Return the JSON of a variant."""
+    if encoded[0] == variant.STRING:
+        return _quote(encoded[5:].decode())
+    value = variant.decode(encoded)
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, int):
-        return value if -EXACT_INT_MAX <= value <= EXACT_INT_MAX else {"int": str(value)}
+        return str(value) if -EXACT_INT_MAX <= value <= EXACT_INT_MAX else f'{{"int":"{value}"}}'
     if isinstance(value, float):
         is_special = not math.isfinite(value) or value.is_integer()
-        return {"double": repr(value)} if is_special else value
-    return {"base64": base64.b64encode(value).decode()}
+        return f'{{"double":"{value!r}"}}' if is_special else repr(value)
+    assert isinstance(value, bytes), "texts were first"
+    return f'{{"base64":"{base64.b64encode(value).decode()}"}}'
 
 
 def parse_values(values: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -14,7 +14,6 @@ from rowtide.console.feed.feed_position import (
 )
 from rowtide.console.feed.frontier import Frontier
 from rowtide.console.feed.page_ring import FeedPage, FeedRecord
-from rowtide.console.feed.record_text import change_text
 from rowtide.core.records.change import Change
 from rowtide.core.records.position import Position, decode_position, encode_position
 from rowtide.core.values.errors import LogTrimmed, OutcomeUnknown, Unavailable
@@ -22,8 +21,8 @@ from rowtide.core.values.schema import KeyColumn
 
 __all__ = ["READ_RECORDS_MAX", "RETRIED", "WAIT_S", "StreamReading", "TableStream"]
 
-READ_RECORDS_MAX = 500
-"""Records of one page: decoding it holds the event loop for about 10 ms."""
+READ_RECORDS_MAX = 1000
+"""Records of one page. To make all their texts holds the event loop for about 10 ms."""
 WAIT_S = 2.0
 """So long the worker holds a read back while there is nothing new."""
 RETRIED = (Unavailable, OutcomeUnknown)
@@ -115,8 +114,7 @@ class StreamReading:
 
     def record_of(self, change: Change) -> FeedRecord:
         """Return a change as viewers get it, without what is hidden."""
-        text = change_text(change, self.stream.hidden)
-        return FeedRecord(change.sequence, change.parts.key[0], text)
+        return FeedRecord.of(change, self.stream.hidden)
 
     async def read_rows(self, shard: str, begin: bytes, end: bytes, *, limit: int) -> RowPage:
         """Return rows of an open shard, see ``ChangeSource.rows``."""

@@ -15,14 +15,21 @@ from typing import NamedTuple, Protocol
 
 from rowtide.client.changes.source import ChangeSource, SourceShard
 from rowtide.console.feed.catch_up import CatchUpReader
-from rowtide.console.feed.feed_lens import FeedMode, LensKey
+from rowtide.console.feed.feed_lens import MODES, FeedMode, LensKey
 from rowtide.console.feed.feed_position import TokenTooLong
 from rowtide.console.feed.feed_start import find_start
 from rowtide.console.feed.feed_viewer import FeedViewer
+from rowtide.console.feed.frame_pace import FRAME_S_MAX, FramePace
 from rowtide.console.feed.frontier import Frontier
-from rowtide.console.feed.lens_groups import WINDOW_S, LensGroups
+from rowtide.console.feed.lens_groups import LensGroups
 from rowtide.console.feed.page_ring import FeedPage, PageRing
-from rowtide.console.feed.stream_reading import RETRIED, WAIT_S, StreamReading, TableStream
+from rowtide.console.feed.stream_reading import (
+    READ_RECORDS_MAX,
+    RETRIED,
+    WAIT_S,
+    StreamReading,
+    TableStream,
+)
 from rowtide.core.values.errors import (
     Rejected,
     StoreError,
@@ -41,7 +48,7 @@ QUIET_S_MAX = 4.5
 BEHIND_S = 3.0
 """A stream that cannot be read for so long is reported to its viewers."""
 RETRY_S, RETRY_S_MAX = 0.1, 1.0
-BUSY_RECORDS, BUSY_PAUSE_S = 20, 0.02
+BUSY_RECORDS, BUSY_PAUSE_S = 5, 0.02
 """After a page of so many records the next read waits: the worker then answers fewer reads."""
 NOW_EVERY_S = 5.0
 CHANGE_S_MAX = 1.0
@@ -93,14 +100,14 @@ class TableHub:
         self.catch_up = CatchUpReader(self.reading)
         self.frontier = Frontier()
         self.begins: dict[str, int] = {}
-        self.groups = {mode: LensGroups(mode, self.is_within, self.token_of) for mode in WINDOW_S}
+        self.groups = {mode: LensGroups(mode, self.is_within, self.token_of) for mode in MODES}
         self.walking: set[WalkingViewer] = set()
         self.end: FeedEnd | None = None
         self.find_end = find_end
         self.listed: list[SourceShard] = []
         """The shards of the stream, as they were listed last."""
         self._parents: dict[str, tuple[str, ...]] = {}
-        self._flushed_s = dict.fromkeys(WINDOW_S, 0.0)
+        self._paces = {mode: FramePace() for mode in MODES}
         self._timers: dict[FeedMode, asyncio.TimerHandle] = {}
         self._changed = asyncio.Event()
         self._ready = asyncio.Event()
@@ -177,9 +184,24 @@ class TableHub:
             self._take(page)
             if page.has_ended:
                 break
-            if len(page.records) >= BUSY_RECORDS:
-                await asyncio.sleep(BUSY_PAUSE_S)
+            if (pause_s := self._find_read_pause_s(len(page.records))) > 0:
+                await asyncio.sleep(pause_s)
         await self._begin_children(tasks)
+
+    def _find_read_pause_s(self, records: int) -> float:
+        """Return how long the read after a page waits, under load.
+
+        Viewers get what it would return no sooner than their next frame.
+        """
+        if not BUSY_RECORDS <= records < READ_RECORDS_MAX:
+            return 0.0
+        now_s = asyncio.get_running_loop().time()
+        reads_s = [
+            self._paces[mode].find_read_s(now_s)
+            for mode, groups in self.groups.items()
+            if groups.has_viewers
+        ]
+        return max(BUSY_PAUSE_S, min(reads_s) - now_s) if reads_s else FRAME_S_MAX
 
     async def _pause(self, what: str, error: StoreError, retry_s: float) -> float:
         """Wait before a retry; return how long to wait before the next one."""
@@ -248,11 +270,11 @@ class TableHub:
         """Give a new page to the ring and to the groups."""
         moved = page.end > page.begin or page.has_ended
         if moved:
-            self.ring.add(page)
             for groups in self.groups.values():
                 groups.collect(page, self.frontier)
             for record in page.records:
                 record.forget_row()
+            self.ring.add(page)
         self.frontier.advance(page.shard, page.end, page.time_us, has_ended=page.has_ended)
         if moved:
             self._note_change()
@@ -264,7 +286,7 @@ class TableHub:
         for mode, groups in self.groups.items():
             if not groups.has_matches or mode in self._timers:
                 continue
-            due_s = self._flushed_s[mode] + WINDOW_S[mode]
+            due_s = self._paces[mode].due_s
             if loop.time() >= due_s:
                 self._flush(mode)
             else:
@@ -272,8 +294,8 @@ class TableHub:
 
     def _flush(self, mode: FeedMode) -> None:
         self._timers.pop(mode, None)
-        self._flushed_s[mode] = asyncio.get_running_loop().time()
-        self.groups[mode].flush(self.frontier)
+        pause_s = self.groups[mode].flush(self.frontier)
+        self._paces[mode].note_frames(asyncio.get_running_loop().time(), pause_s)
         self._note_change()
 
     def token_of(self, frontier: Frontier, shards: frozenset[str] | None) -> str:
@@ -329,6 +351,7 @@ class TableHub:
         while True:
             await asyncio.sleep(TICK_S)
             self._beat()
+            self.ring.forget_keys()
 
     def _beat(self) -> None:
         """Write the position to all viewers that got nothing for long; end those that are slow."""

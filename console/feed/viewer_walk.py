@@ -12,8 +12,8 @@ from rowtide.console.feed.feed_lens import EVERY, FeedLens, FrameWindow, LensKey
 from rowtide.console.feed.feed_position import KIND_ROWS, TokenTooLong, encode_token
 from rowtide.console.feed.feed_viewer import FeedViewer
 from rowtide.console.feed.feed_wire import RECORDS
+from rowtide.console.feed.frame_pace import find_pause_s
 from rowtide.console.feed.frontier import Frontier
-from rowtide.console.feed.lens_groups import WINDOW_S
 from rowtide.console.feed.page_ring import FeedPage
 from rowtide.console.feed.stream_reading import RETRIED
 from rowtide.console.feed.table_hub import TableHub
@@ -40,7 +40,8 @@ class ViewerWalk:
         self.hub = hub
         self._key = key
         self._window = FrameWindow(key.mode)
-        self._emitted_s = 0.0
+        self._due_s = 0.0
+        """When the next frame may be written, by the loop's clock."""
         self._pages = 0
 
     async def run(self) -> None:
@@ -55,7 +56,7 @@ class ViewerWalk:
                     self.hub.join(self._key, self.viewer)
                     return
                 else:
-                    await asyncio.sleep(WINDOW_S[self._key.mode])
+                    await asyncio.sleep(self._due_s - self._now_s())
         except Rejected as error:
             await self.hub.tell_end(self.viewer, await self.hub.find_end(error))
         except TokenTooLong as error:
@@ -100,7 +101,8 @@ class ViewerWalk:
             has_ended = False
         if end <= offset and not has_ended:
             return False
-        self._window.add(self.lens.select_all(page.slice_records(offset, end)))
+        records = page.slice_records(offset, end, self._key.partition_key)
+        self.lens.fill(self._window, records)
         for record in page.records:
             record.forget_row()
         time_us = page.time_us if end == page.end else 0
@@ -123,9 +125,7 @@ class ViewerWalk:
 
     def _is_due(self) -> bool:
         """True if nothing is to be written, or the last frame was long enough ago."""
-        if not self._window.count:
-            return True
-        return self._now_s() - self._emitted_s >= WINDOW_S[self._key.mode]
+        return not self._window.count or self._now_s() >= self._due_s
 
     def make_token(self) -> str:
         """Return the token of where the viewer is. Raises ``TokenTooLong``."""
@@ -138,8 +138,9 @@ class ViewerWalk:
         """Write a frame of what was selected since the last one, if anything."""
         if self._window.count:
             token = self.make_token()
+            records = self._window.frame_records
             content = self._window.take()
-            self._emitted_s = self._now_s()
+            self._due_s = self._now_s() + find_pause_s(self._key.mode, records=records, viewers=1)
             self.viewer.push(self.viewer.encoding.encode(RECORDS, token, content), token)
 
     def beat(self) -> None:

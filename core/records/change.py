@@ -98,6 +98,18 @@ class Change:
         return tuple([(n.decode(), variant.decode(v)) for n, v in zip(names, values, strict=True)])
 
     @property
+    def partition_key(self) -> bytes:
+        """Return the variant of the first key column."""
+        return self.parts.key[0]
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes its values and names need."""
+        cells = [*self.parts.cells, *(self.parts.before or ())]
+        values = sum(map(len, self.parts.key))
+        return values + sum(len(cell.name) + len(cell.variant) for cell in cells)
+
+    @property
     def key_bytes(self) -> bytes:
         """Return the key as bytes that sort in key order; they can identify the row."""
         return key_order.encode(self.parts.key)
@@ -197,6 +209,16 @@ class WireChange(Change):
         super().__init__(kind, table, shard, sequence, stamp)
         self._row = row
         self._before = before
+
+    @property
+    def partition_key(self) -> bytes:
+        """Return the variant of the first key column, mostly without decoding the row."""
+        return plainbuffer.first_key_value(self._row) or self.parts.key[0]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that the protocol needs for it."""
+        return len(self._row) + len(self._before)
 
     def _decode_parts(self) -> ChangeParts:
         row = plainbuffer.decode_row(self._row)

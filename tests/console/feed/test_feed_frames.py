@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.connectors.runtime.row_filter import parse_test
-from rowtide.console.feed.feed_lens import SAMPLED, FeedLens, FrameWindow, LensKey
+from rowtide.console.feed.feed_lens import EVERY, SAMPLED, FeedLens, FrameWindow, LensKey
 from rowtide.console.feed.feed_wire import NDJSON, PLAIN_SSE, SSE, WEBSOCKET, WebSocketEncoding
+from rowtide.console.feed.frame_pace import find_pause_s
 from rowtide.console.feed.page_ring import FeedPage, FeedRecord, PageRing
 from rowtide.console.feed.record_text import change_text, filter_row, narrow_text, parse_values
 from rowtide.core.records.change import (
@@ -155,6 +156,77 @@ def test_a_sampled_window_keeps_the_newest_and_counts_the_others() -> None:
     frame = json.loads(window.take())
     assert frame == {"records": list(range(30, 50)), "left_out": 30}
     assert json.loads(window.take()) == {"records": [], "left_out": 0}
+
+
+def test_a_text_is_made_only_for_the_records_of_a_frame() -> None:
+    records = [FeedRecord.of(change(columns={"n": number}), frozenset()) for number in range(50)]
+    page = FeedPage("s1", 0, 50, records, 5)
+    estimated = page.size
+    window = FrameWindow(SAMPLED)
+    FeedLens(LensKey(SAMPLED)).fill(window, page.records)
+    frame = json.loads(window.take())
+    assert [one["columns"]["n"] for one in frame["records"]] == list(range(30, 50))
+    assert frame["left_out"] == 30
+    page.measure()
+    # What was estimated before is about what the texts need.
+    assert 0.5 < page.size / estimated < 1.5
+
+
+def test_a_page_finds_the_records_of_a_key() -> None:
+    keys = [b"a", b"b", b"a", b"c", b"a"]
+    page = FeedPage("s1", 0, 5, [FeedRecord(at, key, b"{}") for at, key in enumerate(keys)], 5)
+    for begin in range(5):
+        for key in (b"a", b"b", b"d"):
+            found = [record.sequence for record in page.slice_records(begin, 5, key)]
+            assert found == [at for at in range(begin, 5) if keys[at] == key]
+
+
+def test_the_text_of_a_change_has_each_part() -> None:
+    cells = [
+        Cell(b"n", PUT, variant.encode(1), 1, 0),
+        Cell(b"n", PUT, variant.encode(2), 2, 0),
+        Cell(b"gone", DELETE_ALL, b"", 1, 0),
+        Cell('\u00e4"'.encode(), PUT, variant.encode(b"\x00\xff"), 1, 0),
+        Cell(b"yes", PUT, variant.encode(True), 1, 0),
+    ]
+    before = [Cell(b"n", PUT, variant.encode(0.5), 1, 0)]
+    parts = ChangeParts([variant.encode("a"), variant.encode(-(2**60))], cells, before)
+    one = Change.of(UPDATE, ChangeTable("t", (b"k", b"l")), 's"1', 7, parts)
+    assert json.loads(change_text(one, frozenset())) == {
+        "kind": "update",
+        "key": {"k": "a", "l": {"int": str(-(2**60))}},
+        "columns": {"n": 2, '\u00e4"': {"base64": "AP8="}, "yes": True},
+        "removed": ["gone"],
+        "before": {"n": 0.5},
+        "stamp": 7,
+        "sequence": -1,
+        "shard": 's"1',
+    }
+
+
+PACES = """
+mode     records viewers  pause_ms
+sampled        1       1        20
+sampled        4       1        20
+sampled       10       1        50
+sampled       20       1       100
+sampled        1     500       100
+sampled        1     200        40
+every          1       1        15
+every       5000       1        15
+every          9      50        50
+every          1    2000       100
+"""
+
+
+@pytest.mark.parametrize("line", PACES.splitlines()[2:])
+def test_frames_are_fewer_where_they_are_large_or_many(line: str) -> None:
+    mode, records, viewers, pause_ms = line.split()
+    assert mode in ("every", "sampled")
+    found_s = find_pause_s(
+        EVERY if mode == "every" else SAMPLED, records=int(records), viewers=int(viewers)
+    )
+    assert found_s * 1000 == pytest.approx(int(pause_ms))
 
 
 @pytest.mark.parametrize("length", [0, 100, 125, 126, 65535, 65536, 70_000])

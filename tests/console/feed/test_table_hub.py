@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.console.feed.feed_viewer import QUEUE_BYTES_MAX
+from rowtide.console.feed.frame_pace import FRAME_S_MIN
 from rowtide.core.values.errors import Rejected, Unavailable
 from tests.changes.virtual_table import Table
 from tests.console.feed.memory_table import HOUR_US, Console, MemorySource, MemoryViewer, key_of
@@ -212,6 +213,46 @@ def test_a_sampled_viewer_gets_few_records_and_the_count_of_the_others() -> None
         assert len(frames) <= 10 * seconds + 2
         assert max(len(frame["records"]) for frame in frames) == 20
         assert len(viewer.records) + viewer.left_out == 3000
+
+    play(story)
+
+
+def test_a_sampled_viewer_sees_few_changes_within_a_blink() -> None:
+    async def story(world: World) -> None:
+        viewer = MemoryViewer(mode="sampled")
+        await world.console.open(viewer)
+        loop = asyncio.get_running_loop()
+        delays: list[float] = []
+        waiting: list[float] = []
+        for moment in range(2000):
+            if moment % 10 == 0:
+                world.write(KEYS[moment // 10 % len(KEYS)])
+                waiting.append(loop.time())
+            await asyncio.sleep(0.001)
+            viewer.take()
+            came = len(viewer.records) - len(delays)
+            delays += [loop.time() - written_s for written_s in waiting[:came]]
+            del waiting[:came]
+        await viewer.until(200)
+        assert viewer.left_out == 0
+        assert max(delays) < 0.03
+        frames = sum(1 for event in viewer.events if event["event"] == "records")
+        assert frames <= 2.0 / FRAME_S_MIN["sampled"] + 1
+
+    play(story)
+
+
+@pytest.mark.parametrize(("mode", "reads_max"), [("sampled", 25), ("every", 105)])
+def test_a_worker_is_asked_no_more_often_than_frames_are_due(mode: str, reads_max: int) -> None:
+    async def story(world: World) -> None:
+        viewer = MemoryViewer(mode=mode)
+        await world.console.open(viewer)
+        for number in range(10_000):
+            world.write(KEYS[number % len(KEYS)])
+            if number % 100 == 99:
+                await asyncio.sleep(0.02)
+        await viewer.until(10_000)
+        assert world.source.reads <= reads_max
 
     play(story)
 
