@@ -18,10 +18,10 @@ CONNECTION_VARIABLES = {
 """Environment variables that would make it call another server than our worker."""
 
 
-async def start_beside(command: Sequence[str], *, stdin: int) -> Process:
+async def start_beside(command: Sequence[str], *, stdin: int, stdout: int | None = None) -> Process:
     """Start a process, which ends if ours does. Raises ``OSError``.
 
-    ``stdin`` is a constant of ``asyncio.subprocess``.
+    ``stdin`` and ``stdout`` are constants of ``asyncio.subprocess``; None: our own.
     """
     environment = {
         name: value
@@ -31,6 +31,7 @@ async def start_beside(command: Sequence[str], *, stdin: int) -> Process:
     return await asyncio.create_subprocess_exec(
         *command,
         stdin=stdin,
+        stdout=stdout,
         env={**environment, PARENT: str(os.getpid())},
         # Ctrl-C of a terminal must reach it only through us, once.
         start_new_session=True,

@@ -24,20 +24,15 @@ __all__ = ["ConsoleProcess"]
 
 logger = logging.getLogger(__name__)
 
-LOAD = (
-    "import json, sys, rowtide.cli.console, rowtide.console.process.serve; "
-    "sys.argv[1:] = json.loads(sys.stdin.readline() or sys.exit()); "
-    "from rowtide.cli.main import main; main()"
-)
-"""Loads what the console needs, most of its start, and waits for its command line. If the worker
-ends before that, so does the child."""
+LOAD = "from rowtide.cli.preloaded_console import main; main()"
 
 POLL_S = 0.02
 """How late its start may be noticed."""
 
 AGAIN_S, AGAIN_S_MAX = 0.5, 30.0
-"""Pauses before it is started again; each failed start doubles them. After a longer service than
-the second it starts again at once: viewers wait for it."""
+"""Pauses before it is started again; each failed start doubles them."""
+SERVED_S_MIN = 5.0
+"""After a longer service it starts again at once: viewers wait for it."""
 
 STOP_S_MAX = 10.0
 """More than it takes to end its feeds and the requests under way."""
@@ -61,7 +56,8 @@ class ConsoleProcess:
         self._ended = ended
         self._port = settings.console_port
         self._ready_file = settings.data_dir / CONSOLE_FILE
-        self._child: Process | None = None
+        self._loader: Process | None = None
+        """The process that loads the modules, and runs consoles (``preloaded_console.py``)."""
         self._is_stopping = False
 
     async def run(self) -> None:
@@ -74,44 +70,46 @@ class ConsoleProcess:
             return
         while not self._is_stopping:
             try:
-                child = await self._load()
+                loader = await self._load()
             except OSError as error:
                 logger.warning("the console cannot be started now: %s", error)
             else:
-                await self._start(child)
-                pause_s = await self._watch(child, pause_s)
+                await self._start(loader)
+                pause_s = await self._watch(loader, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _load(self) -> Process:
-        """Return the child, which loads its modules and waits for its command line."""
+        """Return the process that has loaded the modules, or does so, and waits for a command."""
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-c", LOAD, "console"]
-        self._child = child = await start_beside(command, stdin=PIPE)
-        return child
+        if self._loader is None or self._loader.returncode is not None:
+            command = [sys.executable, "-c", LOAD, "console"]
+            self._loader = await start_beside(command, stdin=PIPE, stdout=PIPE)
+        return self._loader
 
-    async def _start(self, child: Process) -> None:
-        """Give the child its command line once the worker has a port."""
+    async def _start(self, loader: Process) -> None:
+        """Let it run a console once the worker has a port."""
         while (endpoint := read_endpoint(self._settings.data_dir)) is None:
             if self._is_stopping:
                 return
             await asyncio.sleep(POLL_S)
         words = _words(self._settings, endpoint, self._port, self._ready_file)
-        assert child.stdin is not None
-        child.stdin.write(json.dumps(words).encode() + b"\n")
-        child.stdin.close()
+        assert loader.stdin is not None
+        loader.stdin.write(json.dumps(words).encode() + b"\n")
 
-    async def _watch(self, child: Process, pause_s: float) -> float:
-        """Return when the child has ended, with the pause before the next start."""
-        has_served = await self._is_ready(child)
-        began_s = asyncio.get_running_loop().time()
-        status = await child.wait()
+    async def _watch(self, loader: Process, pause_s: float) -> float:
+        """Return when the console has ended, with the pause before the next start."""
+        async with asyncio.TaskGroup() as tasks:
+            ending = tasks.create_task(_wait_end(loader), name="end of the console")
+            has_served = await self._is_ready(ending)
+            began_s = asyncio.get_running_loop().time()
+            status = await ending
         if self._is_stopping:
             return 0.0
         if has_served:
             self._ended()
             logger.warning("the console ended with status %s, it starts again", status)
             served_s = asyncio.get_running_loop().time() - began_s
-            return 0.0 if served_s > AGAIN_S_MAX else AGAIN_S
+            return 0.0 if served_s > SERVED_S_MIN else AGAIN_S
         pause_s = min(pause_s * 2, AGAIN_S_MAX)
         logger.warning(
             "the console does not start (status %s): the server works without it. "
@@ -121,10 +119,10 @@ class ConsoleProcess:
         )
         return pause_s
 
-    async def _is_ready(self, child: Process) -> bool:
-        """Wait until the child serves, and say so; False if it ends before."""
+    async def _is_ready(self, ending: asyncio.Task[int]) -> bool:
+        """Wait until the console serves, and say so; False if it ends before."""
         while not self._ready_file.exists():
-            if child.returncode is not None:
+            if ending.done():
                 return False
             await asyncio.sleep(POLL_S)
         found = json.loads(self._ready_file.read_text(encoding="utf-8"))
@@ -137,7 +135,14 @@ class ConsoleProcess:
         """End it: its feeds say so to their viewers."""
         self._is_stopping = True
         self._ready_file.unlink(missing_ok=True)
-        await stop_beside(self._child, within_s=STOP_S_MAX)
+        await stop_beside(self._loader, within_s=STOP_S_MAX)
+
+
+async def _wait_end(loader: Process) -> int:
+    """Return the status of the console that a process runs, once it has ended."""
+    assert loader.stdout is not None
+    line = await loader.stdout.readline()
+    return int(line) if line else await loader.wait()
 
 
 def _words(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:
