@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,16 +23,16 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client, PutRow
 from tests.bench.circumstances import circumstances, format_circumstances
+from tests.bench.feed_return import measure_return_s
 from tests.bench.report import Result, as_markdown, percentile
 from tests.console.feed.feed_client import FeedClient
 from tests.support.consoles import RunningConsole, serving_console
-from tests.support.waiting import until
 
 BATCH_ROWS = 100
 KEYS = 2000
 PROBES_PER_S = 100
 TEXT = "x" * 100
-BACK_S_MAX = 60.0
+BACK_VIEWERS = 500
 LAST_S = 1.0
 """The last records may take so long to arrive; nothing tells when they have."""
 
@@ -99,9 +97,12 @@ def measure(console: RunningConsole, *, seconds: float, rate: int) -> list[Resul
     results = [Result("console memory, idle", memory_mib(console.pid), "MiB")]
     writers = make_writers(console)
     with writers.client:
-        results += asyncio.run(measure_delays(console, writers, seconds))
+        for mode in ("every", "sampled"):
+            results += asyncio.run(measure_delays(console, writers, mode, seconds))
+        before_s = cpu_s_of(console)
         alone = writers.write(seconds=seconds, rate=rate)
         results.append(Result("changes written, no viewer", alone, "/s"))
+        results += cpu_results("no viewer", before_s, cpu_s_of(console), alone * seconds)
         kinds = {
             "500 sampled viewers": [f"{writers.path}?mode=sampled"] * 500,
             "50 exact viewers": [writers.path] * 50,
@@ -109,19 +110,69 @@ def measure(console: RunningConsole, *, seconds: float, rate: int) -> list[Resul
                 f"{writers.path}?key=k{number}" for number in range(KEYS)
             ],
         }
+        load = Load(seconds, rate, alone)
         for name, paths in kinds.items():
-            with following(console, writers.token, paths) as counts:
-                written = writers.write(seconds=seconds, rate=rate)
-                memory = memory_mib(console.pid)
-            assert counts["ended"] == 0, f"{name}: {counts}"
-            results += [
-                Result(f"changes written, {name}", written, "/s"),
-                Result(f"write rate lost, {name}", max(0.0, 100 - 100 * written / alone), "%"),
-                Result(f"records delivered, {name}", counts["records"] / seconds, "/s"),
-                Result(f"console memory, {name}", memory, "MiB"),
-            ]
+            results += measure_kind(console, writers, name, paths, load)
         results.append(asyncio.run(measure_return(console, writers)))
     return results
+
+
+class Load(NamedTuple):
+    """What is written, and ``alone``: the changes per second without a viewer."""
+
+    seconds: float
+    rate: int
+    alone: float
+
+
+def measure_kind(
+    console: RunningConsole, writers: Writers, name: str, paths: Sequence[str], load: Load
+) -> list[Result]:
+    """Return the figures of one kind of viewers."""
+    seconds = load.seconds
+    with following(console, writers.token, paths) as counts:
+        before_s = cpu_s_of(console)
+        written = writers.write(seconds=seconds, rate=load.rate)
+        after_s = cpu_s_of(console)
+        memory = memory_mib(console.pid)
+    assert counts["ended"] == 0, f"{name}: {counts}"
+    changes = written * seconds
+    return [
+        Result(f"changes written, {name}", written, "/s"),
+        Result(f"write rate lost, {name}", max(0.0, 100 - 100 * written / load.alone), "%"),
+        Result(f"records delivered, {name}", counts["records"] / seconds, "/s"),
+        *cpu_results(name, before_s, after_s, changes),
+        Result(f"CPU per change, {name}: viewers", 1e6 * counts["cpu_s"] / changes, "us"),
+        Result(f"console memory, {name}", memory, "MiB"),
+    ]
+
+
+class CpuSeconds(NamedTuple):
+    """CPU time that processes have used."""
+
+    worker: float
+    console: float
+
+
+def cpu_s_of(console: RunningConsole) -> CpuSeconds:
+    """Return the CPU time of a worker and its console so far."""
+    endpoint = json.loads((console.folder / "data" / "endpoint.json").read_text())
+    return CpuSeconds(_cpu_s(int(endpoint["pid"])), _cpu_s(console.pid))
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_results(
+    name: str, before_s: CpuSeconds, after_s: CpuSeconds, changes: float
+) -> list[Result]:
+    """Return the CPU time for each change that was written."""
+    return [
+        Result(f"CPU per change, {name}: {part}", 1e6 * (after - before) / changes, "us")
+        for part, before, after in zip(CpuSeconds._fields, before_s, after_s, strict=True)
+    ]
 
 
 def memory_mib(pid: int) -> float:
@@ -153,12 +204,15 @@ def following(
         counts.update(json.loads(viewers.stdout.readline()))
 
 
-async def measure_delays(console: RunningConsole, writers: Writers, seconds: float) -> list[Result]:
+async def measure_delays(
+    console: RunningConsole, writers: Writers, mode: str, seconds: float
+) -> list[Result]:
     """Return how long after its answer a change reaches a viewer, at 100 changes per second."""
     headers = {"Authorization": f"Bearer {writers.token}"}
-    follower = FeedClient(writers.path, headers=headers)
+    follower = FeedClient(writers.path, headers=headers, mode=mode)
     answered: dict[int, float] = {}
     delays: list[float] = []
+    left_out = 0
     count = int(seconds * PROBES_PER_S)
 
     async def write() -> None:
@@ -175,44 +229,32 @@ async def measure_delays(console: RunningConsole, writers: Writers, seconds: flo
         tasks.create_task(write())
         async for event in events:
             seen_s = time.perf_counter()
-            for record in (event.get("data") or {}).get("records", []):
+            content = event.get("data") or {}
+            left_out += content.get("left_out", 0)
+            for record in content.get("records", []):
                 # Seen before the answer was noted: there was no delay.
                 number = record["columns"]["n"]
                 delays.append(max(0.0, seen_s - answered.get(number, seen_s)))
-            if len(delays) == count:
+            if len(delays) + left_out == count:
                 break
     return [
-        Result(f"put answered -> viewer, p{p}", percentile(delays, p) * 1000, "ms")
+        Result(f"put answered -> viewer, mode={mode}, p{p}", percentile(delays, p) * 1000, "ms")
         for p in (50, 99)
     ]
 
 
 async def measure_return(console: RunningConsole, writers: Writers) -> Result:
-    """Return how long after a kill of the console 500 viewers are back without a gap."""
-    headers = {"Authorization": f"Bearer {writers.token}"}
-    followers = [FeedClient(writers.path, headers=headers, key=f"k{n}") for n in range(500)]
-    for follower in followers:
-        await follower.take(console.url, "ready")
-    before = console.pid
-    os.kill(before, signal.SIGKILL)
-    killed_s = time.perf_counter()
-    rows = [PutRow(writers.table, {"k": f"k{n}", "n": -1, "text": TEXT}) for n in range(500)]
-    for first in range(0, len(rows), BATCH_ROWS):
-        await asyncio.to_thread(writers.client.write, rows[first : first + BATCH_ROWS])
+    """Return how long after a kill of the console its viewers are back without a gap."""
+    keys = [f"k{number}" for number in range(BACK_VIEWERS)]
 
-    async def come_back(follower: FeedClient) -> None:
-        while not follower.records:
-            try:
-                await follower.take(RunningConsole(*console).url, "records")
-            except (OSError, AssertionError):
-                await asyncio.sleep(random.uniform(0.1, 0.5))
+    async def write() -> None:
+        rows = [PutRow(writers.table, {"k": key, "n": -1, "text": TEXT}) for key in keys]
+        for first in range(0, len(rows), BATCH_ROWS):
+            await asyncio.to_thread(writers.client.write, rows[first : first + BATCH_ROWS])
 
-    async with asyncio.timeout(BACK_S_MAX), asyncio.TaskGroup() as tasks:
-        for follower in followers:
-            tasks.create_task(come_back(follower))
-    assert all(record["columns"]["n"] == -1 for f in followers for record in f.records)
-    until(lambda: console.pid != before, "the console was started again")
-    return Result("500 viewers back after kill -9", time.perf_counter() - killed_s, "s")
+    paths = [f"{writers.path}?key={key}" for key in keys]
+    taken_s = await measure_return_s(console, writers.token, paths, write)
+    return Result(f"{BACK_VIEWERS} viewers back after kill -9", taken_s, "s")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,19 @@ function takeMessage({ event, state: shown }) {
     isLeft.value = true;
     client.leave();
   }
-  drawn.value += 1;
+  drawSoon();
+}
+
+let isDrawing = false;
+
+/** Draw with the browser's next picture: frames that come before it need no picture of their own. */
+function drawSoon() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    drawn.value += 1;
+  });
 }
 
 function togglePause() {

@@ -1,0 +1,121 @@
+"""How soon a browser shows a change: ``python -m tests.bench.live_page`` (see ``--help``).
+
+Server, console and Chromium are processes of their own, and share the processors with this one.
+The page notes when each row was painted; both clocks are the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from playwright.sync_api import Page, sync_playwright
+
+from rowtide.client import Client
+from rowtide.deploy.kafka.config import default_cache_dir
+from tests.bench.circumstances import circumstances, told
+from tests.bench.report import Result, as_markdown, percentile
+from tests.console.browser.chromium import ARGUMENTS, find_chromium
+from tests.support.consoles import RunningConsole, serving_console
+from tests.support.waiting import until
+
+TEXT = "x" * 100
+NOTE_ROWS = """
+() => {
+  const seen = (globalThis.seen = {});
+  const painted = new MessageChannel();
+  let waiting = [];
+  painted.port1.onmessage = () => {
+    const now = (performance.timeOrigin + performance.now()) / 1000;
+    for (const key of waiting) seen[key] ??= now;
+    waiting = [];
+  };
+  new MutationObserver((changes) => {
+    for (const { addedNodes } of changes) {
+      for (const node of addedNodes) {
+        const key = node.querySelector?.("button.link")?.textContent.trim();
+        if (key) waiting.push(key);
+      }
+    }
+    // The page draws in requestAnimationFrame: a task posted there runs once that was painted.
+    painted.port2.postMessage(null);
+  }).observe(document.getElementById("live"), { childList: true, subtree: true });
+}
+"""
+TASKS = """
+() => {
+  globalThis.longest = 0;
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) longest = Math.max(longest, duration);
+  }).observe({ type: "longtask" });
+}
+"""
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--seconds", default=10.0, help="Length of the measurement.")
+@click.option("--rate", default=100, help="Changes per second.")
+def main(seconds: float, rate: int) -> None:
+    """Measure the live page and print a Markdown table."""
+    click.echo(told(circumstances("live_page")))
+    chromium = find_chromium(default_cache_dir(os.environ, sys.platform), os.environ)
+    with ExitStack() as stack:
+        where = stack.enter_context(tempfile.TemporaryDirectory(prefix="rowtide-bench-"))
+        console = stack.enter_context(serving_console(Path(where)))
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(
+            executable_path=chromium.executable, args=ARGUMENTS, env={**chromium.environment}
+        )
+        stack.callback(browser.close)
+        client = stack.enter_context(Client(**console.ready._asdict()))
+        client.create_table("seen", {"n": int}, stream_hours=24)
+        page = open_live(browser.new_page(), console)
+        click.echo(as_markdown(measure(client, page, count=int(seconds * rate), rate=rate)))
+
+
+def open_live(page: Page, console: RunningConsole) -> Page:
+    """Log in and open the live page of the table."""
+    ready = console.ready
+    page.goto(f"{console.url}/login")
+    for name in ("access_key_id", "access_key_secret", "instance"):
+        page.locator(f"[name={name}]").fill(getattr(ready, name))
+    page.locator("main form button").click()
+    page.wait_for_url(f"{console.url}/")
+    page.goto(f"{console.url}/i/{ready.instance}/t/seen/live")
+    page.locator("#live .good").wait_for()
+    page.evaluate(NOTE_ROWS)
+    page.evaluate(TASKS)
+    return page
+
+
+def measure(client: Client, page: Page, *, count: int, rate: int) -> list[Result]:
+    """Return how long after its answer a change is painted."""
+    answered: dict[str, float] = {}
+    began_s = time.time()
+    for number in range(count):
+        time.sleep(max(0.0, began_s + number / rate - time.time()))
+        client.put("seen", {"n": number, "text": TEXT})
+        answered[str(number)] = time.time()
+    written_s = time.time() - began_s
+    until(lambda: str(count - 1) in page.evaluate("seen"), "the last row is shown")
+    seen: dict[str, float] = page.evaluate("seen")
+    # A busy browser shows the newest rows alone; the others were never in the page.
+    delays = [max(0.0, seen[key] - answered[key]) for key in answered if key in seen]
+    return [
+        Result("changes written", count / written_s, "/s"),
+        Result("rows painted", 100 * len(delays) / count, "%"),
+        *[
+            Result(f"put answered -> painted in the page, p{p}", percentile(delays, p) * 1000, "ms")
+            for p in (50, 99)
+        ],
+        Result("longest task of the page", page.evaluate("longest"), "ms"),
+    ]
+
+
+if __name__ == "__main__":
+    main()
