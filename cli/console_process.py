@@ -13,6 +13,7 @@ import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rowtide.cli.beside_process import start_beside, stop_beside
@@ -39,48 +40,54 @@ STOP_S_MAX = 10.0
 
 
 class ConsoleProcess:
-    """``started`` gets the console's URL and port each time it serves, ``ended`` is called after.
+    """``settings`` are the worker's. Its credentials are in their data directory."""
 
-    ``settings`` are the worker's. Its credentials are in their data directory.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        started: Callable[[str, int], Awaitable[None]],
-        ended: Callable[[], None],
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._started = started
-        self._ended = ended
         self._port = settings.console_port
         self._ready_file = settings.data_dir / CONSOLE_FILE
         self._loader: Process | None = None
         """The process that loads the modules, and runs consoles (``preloaded_console.py``)."""
         self._is_stopping = False
 
-    async def run(self) -> None:
+    async def preload(self) -> None:
+        """Begin to load its modules, unless it is turned off. A failure is found by ``run``."""
+        if self._settings.console is not False:
+            with suppress(OSError):
+                await self._load()
+
+    async def run(
+        self, *, started: Callable[[str, int], Awaitable[None]], ended: Callable[[], None]
+    ) -> None:
         """Keep it running until cancelled or stopped; return at once if it is turned off.
 
-        Its modules are loaded while the worker starts, so it serves soon after the worker does.
+        ``started`` gets the console's URL and port each time it serves, ``ended`` is called after.
         """
         pause_s = AGAIN_S
         if self._settings.console is False:
             return
         while not self._is_stopping:
+            self._ready_file.unlink(missing_ok=True)
             try:
                 loader = await self._load()
             except OSError as error:
                 logger.warning("the console cannot be started now: %s", error)
             else:
                 await self._start(loader)
-                pause_s = await self._watch(loader, pause_s)
+                served_s, status = await self._watch(loader, started)
+                if self._is_stopping:
+                    return
+                if served_s is None:
+                    pause_s = min(pause_s * 2, AGAIN_S_MAX)
+                    _log_failure(status, pause_s)
+                else:
+                    ended()
+                    logger.warning("the console ended with status %s, it starts again", status)
+                    pause_s = 0.0 if served_s > SERVED_S_MIN else AGAIN_S
             await asyncio.sleep(pause_s)
 
     async def _load(self) -> Process:
         """Return the process that has loaded the modules, or does so, and waits for a command."""
-        self._ready_file.unlink(missing_ok=True)
         if self._loader is None or self._loader.returncode is not None:
             command = [sys.executable, "-c", LOAD, "console"]
             self._loader = await start_beside(command, stdin=PIPE, stdout=PIPE)
@@ -96,30 +103,21 @@ class ConsoleProcess:
         assert loader.stdin is not None
         loader.stdin.write(json.dumps(words).encode() + b"\n")
 
-    async def _watch(self, loader: Process, pause_s: float) -> float:
-        """Return when the console has ended, with the pause before the next start."""
+    async def _watch(
+        self, loader: Process, started: Callable[[str, int], Awaitable[None]]
+    ) -> tuple[float | None, int]:
+        """Wait until the console has ended. Return how long it served, or None, and its status."""
         async with asyncio.TaskGroup() as tasks:
             ending = tasks.create_task(_wait_end(loader), name="end of the console")
-            has_served = await self._is_ready(ending)
+            has_served = await self._is_ready(ending, started)
             began_s = asyncio.get_running_loop().time()
             status = await ending
-        if self._is_stopping:
-            return 0.0
-        if has_served:
-            self._ended()
-            logger.warning("the console ended with status %s, it starts again", status)
-            served_s = asyncio.get_running_loop().time() - began_s
-            return 0.0 if served_s > SERVED_S_MIN else AGAIN_S
-        pause_s = min(pause_s * 2, AGAIN_S_MAX)
-        logger.warning(
-            "the console does not start (status %s): the server works without it. "
-            "It tries again in %.0f s; --console false turns it off",
-            status,
-            pause_s,
-        )
-        return pause_s
+        served_s = asyncio.get_running_loop().time() - began_s
+        return served_s if has_served else None, status
 
-    async def _is_ready(self, ending: asyncio.Task[int]) -> bool:
+    async def _is_ready(
+        self, ending: asyncio.Task[int], started: Callable[[str, int], Awaitable[None]]
+    ) -> bool:
         """Wait until the console serves, and say so; False if it ends before."""
         while not self._ready_file.exists():
             if ending.done():
@@ -128,7 +126,7 @@ class ConsoleProcess:
         found = json.loads(self._ready_file.read_text(encoding="utf-8"))
         # Open pages find a console that starts again at the same port.
         self._port = int(found["port"])
-        await self._started(str(found["url"]), self._port)
+        await started(str(found["url"]), self._port)
         return True
 
     async def stop(self) -> None:
@@ -143,6 +141,15 @@ async def _wait_end(loader: Process) -> int:
     assert loader.stdout is not None
     line = await loader.stdout.readline()
     return int(line) if line else await loader.wait()
+
+
+def _log_failure(status: int, pause_s: float) -> None:
+    logger.warning(
+        "the console does not start (status %s): the server works without it. "
+        "It tries again in %.0f s; --console false turns it off",
+        status,
+        pause_s,
+    )
 
 
 def _words(settings: Settings, endpoint: str, port: int, ready_file: Path) -> list[str]:

@@ -31,6 +31,8 @@ SIGNALS_READ = 64
 
 def main() -> None:
     """Run consoles until standard input ends."""
+    if hasattr(os, "nice"):
+        os.nice(CONSOLE_NICE)
     for name in MODULES:
         try:
             importlib.import_module(name)
@@ -111,8 +113,6 @@ def _run_console(words: list[str]) -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    if hasattr(os, "nice"):
-        os.nice(CONSOLE_NICE)
     sys.argv[1:] = words
     from rowtide.cli.main import main as run_command
 

@@ -85,9 +85,15 @@ def serve(serving: Serving) -> None:
 
 async def _serve(serving: Serving) -> None:
     stop = _stop_at_signals(serving.stopping)
-    async with _ground(serving.settings, stop) as ground:
-        if ground is not None:
-            await _run_worker(serving, ground, stop)
+    # First of all: so it is loaded once the worker serves.
+    console = ConsoleProcess(serving.settings)
+    await console.preload()
+    try:
+        async with _ground(serving.settings, stop) as ground:
+            if ground is not None:
+                await _run_worker(serving, ground, console, stop)
+    finally:
+        await console.stop()
 
 
 def _ground(settings: Settings, stop: asyncio.Event) -> AbstractAsyncContextManager[Ground | None]:
@@ -125,7 +131,9 @@ def _stop_at_signals(stopping: Callable[[], None]) -> asyncio.Event:
 # Running.
 
 
-async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> None:
+async def _run_worker(
+    serving: Serving, ground: Ground, console: ConsoleProcess, stop: asyncio.Event
+) -> None:
     from rowtide.stream.worker.worker import Worker
 
     settings, bootstrap = serving.settings, ground.bootstrap
@@ -133,7 +141,6 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
 
     served, worker_stop = asyncio.Event(), asyncio.Event()
     connectors = _connectors(serving, worker, bootstrap)
-    console = _console(serving, worker)
     more = MoreWorkers(settings, serving.credentials, bootstrap, serving.config)
     log_interpreter()
     logger.info("starting the worker")
@@ -149,7 +156,7 @@ async def _run_worker(serving: Serving, ground: Ground, stop: asyncio.Event) -> 
             watching,
             tasks.create_task(watch_parent(stop), name="parent"),
             tasks.create_task(_run_connectors(connectors, served), name="connectors"),
-            tasks.create_task(console.run(), name="console"),
+            tasks.create_task(_run_console(serving, worker, console), name="console"),
             tasks.create_task(stopping, name="stopping"),
         ]
         if ground.watch is not None:
@@ -173,8 +180,8 @@ def _connectors(serving: Serving, worker: Worker, bootstrap: str) -> ConnectorPr
     return ConnectorProcess(serving.settings, bootstrap, serving.config, is_declared)
 
 
-def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
-    """Return the console's process: while it serves, browsers that open the endpoint go to it."""
+async def _run_console(serving: Serving, worker: Worker, console: ConsoleProcess) -> None:
+    """Run the console. While it serves, browsers that open the endpoint go to it."""
     from rowtide.stream.http.pages import ConsoleAddress
 
     is_first = True
@@ -186,9 +193,7 @@ def _console(serving: Serving, worker: Worker) -> ConsoleProcess:
             is_first = False
             await asyncio.to_thread(serving.console_ready, url)
 
-    return ConsoleProcess(
-        serving.settings, started=announce, ended=lambda: worker.show_console(None)
-    )
+    await console.run(started=announce, ended=lambda: worker.show_console(None))
 
 
 async def _run_connectors(connectors: ConnectorProcess, served: asyncio.Event) -> None:

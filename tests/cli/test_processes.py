@@ -200,9 +200,9 @@ async def test_a_console_that_cannot_load_is_tried_again_and_ends_nothing(
     async def never(*_: object) -> None:
         raise AssertionError("it never served")
 
-    console = ConsoleProcess(Settings(data_dir=tmp_path), started=never, ended=lambda: None)
+    console = ConsoleProcess(Settings(data_dir=tmp_path))
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(console.run(), name="console")
+        running = tasks.create_task(console.run(started=never, ended=lambda: None), name="console")
         async with asyncio.timeout(WITHIN_S):
             while caplog.text.count("the console does not start (status 3)") < ATTEMPTS:
                 assert not running.done()
@@ -216,7 +216,8 @@ async def test_a_console_is_not_loaded_where_it_is_turned_off(tmp_path: Path) ->
     async def never(*_: object) -> None:
         raise AssertionError("it never served")
 
-    console = ConsoleProcess(settings, started=never, ended=lambda: None)
+    console = ConsoleProcess(settings)
     async with asyncio.timeout(WITHIN_S):
-        await console.run()
+        await console.preload()
+        await console.run(started=never, ended=lambda: None)
         await console.stop()
