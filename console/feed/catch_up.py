@@ -103,7 +103,7 @@ class CatchUpReader:
 
     def _keep(self, page: FeedPage) -> None:
         self._kept.append(page)
-        self._kept_bytes += page.size
+        self._kept_bytes += page.measure()
         while self._kept_bytes > self._kept_bytes_max and len(self._kept) > 1:
             self._kept_bytes -= self._kept.popleft().size
 

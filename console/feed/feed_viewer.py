@@ -57,6 +57,10 @@ class FeedViewer:
         """True if nothing was written for so long."""
         return self._now_s() - self.wrote_s >= quiet_s
 
+    def is_due(self, now_s: float, quiet_s: float) -> bool:
+        """True if ``check`` may find something, or nothing was written for so long."""
+        return now_s - self.wrote_s >= quiet_s or bool(self._waiting) or self._wire.is_closed
+
     def push(self, frame: bytes, token: str) -> None:
         """Write a frame that takes the viewer to a position, or end the feed of a slow viewer."""
         if self.check():
@@ -83,7 +87,7 @@ class FeedViewer:
 
     def check(self) -> bool:
         """True if the viewer is there and keeps up; otherwise its feed is over."""
-        if self.is_over:
+        if self.over.is_set():
             return False
         if self._wire.is_closed:
             self.over.set()
@@ -95,6 +99,9 @@ class FeedViewer:
 
     def _find_excess(self) -> str:
         pending = self._wire.pending_bytes
+        if not pending:
+            self._waiting.clear()
+            return ""
         if pending > QUEUE_BYTES_MAX:
             return f"{pending} bytes wait to be sent, and the most is {QUEUE_BYTES_MAX}"
         left = self._written - pending

@@ -13,6 +13,7 @@ the buffers of aiohttp: those copy it for each viewer.
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import Protocol
 
 __all__ = [
@@ -58,11 +59,8 @@ class SseEncoding:
 
     def encode(self, event: str, token: str, data: bytes) -> bytes:
         """Return an event, see ``FeedEncoding``."""
-        head = "" if event in (RECORDS, POSITION) else f"event: {event}\n"
-        if token:
-            head += f"id: {token}\n"
-        lines = b"data: %b\n" % data if data else b""
-        content = head.encode() + lines + b"\n"
+        head = _sse_head(event, token)
+        content = b"%bdata: %b\n\n" % (head, data) if data else head + b"\n"
         return _chunk(content) if self._is_chunked else content
 
 
@@ -106,6 +104,12 @@ def json_event(event: str, token: str, data: bytes, head: bytes = b"{") -> bytes
     if data:
         parts += [b',"data":', data]
     return b"".join([*parts, b"}"])
+
+
+@lru_cache(64)
+def _sse_head(event: str, token: str) -> bytes:
+    head = "" if event in (RECORDS, POSITION) else f"event: {event}\n"
+    return (head + f"id: {token}\n" if token else head).encode()
 
 
 def _chunk(content: bytes) -> bytes:

@@ -89,15 +89,14 @@ class FeedPage:
     records: Sequence[FeedRecord]
     time_us: int
     has_ended: bool = False
-    size: int = field(init=False)
+    size: int = field(init=False, default=0)
+    """About its bytes of memory, as ``measure`` found them."""
     _by_key: dict[bytes, list[FeedRecord]] | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        self.measure()
-
-    def measure(self) -> None:
-        """Set ``size`` to what the page needs now: texts may have been made."""
-        self.size = PAGE_BYTES + sum(record.size for record in self.records)
+    def measure(self) -> int:
+        """Set ``size`` to what the page needs now, and return it: more texts may be made later."""
+        self.size = PAGE_BYTES + sum([record.size for record in self.records])
+        return self.size
 
     def slice_records(
         self, begin: int, end: int, partition_key: bytes | None = None
@@ -139,10 +138,9 @@ class PageRing:
             last.end, last.has_ended = page.end, page.has_ended
             last.time_us = max(last.time_us, page.time_us)
             return
-        page.measure()
         pages.append(page)
         self._pages.append(page)
-        self.size += page.size
+        self.size += page.measure()
         self.shrink(self.bytes_max)
 
     def shrink(self, bytes_max: int) -> None:

@@ -357,15 +357,18 @@ class TableHub:
         """Write the position to all viewers that got nothing for long; end those that are slow."""
         is_behind = self.find_delay() is not None
         changed, self._was_behind = is_behind != self._was_behind, is_behind
+        now_s = asyncio.get_running_loop().time()
         tokens: dict[frozenset[str] | None, str] = {}
         for groups in self.groups.values():
             for group in groups:
+                due = [one for one in group.viewers if changed or one.is_due(now_s, QUIET_S_MAX)]
+                if not due or groups.has_waiting(group):
+                    continue
                 shards = group.lens.key.shards
                 if shards not in tokens:
                     tokens[shards] = self._find_token(shards)
-                if tokens[shards] and not groups.has_waiting(group):
-                    for viewer in list(group.viewers):
-                        self.beat_viewer(viewer, tokens[shards], at_once=changed)
+                for viewer in due if tokens[shards] else ():
+                    self.beat_viewer(viewer, tokens[shards], at_once=changed)
         for walk in list(self.walking):
             walk.beat()
 

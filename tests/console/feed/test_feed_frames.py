@@ -161,15 +161,14 @@ def test_a_sampled_window_keeps_the_newest_and_counts_the_others() -> None:
 def test_a_text_is_made_only_for_the_records_of_a_frame() -> None:
     records = [FeedRecord.of(change(columns={"n": number}), frozenset()) for number in range(50)]
     page = FeedPage("s1", 0, 50, records, 5)
-    estimated = page.size
+    estimated = page.measure()
     window = FrameWindow(SAMPLED)
     FeedLens(LensKey(SAMPLED)).fill(window, page.records)
     frame = json.loads(window.take())
     assert [one["columns"]["n"] for one in frame["records"]] == list(range(30, 50))
     assert frame["left_out"] == 30
-    page.measure()
     # What was estimated before is about what the texts need.
-    assert 0.5 < page.size / estimated < 1.5
+    assert 0.5 < page.measure() / estimated < 1.5
 
 
 def test_a_page_finds_the_records_of_a_key() -> None:
