@@ -117,6 +117,7 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.changes
 	$(BIN)/python -m tests.bench.console
 	$(BIN)/python -m tests.bench.feed
+	$(BIN)/python -m tests.bench.live_page
 	$(BIN)/python -m tests.bench.sinks
 	$(BIN)/python -m tests.bench.sink_analytics
 	$(BIN)/python -m tests.bench.mysql_source

@@ -20,7 +20,7 @@ from rowtide.client import Client
 from rowtide.deploy.kafka.config import default_cache_dir
 from tests.bench.circumstances import circumstances, told
 from tests.bench.report import Result, as_markdown, percentile
-from tests.console.browser.chromium import ARGUMENTS, find_chromium
+from tests.console.browser.chromium import ARGUMENTS, NotToBeHad, find_chromium
 from tests.support.consoles import RunningConsole, serving_console
 from tests.support.waiting import until
 
@@ -63,7 +63,11 @@ TASKS = """
 def main(seconds: float, rate: int) -> None:
     """Measure the live page and print a Markdown table."""
     click.echo(told(circumstances("live_page")))
-    chromium = find_chromium(default_cache_dir(os.environ, sys.platform), os.environ)
+    try:
+        chromium = find_chromium(default_cache_dir(os.environ, sys.platform), os.environ)
+    except NotToBeHad as error:
+        click.echo(f"NOT MEASURED: the live page in a browser: {error}")
+        return
     with ExitStack() as stack:
         where = stack.enter_context(tempfile.TemporaryDirectory(prefix="rowtide-bench-"))
         console = stack.enter_context(serving_console(Path(where)))

@@ -35,6 +35,8 @@ BARS = {
     "console memory, 500 sampled viewers": Bar(200, 120, smaller_is_better=True),
     "put answered -> viewer, mode=sampled, p50": Bar(40, 25, smaller_is_better=True),
     "put answered -> viewer, mode=sampled, p99": Bar(100, 60, smaller_is_better=True),
+    "put answered -> painted in the page, p50": Bar(40, 25, smaller_is_better=True),
+    "put answered -> painted in the page, p99": Bar(100, 60, smaller_is_better=True),
     "write rate lost, 500 sampled viewers": Bar(10, 5, smaller_is_better=True),
     "write rate lost, 50 exact viewers": Bar(10, 5, smaller_is_better=True),
     "write rate lost, 2,000 viewers of one key each": Bar(10, 5, smaller_is_better=True),
