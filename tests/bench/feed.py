@@ -253,7 +253,7 @@ async def measure_return(console: RunningConsole, writers: Writers) -> Result:
             await asyncio.to_thread(writers.client.write, rows[first : first + BATCH_ROWS])
 
     paths = [f"{writers.path}?key={key}" for key in keys]
-    taken_s = await measure_return_s(console, writers.token, paths, write)
+    taken_s = await measure_return_s(console, writers.token, paths, write, b'"n":-1,')
     return Result(f"{BACK_VIEWERS} viewers back after kill -9", taken_s, "s")
 
 

@@ -22,7 +22,7 @@ RETRY_S = 0.1, 0.5
 """Between these a viewer waits before it connects again. A page of the console waits 0.25 s."""
 RECEIVE_BYTES = 1 << 16
 ID = re.compile(rb"^id: (\S+)\n", re.MULTILINE)
-READY, RECORD = b"event: ready", b'"kind":'
+READY = b"event: ready"
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class _Viewer:
     """One viewer, a plain socket. ``received`` is what all its connections brought."""
 
     request: str
+    sought: bytes
     received: bytes = b""
 
     async def keep_following(self, port: int) -> None:
@@ -52,8 +53,8 @@ class _Viewer:
 
     @property
     def records(self) -> int:
-        """Return how many records came."""
-        return self.received.count(RECORD)
+        """Return how many of the records came that were written after the kill."""
+        return self.received.count(self.sought)
 
 
 async def measure_return_s(
@@ -61,13 +62,15 @@ async def measure_return_s(
     token: str,
     paths: Sequence[str],
     write: Callable[[], Awaitable[None]],
+    sought: bytes,
 ) -> float:
     """Kill the console; return the seconds until each viewer has what ``write`` wrote for it.
 
-    ``write`` is called after the kill, and writes one record for each of ``paths``.
+    ``write`` is called after the kill, and writes one record for each of ``paths``, whose text has
+    ``sought``.
     """
     head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
-    viewers = [_Viewer(f"GET {path}{head}") for path in paths]
+    viewers = [_Viewer(f"GET {path}{head}", sought) for path in paths]
     async with asyncio.TaskGroup() as tasks:
         running = [
             tasks.create_task(viewer.keep_following(console.port), name="viewer")

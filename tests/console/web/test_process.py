@@ -79,6 +79,26 @@ def test_a_console_that_is_killed_comes_back_at_its_port(tmp_path: Path) -> None
         assert console.visitor().get("/").status == 303
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux runs consoles as copies")
+def test_a_console_comes_back_from_what_is_loaded_and_without_it(tmp_path: Path) -> None:
+    with serving_console(tmp_path) as console:
+        loader, killed = parent_of(console.pid), console.pid
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: answers(console) and console.pid != killed, lambda: console.output)
+        assert parent_of(console.pid) == loader
+        # Without the loader, its console ends too: the next one needs the port.
+        orphan = console.pid
+        os.kill(loader, signal.SIGKILL)
+        until(lambda: not is_alive(orphan), lambda: console.output)
+        until(lambda: answers(console) and console.pid != orphan, lambda: console.output)
+        assert parent_of(console.pid) != loader
+
+
+def parent_of(pid: int) -> int:
+    """Return a process's parent (Linux)."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_console_ends_with_its_worker(tmp_path: Path) -> None:
     with serving_console(tmp_path) as console:
         pid = console.pid
