@@ -18,7 +18,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from rowtide.client import Client
 from rowtide.deploy.kafka.config import default_cache_dir
-from tests.bench.circumstances import circumstances, told
+from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.report import Result, as_markdown, percentile
 from tests.console.browser.chromium import ARGUMENTS, NotToBeHad, find_chromium
 from tests.support.consoles import RunningConsole, serving_console
@@ -62,7 +62,7 @@ TASKS = """
 @click.option("--rate", default=100, help="Changes per second.")
 def main(seconds: float, rate: int) -> None:
     """Measure the live page and print a Markdown table."""
-    click.echo(told(circumstances("live_page")))
+    click.echo(format_circumstances(circumstances("live_page")))
     try:
         chromium = find_chromium(default_cache_dir(os.environ, sys.platform), os.environ)
     except NotToBeHad as error:
