@@ -27,6 +27,9 @@ GET_UV := test -x $(BIN)/uv || $(PIP) install -q --only-binary :all: uv || echo 
 DEMO := $(VENV)/.demo
 REPLICATION := $(VENV)/.replication
 TEST := $(VENV)/.test
+# Python keeps what it compiled, also where the environment forbids it: without that, each process
+# that a test starts compiles all that it imports, and pytest rewrites all tests in each of its own.
+export PYTHONDONTWRITEBYTECODE :=
 # Kernels are compiled by the install: in place, where there is a compiler.
 NATIVE := hatch_build.py $(wildcard core/native/*.[ch])
 # The suite runs once, on the built wheel, from an empty folder in an environment of its own: it
@@ -46,9 +49,10 @@ EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
-# Three parts: tests of one server, two files at once, each with servers of its own; then tests that
-# kill, count or time servers. These mostly wait, so three run at once on two processors, except
-# those that share servers (marked xdist_group). Last, tests without a server, on all processors.
+# Three parts: tests of one server, three files at once, each with servers of its own; then tests
+# that kill, count or time servers, except those that share servers (marked xdist_group). Both wait
+# a third of the time, so three run at once on two processors. Last, tests without a server, on all
+# processors.
 # Types run beside the first part at a low priority; what they print is shown when they have ended.
 # $(1) chooses tests, $(2) is what else is run. BESIDE names targets made before the types.
 BESIDE ?=
@@ -62,7 +66,7 @@ define SUITE
 		$(TIMED) run --beside "types" -- $(MAKE) --no-print-directory types || low=1; \
 		exit $$low; } > $(WHEEL)/beside.txt 2>&1 < /dev/null & beside=$$!; set +m; \
 	trap "kill -- -$$beside 2> /dev/null" EXIT; \
-	$(PART) "one server" -- $(PYTEST) -n 2 --dist loadfile -m "$(1)($(SERVER))" \
+	$(PART) "one server" -- $(PYTEST) -n 3 --dist loadfile -m "$(1)($(SERVER))" \
 		$(filter $(SHARED),$(SERVED)) || parts=1; \
 	$(PART) "several servers and faults" -- $(PYTEST) -n 3 --dist loadgroup -m "$(1)($(SERVER))" \
 		$(filter-out $(SHARED),$(SERVED)) || parts=1; \
