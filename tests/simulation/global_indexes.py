@@ -7,6 +7,7 @@ of its table. So its rows are known at every moment: those that the table had as
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from rowtide.core.records import record
 from rowtide.core.shard.index import decode_fed, feed_key
@@ -93,10 +94,22 @@ def _places(clients: Clients, shard_id: str, applied: int) -> dict[str, int]:
     """Return how far an index has followed each log, by the entries of its own."""
     places: dict[str, int] = {}
     for entry in clients.log(shard_id).everything[: applied + 1]:
-        envelope, body = record.decode_record(entry.value)
-        if envelope.at == entry.offset and isinstance(body, record.IndexFeed):
-            places[body.source] = max(places.get(body.source, 0), body.following)
+        at, source, following = _read_feed(entry.value)
+        if at == entry.offset and source:
+            places[source] = max(places.get(source, 0), following)
     return places
+
+
+@lru_cache(maxsize=8192)
+def _read_feed(value: bytes) -> tuple[int, str, int]:
+    """Return an entry's offset, the log that an index followed by it, and how far.
+
+    Each check reads whole logs, so an entry is decoded once.
+    """
+    envelope, body = record.decode_record(value)
+    if isinstance(body, record.IndexFeed):
+        return envelope.at, body.source, body.following
+    return envelope.at, "", 0
 
 
 def _indexes(tables: Mapping[int, Table]) -> list[tuple[Table, Index]]:

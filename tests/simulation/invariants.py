@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from rowtide.core.cluster.catalog import Catalog
 from rowtide.core.records import record
@@ -135,9 +136,16 @@ def _check_copy(clients: Clients, worker: SimulatedWorker, copy: StandbyShard) -
 def _stamp_at(clients: Clients, copy: StandbyShard) -> int:
     """Return the highest stamp of what the rows have: nothing of a group that is half read."""
     entries = clients.log(copy.place.shard_id).everything[: copy.shard.state.applied + 1]
-    envelopes = [(entry.offset, record.decode_envelope(entry.value)) for entry in entries]
-    valid = [envelope.stamp for offset, envelope in envelopes if envelope.at == offset]
+    found = [(entry.offset, *_read_place_and_stamp(entry.value)) for entry in entries]
+    valid = [stamp for offset, at, stamp in found if at == offset]
     return max(valid, default=copy.place.floor_us)
+
+
+@lru_cache(maxsize=8192)
+def _read_place_and_stamp(value: bytes) -> tuple[int, int]:
+    """Return the offset and the stamp in an entry. Each check reads whole logs: decode it once."""
+    envelope = record.decode_envelope(value)
+    return envelope.at, envelope.stamp
 
 
 def check_outcomes(clients: Clients) -> None:
