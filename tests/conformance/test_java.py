@@ -9,6 +9,9 @@ from tests.conformance.program import checks_of, copy_program, need, run, run_pr
 
 pytestmark = pytest.mark.system
 
+SHORT_LIFE = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""A JVM of a few seconds spends most of its CPU time on compiling, and on threads that collect."""
+
 
 @pytest.fixture(scope="module")
 def results(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
@@ -16,9 +19,9 @@ def results(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     need("mvn", "java")
     folder = copy_program("java", tmp_path_factory.mktemp("java"))
     goals = ["compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
-    run(["mvn", "-q", "-B", *goals], folder)
+    run(["mvn", "-q", "-B", *goals], folder, {"MAVEN_OPTS": " ".join(SHORT_LIFE)})
     classes = f"target/classes:{(folder / 'classpath').read_text(encoding='utf-8')}"
-    return run_program(["java", "-cp", classes, "rowtide.Conformance"], folder, server)
+    return run_program(["java", *SHORT_LIFE, "-cp", classes, "rowtide.Conformance"], folder, server)
 
 
 @pytest.mark.parametrize("check", checks_of("java"))
