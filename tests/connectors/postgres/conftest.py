@@ -17,6 +17,9 @@ __all__ = ["connector", "processes", "rows"]
 
 MakeServer = Callable[..., PostgreSQL]
 
+QUICK = ("fsync=off", "full_page_writes=off")
+"""No test takes the machine's power: what a killed server has written, the machine still has."""
+
 
 @pytest.fixture(autouse=True)
 def do_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +36,7 @@ def make_postgres(tmp_path: Path) -> Iterator[MakeServer]:
     with ExitStack() as stack:
 
         def make(*settings: str, name: str = "postgres") -> PostgreSQL:
-            server = PostgreSQL(tmp_path / name, settings=settings)
+            server = PostgreSQL(tmp_path / name, settings=(*QUICK, *settings))
             stack.enter_context(server)
             server.execute("CREATE SCHEMA shop")
             return server
@@ -44,7 +47,7 @@ def make_postgres(tmp_path: Path) -> Iterator[MakeServer]:
 @pytest.fixture(scope="session")
 def shared_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
     """A server for the whole run."""
-    with PostgreSQL(tmp_path_factory.mktemp("postgres")) as server:
+    with PostgreSQL(tmp_path_factory.mktemp("postgres"), settings=QUICK) as server:
         yield server
 
 
