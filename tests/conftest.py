@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +39,21 @@ SLOW_S_MAX = 3 * 3600
 
 SERVER = ("kafka", "system")
 """Marks of tests that start servers. Makefile looks for them in the text of each file."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without looking for garbage, and keep what was collected out of later looks.
+
+    All of it lives to the end of the run. Visiting it again and again took a third of the
+    collection's CPU time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
