@@ -18,7 +18,7 @@ from rowtide.core.values.cell import Cell
 
 __all__ = ["Kernels", "PlainRow", "choose", "kernels", "kind", "load_compiled"]
 
-INTERFACE = 4
+INTERFACE = 5
 """The interface number of the compiled module. A module with another number is not used."""
 
 Columns = list[tuple[bytes, bytes]]
@@ -161,6 +161,49 @@ class Kernels(Protocol):
     ) -> bytes | None:
         """Return a whole log record: head, envelope, body."""
 
+    def content_md5(self, body: bytes, /) -> bytes | None:
+        """Return a text's MD5 as Base64."""
+
+    def hmac_states(self, key: bytes, wide: bool, /) -> bytes | None:
+        """Return the hash states behind HMAC's two pads, of SHA-256 (``wide``) or of SHA-1.
+
+        They are as secret as the key.
+        """
+
+    def hmac_text(self, states: bytes, text: bytes, /) -> bytes | None:
+        """Return a text's HMAC as Base64; the length of ``states`` decides which."""
+
+    def read_signed(
+        self,
+        message: bytes,
+        head: bytes,
+        text: bytes,
+        states: bytes,
+        now_s: int,
+        head_bytes_max: int,
+        body_bytes_max: int,
+        /,
+    ) -> tuple[bytes, bytes, bytes] | None:
+        """Return path, head and body of a whole request that has a form and is authentic.
+
+        ``head`` and ``text`` are the steps of the form (core/protocol/signed_form.py). The
+        request's date is within the limit, its signature is that of the key of ``states``, and
+        its body has the head's MD5.
+        """
+
+    def write_answer(
+        self,
+        status: bytes,
+        body: bytes,
+        date: bytes,
+        request_id: bytes,
+        path: bytes,
+        signer: bytes,
+        states: bytes,
+        /,
+    ) -> bytes | None:
+        """Return a whole signed answer; ``signer`` is what stands before the signature."""
+
 
 class _Absent:
     """Replaces the compiled module: returns None, so that Python does the work."""
@@ -173,6 +216,7 @@ class _Absent:
     stored_write = logged_cells = read_envelope = read_change = key_row
     stream_row = whole_rows = stored_chunk = key_row
     row_fields = read_rows = stored_writes = write_record = key_row
+    content_md5 = hmac_states = hmac_text = read_signed = write_answer = key_row
 
 
 def load_compiled() -> Kernels | None:

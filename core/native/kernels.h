@@ -10,11 +10,13 @@ typedef PyObject *Fast(PyObject *module, PyObject *const *args, Py_ssize_t count
 Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plain,
     rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
-    rowtide_write_record;
+    rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
+    rowtide_write_answer;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
 PyObject *rowtide_row_fields(PyObject *module, PyObject *given);
+PyObject *rowtide_content_md5(PyObject *module, PyObject *given);
 
 /* A plain write: the row's key from its tag on, and cells in the order of their names, each a put
  * without a version, which all get this one. */

@@ -149,6 +149,18 @@ class Authenticator:
             raise _changes_by_read_only(credential.access_key_id, path)
         return _identity(credential.access_key_id, instance, key)
 
+    def is_granted(self, credential: Credential, instance: str, path: bytes) -> bool:
+        """True if ``check_head`` would accept a well-signed request that names the same.
+
+        ``credential`` is what an earlier request was accepted with, ``instance`` in lower case.
+        """
+        return (
+            self.credential(credential.access_key_id) is credential
+            and self.instance_exists(instance)
+            and (path in STALE_KEY_PATHS or self.age_s() <= KNOWN_S_MAX)
+            and not (credential.is_read_only and path in CHANGING)
+        )
+
     def check_body(self, headers: Headers, body: bytes, *, body_bytes_max: int) -> bytes:
         """Check a body against its MD5, and inflate it if it is compressed."""
         if content_md5(body) != headers[b"x-ots-contentmd5"]:

@@ -30,6 +30,7 @@ from rowtide.core.values.errors import (
     invalid,
 )
 from rowtide.stream.http.answer import CONTINUE, error_body
+from rowtide.stream.http.learned_heads import MAX_STALENESS, LearnedHeads
 from rowtide.stream.http.pages import Page, PageAnswer, page_bytes, wants_introduction
 from rowtide.stream.http.request import Request, RequestReader
 from rowtide.stream.http.tally import FAULT, OK, UNKNOWN, UnknownWithin, outcome_of
@@ -52,10 +53,6 @@ the requests of others. The transport limits a client that does not read.
 """
 
 NOTHING = memoryview(b"")
-
-MAX_STALENESS = b"x-ots-max-staleness-ms"
-"""How old the result of a read may be. Rowtide's own header, signed like every ``x-ots-`` header.
-"""
 
 
 class Connection(asyncio.Protocol):
@@ -81,7 +78,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
-        self._reader = RequestReader(self._judge, edge.limits, edge.budget)
+        learned = LearnedHeads(edge.limits, edge.authenticator, edge.clock)
+        self._reader = RequestReader(self._judge, edge.limits, edge.budget, learned)
         self._transport: asyncio.Transport | None = None
         self._answering: Request | None = None
         self._unparsed = NOTHING
@@ -278,6 +276,12 @@ class Connection(asyncio.Protocol):
             request.operation = edge.tally.by_path.get(request.path)
             if request.operation is None:
                 raise _make_operation_error(request.path)
+            if request.known is not None:
+                sender = request.known.sender
+                if sender.is_granted(edge.authenticator, request.path):
+                    request.identity = sender.identity
+                    return
+                request.drop_known()
             request.identity = edge.authenticator.check_head(
                 request.path, request.headers, now_s=edge.clock(), query=request.query
             )
@@ -300,7 +304,7 @@ class Connection(asyncio.Protocol):
         try:
             request.content = self._body(request)
             operation, identity, content = request.operation, request.identity, request.content
-            if operation.bounded is None or MAX_STALENESS not in request.headers:
+            if request.known or operation.bounded is None or MAX_STALENESS not in request.headers:
                 result = operation.handler(identity, content)
             else:
                 result = operation.bounded(identity, content, request.headers[MAX_STALENESS])
@@ -326,6 +330,8 @@ class Connection(asyncio.Protocol):
 
     def _body(self, request: Request) -> bytes:
         """Return the checked and inflated body; the inflated bytes count as held too."""
+        if request.known is not None:
+            return request.body()
         edge = self._edge
         body = edge.authenticator.check_body(
             request.headers, request.body(), body_bytes_max=edge.limits.body_bytes_max
@@ -406,7 +412,9 @@ class Connection(asyncio.Protocol):
             )
         identity = request.identity
         assert identity is not None, "an answer to a request that was not judged"
-        deflate = request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
+        deflate = request.known is None and (
+            request.headers.get(b"x-ots-response-compress-type", b"").lower() == DEFLATE
+        )
         key = (identity.access_key_id, identity.response_key)
         return self._answer(request, 200, body, key=key, deflate=deflate)
 

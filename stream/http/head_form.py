@@ -47,6 +47,12 @@ class HeadForm(NamedTuple):
     length_group: int
     """Number of the group with the content's length."""
 
+    def read_headers(self, head: bytes) -> dict[bytes, bytes]:
+        """Return the headers of a head that has the form."""
+        found = self.pattern.match(head)
+        assert found is not None, "a head of another form"
+        return dict(zip(self.names, found.groups()[1:], strict=True))
+
 
 def learn_form(message: bytes, headers_max: int) -> HeadForm | None:
     """Return the form of a whole request that the parser has accepted; None if it has none."""

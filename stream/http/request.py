@@ -21,16 +21,13 @@ import httptools
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.body_compression import body_too_large
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
-from rowtide.stream.http.head_form import HeadForm, learn_form
+from rowtide.stream.http.head_form import HeadForm
+from rowtide.stream.http.learned_heads import KnownHead, KnownSender, LearnedHeads
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import Page
 from rowtide.stream.http.tally import Operation
 
 __all__ = ["BodyBudget", "Request", "RequestReader"]
-
-
-LESSONS_MAX = 8
-"""How often a connection learns the form of its heads; then all others go to the parser."""
 
 
 class BodyBudget:
@@ -59,16 +56,18 @@ class Request:
     A request with a ``failure`` is rejected. ``last`` means that its connection closes
     after the answer. The function that judges it sets ``request_id``, ``identity`` and
     either ``operation`` or ``page``. The function that starts its answer sets ``content``
-    (the body, checked and inflated) and ``begun_s``.
+    (the body, checked and inflated) and ``begun_s``. A request with a ``known`` head has a
+    right signature and body, and no header asks for anything special.
     """
 
     __slots__ = (
+        "_headers",
         "begun_s",
         "content",
         "failure",
-        "headers",
         "held",
         "identity",
+        "known",
         "last",
         "method",
         "operation",
@@ -78,16 +77,15 @@ class Request:
         "query",
         "received",
         "request_id",
-        "target",
     )
 
     def __init__(self) -> None:
+        self.known: KnownHead | None = None
+        self._headers: dict[bytes, bytes] | None = {}
         self.request_id = b""
         self.method = b""
-        self.target = b""
-        self.path = b""  # The target without its query.
+        self.path = b""  # Without the query.
         self.query = b""  # The part after the question mark; no SDK sends one.
-        self.headers: dict[bytes, bytes] = {}
         self.pieces: list[bytes] = []
         self.received = 0  # Bytes of the body, kept or dropped.
         self.held = 0  # Bytes of the body that count in the budget.
@@ -99,6 +97,27 @@ class Request:
         self.content = b""
         self.begun_s = 0.0
 
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """Headers by name in lower case."""
+        if self._headers is None:
+            assert self.known is not None, "a request without a head"
+            self._headers = self.known.read_headers()
+        return self._headers
+
+    @headers.setter
+    def headers(self, headers: dict[bytes, bytes]) -> None:
+        self._headers = headers
+
+    def take_known(self, known: KnownHead, path: bytes) -> None:
+        """Take a head that a kernel has accepted."""
+        self.known, self._headers = known, None
+        self.method, self.path = b"POST", path
+
+    def drop_known(self) -> None:
+        """Treat the request like one of an unknown sender."""
+        self._headers, self.known = self.headers, None
+
     def body(self) -> bytes:
         """Return the whole body."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
@@ -109,22 +128,24 @@ class RequestReader:
 
     A request that arrives whole, with a head like the previous one, bypasses the parser.
     ``judge`` is called once per request, with its headers complete; it rejects a request
-    by setting its ``failure``. The methods named ``on_`` are the parser's callbacks.
+    by setting its ``failure``. If ``learned`` learns senders, a kernel reads the requests of
+    a sender that was authenticated; they have a ``known`` head. The methods named ``on_``
+    are the parser's callbacks.
     """
 
     __slots__ = (
         "_budget",
         "_fatal",
-        "_form",
         "_head_bytes",
         "_headers",
         "_in_body",
         "_judge",
-        "_lessons",
+        "_learned",
         "_limits",
         "_parser",
         "_progress",
         "_stalled_bytes",
+        "_target",
         "arriving",
         "complete",
         "continue_due",
@@ -132,9 +153,15 @@ class RequestReader:
     )
 
     def __init__(
-        self, judge: Callable[[Request], None], limits: HttpLimits, budget: BodyBudget
+        self,
+        judge: Callable[[Request], None],
+        limits: HttpLimits,
+        budget: BodyBudget,
+        learned: LearnedHeads | None = None,
     ) -> None:
         self._judge = judge
+        self._learned = learned or LearnedHeads(limits)
+        self._target = b""
         self._limits = limits
         self._budget = budget
         self._in_body = False
@@ -142,8 +169,6 @@ class RequestReader:
         self._headers = 0
         self._parser = httptools.HttpRequestParser(self)
         self._fatal: StoreError | None = None
-        self._form: HeadForm | None = None
-        self._lessons = LESSONS_MAX
         self._progress = False
         self._stalled_bytes = 0
         self.complete: deque[Request] = deque()
@@ -156,12 +181,35 @@ class RequestReader:
         if self.stopped:
             return
         if self.arriving is not None or type(piece) is not bytes:
-            self._parse(piece)
-        elif self._form is None or not self._take_formed(self._form, piece):
-            before = len(self.complete)
-            self._parse(piece)
-            if self._lessons and len(self.complete) == before + 1 and self.arriving is None:
-                self._learn(self.complete[-1], piece)
+            return self._parse(piece)
+        learned = self._learned
+        if learned.sender is not None and self._take_signed(learned.sender, piece):
+            return None
+        if learned.form is not None and self._take_formed(learned.form, piece):
+            return None
+        before = len(self.complete)
+        self._parse(piece)
+        if len(self.complete) == before + 1 and self.arriving is None:
+            request = self.complete[-1]
+            if request.failure is None and request.identity is not None and not request.last:
+                learned.learn(piece)
+        return None
+
+    def _take_signed(self, sender: KnownSender, piece: bytes) -> bool:
+        """Take a whole request that a kernel accepts; else change nothing."""
+        found = self._learned.read(sender, piece)
+        if found is None:
+            return False
+        path, head, body = found
+        request = Request()
+        request.take_known(KnownHead(sender, head), path)
+        request.received = len(body)
+        self._stalled_bytes = 0
+        self._judge(request)
+        if body and request.failure is None:
+            self._keep(request, body)
+        self.complete.append(request)
+        return True
 
     def _take_formed(self, form: HeadForm, piece: bytes) -> bool:
         """Take a request that arrived whole, if its head has the form; else change nothing."""
@@ -175,7 +223,7 @@ class RequestReader:
             return False
         request = Request()
         request.method = b"POST"
-        request.target = request.path = path
+        request.path = path
         request.headers = dict(zip(form.names, values, strict=True))
         request.received = length
         self._stalled_bytes = 0
@@ -183,13 +231,9 @@ class RequestReader:
         if length and request.failure is None:
             self._keep(request, piece[head.end() :])
         self.complete.append(request)
-        return True
-
-    def _learn(self, request: Request, message: bytes) -> None:
-        """Learn the form of heads from a request that was accepted."""
         if request.failure is None and request.identity is not None and not request.last:
-            self._lessons -= 1
-            self._form = learn_form(message, self._limits.headers_max)
+            self._learned.learn_sender(piece, request.identity)
+        return True
 
     def _parse(self, piece: bytes | memoryview) -> None:
         self._progress = False
@@ -228,12 +272,13 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         self.arriving = Request()
+        self._target = b""
         self._in_body = False
         self._head_bytes = self._headers = 0
 
     def on_url(self, piece: bytes) -> None:
         assert self.arriving is not None, "a URL outside a message"
-        self.arriving.target += piece
+        self._target += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
@@ -249,11 +294,11 @@ class RequestReader:
         self._progress = self._in_body = True
         limits = self._limits
         request.method = self._parser.get_method()
-        request.path, _, request.query = request.target.partition(b"?")
+        request.path, _, request.query = self._target.partition(b"?")
         request.last = not self._parser.should_keep_alive()
         if request.last:  # The bytes after it are malformed, which the parser detects.
-            self._form, self._lessons = None, 0
-        head_bytes = self._head_bytes + len(request.target)
+            self._learned.forget()
+        head_bytes = self._head_bytes + len(self._target)
         if head_bytes > limits.head_bytes_max or self._headers > limits.headers_max:
             self._stop_parser(self._head_too_large())
         if self._parser.should_upgrade():

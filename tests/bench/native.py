@@ -7,6 +7,7 @@ cells; "varying" are rows whose texts have other lengths each, which no form fit
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -16,6 +17,7 @@ import click
 
 from rowtide.core import native
 from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.authentication import Authenticator, Credential
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.records.record_wire import stream_row
@@ -28,10 +30,15 @@ from rowtide.core.values import variant
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table, TableOptions
 from rowtide.core.values.version import Window
+from rowtide.deploy.up import Ready
 from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.row_requests import change_of, read_key, row_change
+from rowtide.stream.http.answer import AnswerWriter
+from rowtide.stream.http.learned_heads import LearnedHeads
+from rowtide.stream.http.limits import HttpLimits
+from rowtide.stream.http.request import BodyBudget, Request, RequestReader
 from tests.bench.circumstances import circumstances, format_circumstances
-from tests.bench.traffic import KEY, key_of, row_of
+from tests.bench.traffic import KEY, Requests, key_of, row_of
 
 ROUNDS = 9
 CALLS = 3000
@@ -124,6 +131,41 @@ def _page(row: StoredRow) -> Callable[[], object]:
     return make
 
 
+def _edge() -> dict[str, Callable[[], object]]:
+    """Return a connection's steps: a request of a known sender is read and judged, and answered."""
+    ready = Ready("http://127.0.0.1:1", "i", "id", "secret")
+    put = Requests(ready, "t").put(1)
+    authenticator = Authenticator({"id": Credential("id", "secret")}.get, {"i"}.__contains__)
+    heads = LearnedHeads(HttpLimits(), authenticator)
+    reader = RequestReader(_judge(authenticator), HttpLimits(), BodyBudget(1 << 30), heads)
+    writer, key = AnswerWriter(time.time), ("id", b"secret")
+    body = bytes(8)
+
+    def read() -> bytes:
+        reader.feed(put)
+        request = reader.complete.popleft()
+        if request.known is not None:
+            return request.body()
+        return authenticator.check_body(request.headers, request.body(), body_bytes_max=1 << 20)
+
+    def answer() -> object:
+        return writer.answer(200, body, request_id=bytes(36), path=b"/PutRow", key=key)
+
+    return {"a signed PutRow, authenticated": read, "an answer, signed": answer}
+
+
+def _judge(authenticator: Authenticator) -> Callable[[Request], None]:
+    def judge(request: Request) -> None:
+        known = request.known
+        if known is not None and known.sender.is_granted(authenticator, request.path):
+            request.identity = known.sender.identity
+        else:
+            headers, now_s = request.headers, time.time()
+            request.identity = authenticator.check_head(request.path, headers, now_s=now_s)
+
+    return judge
+
+
 def _calls() -> dict[str, Callable[[], object]]:
     alike, varying = [row_of(number) for number in range(ROWS)], _varying()
     row = plainbuffer.decode_row(varying[0])
@@ -149,6 +191,7 @@ def _calls() -> dict[str, Callable[[], object]]:
         "a record decoded": lambda: record.decode_record(entry),
         "a record as the stream has it": lambda: stream_row(entry, 1, names),
         "100 rows of GetRange": _page(StoredRow(b"r", chunk.encode(whole))),
+        **_edge(),
     }
 
 

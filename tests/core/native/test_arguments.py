@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.signature import content_md5, request_signature_v2
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.rows import chunk
@@ -32,6 +33,25 @@ BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
 FIELD = b"\x12" + bytes((len(ROW) + 4,)) + b"\x08\x01\x12" + bytes((len(ROW),)) + ROW
 COLUMNS = ((b"id", variant.STRING), (b"n", variant.INTEGER))
 PLAIN = KERNELS.read_rows([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9) if KERNELS else []
+SECRET = b"secret"
+SENT_S = 1_767_323_045
+STATES = KERNELS.hmac_states(SECRET, False) if KERNELS else None
+DATE = b"2026-01-02T03:04:05Z"
+SIGNATURE = request_signature_v2(SECRET, b"/X\nPOST\n\nx-ots-date:" + DATE + b"\n")
+HEAD_PARTS = (b"POST ", b" HTTP/1.1\r\nd: ", b"\r\nm: ", b"\r\ns: ", b"\r\nl: ", b"\r\n\r\n")
+VALUES = (b"/X", DATE, content_md5(b"body"), SIGNATURE, b"4", b"body")
+
+
+def steps(*parts: tuple[int, bytes]) -> bytes:
+    """Return the steps of a form."""
+    return b"".join(bytes((n, len(literal), 0)) + literal for n, literal in parts)
+
+
+SIGNED = (
+    b"".join(part for pair in zip(HEAD_PARTS, VALUES, strict=True) for part in pair),
+    steps(*zip((1, 3, 4, 5, 6, 0), HEAD_PARTS, strict=True)),
+    steps((0, b""), (1, b"\nPOST\n\nx-ots-date:"), (255, b"\n")),
+)
 
 CALLS: dict[str, Sequence[object]] = {
     "key_row": (plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()),),
@@ -50,6 +70,11 @@ CALLS: dict[str, Sequence[object]] = {
     "read_rows": ([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9),
     "stored_writes": (PLAIN, [None], 8, 1, 1000),
     "write_record": (b"head", 5, 3, b"12345678", 9, 3, BODY),
+    "content_md5": (b"body",),
+    "hmac_states": (b"key", True),
+    "hmac_text": (bytes(40), b"text"),
+    "read_signed": (*SIGNED, STATES, SENT_S, 1000, 1000),
+    "write_answer": (b"HTTP/1.1 200", b"body", b"date", b"id", b"/X", b"signer:", STATES),
     "whole_rows": ([(b"r", chunk.encode(CHUNK))], 0, 0, 1, 1000, 9),
 }
 ODD: Sequence[object] = (

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.values.errors import Rejected
 from rowtide.stream.http.head_form import learn_form
+from rowtide.stream.http.learned_heads import LESSONS_MAX
 from rowtide.stream.http.limits import HttpLimits
-from rowtide.stream.http.request import LESSONS_MAX, BodyBudget, Request, RequestReader
+from rowtide.stream.http.request import BodyBudget, Request, RequestReader
 
 LIMITS = HttpLimits(head_bytes_max=512, headers_max=8, body_bytes_max=64, bodies_bytes_max=100)
 HEADS = ("Host: a", "Content-Length: 5", "x-ots-date: 2026-01-02", "X-Ots-Signature: a+/=")
@@ -60,7 +61,7 @@ class Reading:
         reader = self.reader
         found: list[object] = [
             (
-                *(request.method, request.target, request.path, request.query),
+                *(request.method, request.path, request.query),
                 *(list(request.headers.items()), request.body(), request.received, request.held),
                 *(request.last, str(request.failure), request.identity is None),
             )
@@ -162,15 +163,15 @@ def test_no_form_is_learned_from_what_is_unusual(case: str) -> None:
     first = {**ALIKE, **UNLIKE}[case]
     formed, parsed = both(message(), message(), first=first)
     assert formed == parsed
-    assert Reading(first, views=False).reader._form is None
+    assert Reading(first, views=False).reader._learned.form is None
 
 
 def test_a_form_is_learned_anew_some_times() -> None:
     reading = Reading(FIRST, views=False)
-    forms = {id(reading.reader._form)}
+    forms = {id(reading.reader._learned.form)}
     for number in range(2 * LESSONS_MAX):
         reading.feed(message(*HEADS, f"Extra{number}: a"))
-        forms.add(id(reading.reader._form))
+        forms.add(id(reading.reader._learned.form))
     assert len(forms) == LESSONS_MAX
     assert len(reading.reader.complete) == 2 * LESSONS_MAX + 1
 
