@@ -18,7 +18,7 @@ from rowtide.core.values.cell import Cell
 
 __all__ = ["Kernels", "PlainRow", "choose", "kernels", "kind", "load_compiled"]
 
-INTERFACE = 5
+INTERFACE = 6
 """The interface number of the compiled module. A module with another number is not used."""
 
 Columns = list[tuple[bytes, bytes]]
@@ -204,6 +204,25 @@ class Kernels(Protocol):
     ) -> bytes | None:
         """Return a whole signed answer; ``signer`` is what stands before the signature."""
 
+    def read_get(
+        self,
+        message: bytes,
+        at: int,
+        table_id: int,
+        key: tuple[tuple[bytes, int], ...],
+        key_value_bytes_max: int,
+        /,
+    ) -> tuple[bytes, bytes, int] | None:
+        """Return the keys of a GetRow for a whole row, as ``row_keys``, and its newest versions.
+
+        ``at`` is behind the table's name. The row has a key of these names and types.
+        """
+
+    def whole_answer(
+        self, first: bytes, version_min: int, versions_max: int, key_overhead: int, /
+    ) -> tuple[bytes, int] | None:
+        """Return the answer of a GetRow whose first chunk answers as stored, and its read units."""
+
 
 class _Absent:
     """Replaces the compiled module: returns None, so that Python does the work."""
@@ -217,6 +236,7 @@ class _Absent:
     stream_row = whole_rows = stored_chunk = key_row
     row_fields = read_rows = stored_writes = write_record = key_row
     content_md5 = hmac_states = hmac_text = read_signed = write_answer = key_row
+    read_get = whole_answer = key_row
 
 
 def load_compiled() -> Kernels | None:

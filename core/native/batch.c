@@ -13,7 +13,7 @@ enum { PUT_ROW = 1, UPDATE_ROW = 2, IGNORE = 0, EXPECT_PRESENT = 1, EXPECT_ABSEN
 enum { CHUNK_HEADER_BYTES = 32, CHUNK_DELETED = 1 };
 
 /* Read a number of at most five bytes, as lengths are. */
-static int read_varint(Reader *reader, size_t *number) {
+int rowtide_read_varint(Reader *reader, size_t *number) {
     *number = 0;
     for (int shift = 0; shift < 35 && reader->at < reader->end; shift += 7) {
         uint8_t byte = *reader->at++;
@@ -25,9 +25,9 @@ static int read_varint(Reader *reader, size_t *number) {
 }
 
 /* Read a field's length, and what it has. */
-static int read_content(Reader *reader, Reader *content) {
+int rowtide_read_content(Reader *reader, Reader *content) {
     size_t size;
-    if (!read_varint(reader, &size) || size > left(reader))
+    if (!rowtide_read_varint(reader, &size) || size > left(reader))
         return 0;
     content->at = reader->at;
     content->end = reader->at += size;
@@ -41,8 +41,8 @@ static int read_field(Reader *reader, Reader *whole, Reader *content) {
     whole->at = reader->at;
     uint8_t kind = *reader->at++ & 0x87;
     content->at = content->end = NULL;
-    int sound = kind == 0 ? read_varint(reader, &number)
-                          : kind == 2 && read_content(reader, content);
+    int sound = kind == 0 ? rowtide_read_varint(reader, &number)
+                          : kind == 2 && rowtide_read_content(reader, content);
     whole->end = reader->at;
     return sound;
 }
@@ -108,13 +108,13 @@ typedef struct {
  * is not, and asks for nothing back. */
 static int read_item(Reader field, Item *item) {
     Reader row;
-    if (!left(&field) || *field.at++ != F_ROW || !read_content(&field, &row) || left(&field)
+    if (!left(&field) || *field.at++ != F_ROW || !rowtide_read_content(&field, &row) || left(&field)
         || left(&row) < 3 || row.at[0] != F_KIND || row.at[2] != F_CHANGE)
         return 0;
     item->kind = row.at[1];
     item->expectation = IGNORE;
     row.at += 3;
-    if ((item->kind != PUT_ROW && item->kind != UPDATE_ROW) || !read_content(&row, &item->change))
+    if ((item->kind != PUT_ROW && item->kind != UPDATE_ROW) || !rowtide_read_content(&row, &item->change))
         return 0;
     if (!left(&row))
         return 1;
@@ -136,14 +136,13 @@ typedef struct {
     size_t cells_max;
 } Rules;
 
-/* True if a key is of these columns, in their order. */
-static int fits(Reader piece, const Rules *rules) {
+/* True if a key, from its tag on, is of these columns in their order: a tuple of (name, type's byte). */
+int rowtide_fits_key(Reader piece, PyObject *columns, size_t value_bytes_max) {
     Py_ssize_t count = 0;
     for (piece.at++; piece.at < piece.end; count++) {
         WireCell column;
         Reader name;
-        PyObject *wanted = count < PyTuple_Size(rules->columns)
-            ? PyTuple_GetItem(rules->columns, count) : NULL;
+        PyObject *wanted = count < PyTuple_Size(columns) ? PyTuple_GetItem(columns, count) : NULL;
         if (wanted == NULL || !PyTuple_Check(wanted) || PyTuple_Size(wanted) != 2
             || !rowtide_skim_cell(&piece, &column)
             || !reader_of(PyTuple_GetItem(wanted, 0), &name)
@@ -153,12 +152,12 @@ static int fits(Reader piece, const Rules *rules) {
         long kind = PyLong_AsLong(PyTuple_GetItem(wanted, 1));
         size_t head_bytes = value_head_bytes(column.value[0]);
         if (kind != column.value[0] || column.value_bytes < head_bytes
-            || column.value_bytes - head_bytes > rules->key_value_bytes_max) {
+            || column.value_bytes - head_bytes > value_bytes_max) {
             PyErr_Clear(); /* A type that is no number fits nothing. */
             return 0;
         }
     }
-    return count == PyTuple_Size(rules->columns);
+    return count == PyTuple_Size(columns);
 }
 
 /* Return what a row's field has, Py_None where the row is not plain, or NULL with an exception. */
@@ -172,7 +171,7 @@ static PyObject *read_row(Reader field, const Rules *rules) {
         || rowtide_open_row(&item.change, &key.at, &state, NULL) <= 0)
         RETURN_UNUSUAL;
     key.end = item.change.at;
-    if (!fits(key, rules))
+    if (!rowtide_fits_key(key, rules->columns, rules->key_value_bytes_max))
         RETURN_UNUSUAL;
     PyObject *chunk_key, *encoded;
     PyObject *wire = rowtide_read_plain_cells(&item.change, key, state, rules->value_bytes_max,

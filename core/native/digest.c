@@ -80,38 +80,58 @@ static void md5_block(uint32_t *state, const uint8_t *block) {
     state[3] += d;
 }
 
-/* One step of SHA-1; `word` is the next of the schedule. */
-#define SHA1_STEP(mix, constant, word) \
+/* One step of SHA-1. The words stay where they are, and the next step names them otherwise. */
+#define SHA1_STEP(mix, a, b, c, d, e, constant, word) \
     do { \
-        uint32_t next = turn_left(a, 5) + (mix) + e + constant + (word); \
-        e = d; \
-        d = c; \
-        c = turn_left(b, 30); \
-        b = a; \
-        a = next; \
+        e += turn_left(a, 5) + mix(b, c, d) + constant + (word); \
+        b = turn_left(b, 30); \
     } while (0)
+#define SHA1_F(x, y, z) (z ^ (x & (y ^ z)))
+#define SHA1_G(x, y, z) (x ^ y ^ z)
+#define SHA1_H(x, y, z) ((x & y) | (z & (x | y)))
+#define SHA1_STEPS(mix, from, constant) \
+    for (int i = from; i < from + 20; i += 5) { \
+        SHA1_STEP(mix, a, b, c, d, e, constant, sha1_word(words, i)); \
+        SHA1_STEP(mix, e, a, b, c, d, constant, sha1_word(words, i + 1)); \
+        SHA1_STEP(mix, d, e, a, b, c, constant, sha1_word(words, i + 2)); \
+        SHA1_STEP(mix, c, d, e, a, b, constant, sha1_word(words, i + 3)); \
+        SHA1_STEP(mix, b, c, d, e, a, constant, sha1_word(words, i + 4)); \
+    }
+
+/* Return a word of the schedule. The last 16 are kept: a loop that makes all of them is turned into
+ * vectors by GCC 12, and then takes longer than all the rest. */
+static inline uint32_t sha1_word(uint32_t *words, int i) {
+    if (i < 16)
+        return words[i];
+    uint32_t word = words[(i + 13) & 15] ^ words[(i + 8) & 15] ^ words[(i + 2) & 15];
+    return words[i & 15] = turn_left(word ^ words[i & 15], 1);
+}
 
 static void sha1_block(uint32_t *state, const uint8_t *block) {
-    uint32_t words[80];
+    uint32_t words[16];
     for (int i = 0; i < 16; i++)
         words[i] = load32_high(block + 4 * i);
-    for (int i = 16; i < 80; i++)
-        words[i] = turn_left(words[i - 3] ^ words[i - 8] ^ words[i - 14] ^ words[i - 16], 1);
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
-    for (int i = 0; i < 20; i++)
-        SHA1_STEP(d ^ (b & (c ^ d)), 0x5a827999, words[i]);
-    for (int i = 20; i < 40; i++)
-        SHA1_STEP(b ^ c ^ d, 0x6ed9eba1, words[i]);
-    for (int i = 40; i < 60; i++)
-        SHA1_STEP((b & c) | (d & (b | c)), 0x8f1bbcdc, words[i]);
-    for (int i = 60; i < 80; i++)
-        SHA1_STEP(b ^ c ^ d, 0xca62c1d6, words[i]);
+    SHA1_STEPS(SHA1_F, 0, 0x5a827999)
+    SHA1_STEPS(SHA1_G, 20, 0x6ed9eba1)
+    SHA1_STEPS(SHA1_H, 40, 0x8f1bbcdc)
+    SHA1_STEPS(SHA1_G, 60, 0xca62c1d6)
     state[0] += a;
     state[1] += b;
     state[2] += c;
     state[3] += d;
     state[4] += e;
 }
+
+/* One step of SHA-256, as above. */
+#define SHA256_STEP(a, b, c, d, e, f, g, h, at) \
+    do { \
+        h += (turn_right(e, 6) ^ turn_right(e, 11) ^ turn_right(e, 25)) + (g ^ (e & (f ^ g))) \
+            + roots[at] + words[at]; \
+        d += h; \
+        h += (turn_right(a, 2) ^ turn_right(a, 13) ^ turn_right(a, 22)) \
+            + ((a & b) | (c & (a | b))); \
+    } while (0)
 
 static void sha256_block(uint32_t *state, const uint8_t *block) {
     static const uint32_t roots[64] = {
@@ -125,7 +145,7 @@ static void sha256_block(uint32_t *state, const uint8_t *block) {
         0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
-    uint32_t words[64], mixed[8];
+    uint32_t words[64];
     for (int i = 0; i < 16; i++)
         words[i] = load32_high(block + 4 * i);
     for (int i = 16; i < 64; i++) {
@@ -134,17 +154,19 @@ static void sha256_block(uint32_t *state, const uint8_t *block) {
             + (turn_right(early, 7) ^ turn_right(early, 18) ^ early >> 3)
             + (turn_right(late, 17) ^ turn_right(late, 19) ^ late >> 10);
     }
-    memcpy(mixed, state, sizeof mixed);
-    for (int i = 0; i < 64; i++) {
-        uint32_t a = mixed[0], b = mixed[1], c = mixed[2], e = mixed[4];
-        uint32_t one = mixed[7] + (turn_right(e, 6) ^ turn_right(e, 11) ^ turn_right(e, 25))
-            + (mixed[6] ^ (e & (mixed[5] ^ mixed[6]))) + roots[i] + words[i];
-        uint32_t two = (turn_right(a, 2) ^ turn_right(a, 13) ^ turn_right(a, 22))
-            + ((a & b) | (c & (a | b)));
-        memmove(mixed + 1, mixed, 7 * sizeof mixed[0]);
-        mixed[4] += one;
-        mixed[0] = one + two;
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int i = 0; i < 64; i += 8) {
+        SHA256_STEP(a, b, c, d, e, f, g, h, i);
+        SHA256_STEP(h, a, b, c, d, e, f, g, i + 1);
+        SHA256_STEP(g, h, a, b, c, d, e, f, i + 2);
+        SHA256_STEP(f, g, h, a, b, c, d, e, i + 3);
+        SHA256_STEP(e, f, g, h, a, b, c, d, i + 4);
+        SHA256_STEP(d, e, f, g, h, a, b, c, i + 5);
+        SHA256_STEP(c, d, e, f, g, h, a, b, i + 6);
+        SHA256_STEP(b, c, d, e, f, g, h, a, i + 7);
     }
+    const uint32_t mixed[8] = {a, b, c, d, e, f, g, h};
     for (int i = 0; i < 8; i++)
         state[i] += mixed[i];
 }

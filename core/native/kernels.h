@@ -11,7 +11,7 @@ Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plai
     rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
     rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
-    rowtide_write_answer;
+    rowtide_write_answer, rowtide_read_get, rowtide_whole_answer;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
@@ -37,6 +37,9 @@ uint8_t *rowtide_write_cell(uint8_t *out, const WireCell *cell);
 size_t rowtide_cell_bytes(const WireCell *cell);
 size_t rowtide_logged_bytes_max(const WireCell *cell);
 uint8_t *rowtide_write_logged(uint8_t *out, const WireCell *cell);
+int rowtide_read_varint(Reader *reader, size_t *number);
+int rowtide_read_content(Reader *reader, Reader *content);
+int rowtide_fits_key(Reader piece, PyObject *columns, size_t value_bytes_max);
 PyObject *rowtide_read_plain_cells(Reader *reader, Reader key, uint8_t key_state,
                                    size_t value_bytes_max, size_t *count, size_t *data_bytes);
 int rowtide_keys_of(unsigned long table, Reader piece, PyObject **chunk_key, PyObject **encoded);

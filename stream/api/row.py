@@ -30,6 +30,7 @@ from rowtide.stream.api.batch_reply import BatchReply, BatchUse, row_done, row_e
 from rowtide.stream.api.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
+from rowtide.stream.api.plain_read import answer_plain
 from rowtide.stream.api.plain_write import write_plain
 from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
 from rowtide.stream.api.range_scan import (
@@ -211,6 +212,9 @@ class RowOperations:
     @answers("GetRow")
     def get_row(self, identity: Identity, body: bytes) -> bytes:
         """Return one row."""
+        answer = answer_plain(self._directory, identity, body)
+        if answer is not None:
+            return answer
         request = parse(pb.GetRowRequest, body)
         table = self._directory.read_table(
             identity.instance, request.table_name, request.primary_key

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from rowtide.core import native
 from tests.core.native.agreement import AGREEMENTS as ROW_AGREEMENTS
 from tests.core.native.edge_agreement import EDGE_AGREEMENTS
+from tests.core.native.get_agreement import GET_AGREEMENTS
 from tests.core.native.inputs import Inputs
 from tests.core.native.ways import KERNELS, needs_kernels
 
 pytestmark = needs_kernels
-AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS
+AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS
 QUICK, LONG = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000")) // len(AGREEMENTS) + 1
 
 

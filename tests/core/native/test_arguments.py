@@ -31,6 +31,9 @@ CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
 BATCH = pb.BatchWriteRowRequest()
 BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
 FIELD = b"\x12" + bytes((len(ROW) + 4,)) + b"\x08\x01\x12" + bytes((len(ROW),)) + ROW
+GET = pb.GetRowRequest(
+    table_name="t", primary_key=plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()), max_versions=1
+).SerializeToString()
 COLUMNS = ((b"id", variant.STRING), (b"n", variant.INTEGER))
 PLAIN = KERNELS.read_rows([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9) if KERNELS else []
 SECRET = b"secret"
@@ -75,6 +78,8 @@ CALLS: dict[str, Sequence[object]] = {
     "hmac_text": (bytes(40), b"text"),
     "read_signed": (*SIGNED, STATES, SENT_S, 1000, 1000),
     "write_answer": (b"HTTP/1.1 200", b"body", b"date", b"id", b"/X", b"signer:", STATES),
+    "read_get": (GET, 3, 1, COLUMNS, 100),
+    "whole_answer": (chunk.encode(CHUNK), 0, 1, 10),
     "whole_rows": ([(b"r", chunk.encode(CHUNK))], 0, 0, 1, 1000, 9),
 }
 ODD: Sequence[object] = (
