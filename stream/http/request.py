@@ -206,6 +206,8 @@ class RequestReader:
         request.received = len(body)
         self._stalled_bytes = 0
         self._judge(request)
+        if request.known is None:
+            self._learned.sender = None  # Its key has changed: it is learned anew.
         if body and request.failure is None:
             self._keep(request, body)
         self.complete.append(request)

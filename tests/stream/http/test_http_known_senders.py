@@ -195,3 +195,19 @@ async def test_a_date_that_grows_old_is_refused(
         now[0] += 1
         refused = await answer(client, request)
         assert refused.error.startswith("403 OTSAuthFailed Mismatch between system time")
+
+
+async def test_a_sender_whose_key_was_replaced_is_learned_anew(
+    running: Running, request_bytes: RequestBytes
+) -> None:
+    request = request_bytes("GetRow", b"a")
+    async with knowing(running, request, request, request) as (live, client):
+        (connection,) = live.edge._connections
+        learned = connection._reader._learned
+        another = replace(KEY)
+        live.edge.authenticator.credential = lambda _: another
+        assert (await answer(client, request)).status == 200
+        assert learned.sender is None
+        assert (await answer(client, request)).status == 200
+        assert learned.sender is not None
+        assert learned.sender.credential is another
