@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,6 +32,20 @@ def kernel_choice() -> Iterator[None]:
 def test_compiled_kernels_are_those_of_the_checkout() -> None:
     compiled: str = getattr(KERNELS, "SOURCES")  # noqa: B009  # No kernel, so no part of the type.
     assert compiled == sources(ROOT / "core/native"), "compile them again: make native"
+
+
+@needs_kernels
+@pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("nm") is None, reason="nm reads a module's symbols"
+)
+def test_wheels_for_windows_know_all_that_kernels_need_of_python() -> None:
+    module = getattr(KERNELS, "__file__")  # noqa: B009  # As above.
+    command = ["nm", "-u", "-P", module]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"^(_?Py\w+)", found, re.MULTILINE))
+    known = (ROOT / "core/native/python3.def").read_text().split()
+    assert needed
+    assert needed - set(known) == set()
 
 
 @needs_kernels
