@@ -129,11 +129,11 @@ def signed_requests(inputs: Inputs) -> bool:
     keys = {"testid": Credential("testid", client.secret.decode())}
     authenticator = Authenticator(keys.get, {"inst"}.__contains__)
     learned, sender = _learn(client, authenticator)
-    message = inputs.sometimes_damaged(_another(inputs, client))
+    message = inputs.maybe_damage(_another(inputs, client))
     found = learned.read(sender, message)
     expected = python(lambda: _read(sender.heads, authenticator, message))
     assert found is None or found == expected
-    head, text, states = (inputs.sometimes_damaged(part) for part in sender.signed)
+    head, text, states = (inputs.maybe_damage(part) for part in sender.signed)
     KERNELS.read_signed(message, head, text, states, int(NOW_S), 900, 4000)
     return found is not None
 

@@ -84,7 +84,7 @@ def gets(inputs: Inputs) -> bool:
     wanted = inputs.key()
     if chance.randrange(8):
         _store_row(inputs, served.rows, wanted)
-    body = inputs.sometimes_damaged(_request(inputs, wanted))
+    body = inputs.maybe_damage(_request(inputs, wanted))
 
     def read() -> tuple[object, object]:
         directory.consumption = operations._consumption = Consumption(lambda: 1.0)
@@ -102,7 +102,7 @@ def _store_row(inputs: Inputs, store: ChunkDictionary, wanted: list[tuple[bytes,
     if [value[:1] for value in values] != [b"\x03", b"\x00"] or len(values[1]) != 9:
         return
     at = RowAddress(row_key(TABLE.table_id, key.encode(values)), *plainbuffer.key_piece(wanted))
-    cells = inputs.kept()
+    cells = inputs.row_cells()
     kind = chance.randrange(8)
     if kind == 0:
         cells = [put(name, VERSION_MS, name * 20_000) for name in "abcdef"]
