@@ -69,7 +69,8 @@ async def measure_return_s(
     ``write`` is called after the kill, and writes one record for each of ``paths``, whose text has
     ``sought``.
     """
-    head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+    # A refusal ends the connection, too: places of viewers that have just left are not free yet.
+    head = f" HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n"
     viewers = [_Viewer(f"GET {path}{head}", sought) for path in paths]
     async with asyncio.TaskGroup() as tasks:
         running = [

@@ -136,7 +136,7 @@ EDGE = [
     at_the_edge("copy no commits", ShardCopy, "_slice", _slice_no_commits),
     at_the_edge("look for no earlier commit", ShardOwner, "commit", _commit_without_search),
     at_the_edge("let others write what is held", OpenTransactions, "require_free", _free),
-    at_the_edge("log a transaction one by one", group, "form_group", _one_by_one, 120),
+    at_the_edge("log a transaction one by one", group, "form_group", _one_by_one, 160),
     at_the_edge(
         "tell a part without an answer as failed", fan_out, "_catch_error", _keep_as_failure, 120
     ),
