@@ -12,7 +12,7 @@ from typing import Any
 from rowtide.cli.client import ServerError, StreamRecord
 from tests.model.difference import Difference, same
 from tests.model.requests import Entry, Reclaimed
-from tests.model.row_model import Rows, fold_changes, reclaim_rows
+from tests.model.row_model import Rows, fold, reclaim_rows
 from tests.model.table_model import TableModel
 from tests.model.world import World
 
@@ -103,7 +103,7 @@ class FollowedStream:
                 record = next(records)
                 row_key = _values(record.row.key)
                 before = own.pop(row_key, None)
-                row = fold_changes(before, record.kind, record.row.changes, entry.max_versions)
+                row = fold(before, record.kind, record.row.changes, entry.max_versions)
                 if row is not None:
                     own[row_key] = row
             rows |= own

@@ -16,7 +16,7 @@ Rows = dict[Key, Row]
 Seen = Mapping[str, Sequence[Value]]
 
 
-def list_visible(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int, Value]:
+def keep(versions: dict[int, Value], options: Options, now_ms: int) -> dict[int, Value]:
     """Return a column's visible versions, newest first: the newest N, none expired."""
     return {
         version: versions[version]
@@ -31,17 +31,13 @@ def reclaim_rows(
     """Return rows without hidden versions, but of ``held`` partition keys; empty ones are gone."""
     left: Rows = {}
     for key, row in rows.items():
-        seen = {
-            n: some for n, cells in row.items() if (some := list_visible(cells, options, now_ms))
-        }
+        seen = {n: some for n, cells in row.items() if (some := keep(cells, options, now_ms))}
         if seen or not row or key[0] in held:
             left[key] = row if key[0] in held else seen
     return left
 
 
-def fold_changes(
-    row: Row | None, kind: str, changes: Sequence[Change], max_versions: int
-) -> Row | None:
+def fold(row: Row | None, kind: str, changes: Sequence[Change], max_versions: int) -> Row | None:
     """Return a row after changes whose versions and values are known; None: there is none."""
     only_deletes = all(isinstance(change, Delete) for change in changes)
     if kind == "DELETE" or (kind == "UPDATE" and row is None and only_deletes):
@@ -89,7 +85,7 @@ def choose_cells(row: Row, read: Read, options: Options, now_ms: int) -> list[Pu
     """Return a row's visible cells of the versions that are read."""
     cells: list[Put] = []
     for name in sorted(row):
-        versions = list_visible(row[name], options, now_ms)
+        versions = keep(row[name], options, now_ms)
         within = [v for v in versions if read.start_ms <= v < read.end_ms][: read.newest]
         cells += [Put(name, versions[version], version) for version in within]
     return cells

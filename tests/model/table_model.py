@@ -23,16 +23,7 @@ from tests.model.requests import (
     Stream,
     Write,
 )
-from tests.model.row_model import (
-    Row,
-    Rows,
-    choose_cells,
-    fold_changes,
-    list_visible,
-    passes,
-    read_row,
-    row_bytes,
-)
+from tests.model.row_model import Row, Rows, choose_cells, fold, keep, passes, read_row, row_bytes
 
 
 @dataclass
@@ -110,9 +101,7 @@ class TableModel:
     def _fold(self, rows: Rows, write: Write) -> bool:
         """Change a row; return whether there is anything to tell."""
         row = rows.pop(write.key, None)
-        if (
-            made := fold_changes(row, write.kind, write.changes, self.options.max_versions)
-        ) is not None:
+        if (made := fold(row, write.kind, write.changes, self.options.max_versions)) is not None:
             rows[write.key] = made
         return not (row is None and made is None and write.kind == "UPDATE")
 
@@ -161,7 +150,7 @@ class TableModel:
         return change
 
     def _increment(self, row: Row, change: Increment, now_ms: int, version_ms: int) -> Put:
-        versions = list_visible(row.get(change.name, {}), self.options, now_ms)
+        versions = keep(row.get(change.name, {}), self.options, now_ms)
         newest = next(iter(versions), version_ms)
         value = versions.get(newest, 0)
         if type(value) is not int or not -(2**63) <= value + change.by < 2**63:
