@@ -290,7 +290,7 @@ def test_who_adopted_a_slot_lets_it_be_when_its_worker_comes_first() -> None:
         await asyncio.sleep(READY_S)
 
     async def story(scene: Scene) -> None:
-        with patch.object(scene.worker(B).leases, "wait_until_read", slow):
+        with patch.object(scene.worker(B).leases.others, "wait_until_read", slow):
             async with failing_disk(scene, A):
                 await scene.until(lambda: 0 in scene.worker(B).roster.slots)
             await scene.until(lambda: scene.serves(A))

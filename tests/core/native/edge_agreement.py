@@ -123,7 +123,7 @@ def _learn(client: Client, authenticator: Authenticator) -> tuple[LearnedHeads, 
     return learned, learned.sender
 
 
-def signed_requests(inputs: Inputs) -> bool:
+def requests_of_a_sender(inputs: Inputs) -> bool:
     """Compare requests of one client: all that the kernel accepts, Python accepts as well."""
     client = _client(inputs)
     keys = {"testid": Credential("testid", client.secret.decode())}
@@ -226,6 +226,6 @@ def answers(inputs: Inputs) -> bool:
 
 EDGE_AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "content_md5, hmac_states, hmac_text": digests,
-    "read_signed": signed_requests,
+    "read_signed": requests_of_a_sender,
     "write_answer": answers,
 }
