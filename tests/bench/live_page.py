@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 from playwright.sync_api import Page, sync_playwright
 
-from rowtide.client import Client
+from rowtide.client import Client, PutRow
 from rowtide.deploy.kafka.config import default_cache_dir
 from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.report import Result, as_markdown, percentile
@@ -25,6 +25,7 @@ from tests.support.consoles import RunningConsole, serving_console
 from tests.support.waiting import until
 
 TEXT = "x" * 100
+FLOOD_PER_S, BATCH_ROWS, HEAPS = 5000, 100, 6
 NOTE_ROWS = """
 () => {
   const seen = (globalThis.seen = {});
@@ -47,6 +48,14 @@ NOTE_ROWS = """
   }).observe(document.getElementById("live"), { childList: true, subtree: true });
 }
 """
+PAINT = """
+() => new Promise((resolve) => {
+  new PerformanceObserver((list) => {
+    const entries = list.getEntries();
+    resolve(entries[entries.length - 1].startTime);
+  }).observe({ type: "largest-contentful-paint", buffered: true });
+})
+"""
 TASKS = """
 () => {
   globalThis.longest = 0;
@@ -60,7 +69,8 @@ TASKS = """
 @click.command(context_settings={"show_default": True})
 @click.option("--seconds", default=10.0, help="Length of the measurement.")
 @click.option("--rate", default=100, help="Changes per second.")
-def main(seconds: float, rate: int) -> None:
+@click.option("--flood-seconds", default=20.0, help="How long a tab gets 5,000 changes/s.")
+def main(seconds: float, rate: int, flood_seconds: float) -> None:
     """Measure the live page and print a Markdown table."""
     click.echo(format_circumstances(circumstances("live_page")))
     try:
@@ -78,8 +88,18 @@ def main(seconds: float, rate: int) -> None:
         stack.callback(browser.close)
         client = stack.enter_context(Client(**console.ready._asdict()))
         client.create_table("seen", {"n": int}, stream_hours=24)
-        page = open_live(browser.new_page(), console)
-        click.echo(as_markdown(measure(client, page, count=int(seconds * rate), rate=rate)))
+        page = browser.new_page()
+        paint = measure_first_paint(page, console)
+        open_live(page, console)
+        results = measure(client, page, count=int(seconds * rate), rate=rate)
+        results += measure_flood(client, page, flood_seconds)
+        click.echo(as_markdown([paint, *results]))
+
+
+def measure_first_paint(page: Page, console: RunningConsole) -> Result:
+    """Return when the first page was painted, in a browser that has nothing in its cache."""
+    page.goto(f"{console.url}/", wait_until="load")
+    return Result("first page, empty cache, largest paint", page.evaluate(PAINT) / 1000, "s")
 
 
 def open_live(page: Page, console: RunningConsole) -> Page:
@@ -119,6 +139,41 @@ def measure(client: Client, page: Page, *, count: int, rate: int) -> list[Result
         ],
         Result("longest task of the page", page.evaluate("longest"), "ms"),
     ]
+
+
+def measure_flood(client: Client, page: Page, seconds: float) -> list[Result]:
+    """Return the heap and the longest task of a tab whose table has many changes."""
+    page.reload()
+    page.locator("#live .good").wait_for()
+    page.evaluate(TASKS)
+    heaps = [heap_mib(page)]
+    began_s = time.time()
+    batches = 0
+    while (now_s := time.time() - began_s) < seconds:
+        if now_s > len(heaps) * seconds / HEAPS:
+            heaps.append(heap_mib(page))
+        time.sleep(max(0.0, batches * BATCH_ROWS / FLOOD_PER_S - now_s))
+        first = batches * BATCH_ROWS
+        client.write(
+            [PutRow("seen", {"n": n, "text": TEXT}) for n in range(first, first + BATCH_ROWS)]
+        )
+        batches += 1
+    written = batches * BATCH_ROWS / (time.time() - began_s)
+    shown = f"{', '.join(f'{heap:.1f}' for heap in heaps)} MiB after equal times"
+    return [
+        Result("changes written to one tab", written, "/s"),
+        Result("heap of the tab", max(heaps), "MiB", remark=shown),
+        Result("longest task of the tab", page.evaluate("longest"), "ms"),
+    ]
+
+
+def heap_mib(page: Page) -> float:
+    """Return what the page's objects take once the garbage is collected."""
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    used: float = session.send("Runtime.getHeapUsage")["usedSize"]
+    session.detach()
+    return used / 2**20
 
 
 if __name__ == "__main__":
