@@ -9,8 +9,9 @@ from aiohttp import web
 from rowtide.console.pages.newest_first import page_newest
 from rowtide.console.web.audit import audit
 from rowtide.console.web.render import redirect, render
-from rowtide.console.web.routes import CALLS, WebRoute
+from rowtide.console.web.routes import WebRoute
 from rowtide.console.web.sessions import session_of
+from rowtide.console.web.visitor_calls import call_for_visitor
 
 __all__ = ["KEY_ROUTES"]
 
@@ -20,7 +21,7 @@ RIGHTS = ("rows", "read_only", "admin", "admin_read_only")
 
 async def show_keys(request: web.Request) -> web.Response:
     """Return the keys without their secrets, a page of them."""
-    found = await _call(request, "RowtideListKeys", {})
+    found = await call_for_visitor(request, "RowtideListKeys", {})
     session = session_of(request)
     page = page_newest(request, found["keys"])
     return render(
@@ -32,7 +33,7 @@ async def show_keys(request: web.Request) -> web.Response:
         next=page.next,
         own=session.access_key_id,
         instances=list(session.instances),
-        can_change=session.is_admin and not session.is_read_only,
+        can_change=session.can_administer,
     )
 
 
@@ -58,7 +59,7 @@ async def create_key(request: web.Request) -> web.Response:
     }
     if instances:
         fields["instances"] = instances
-    made = await _call(request, "RowtideCreateKey", fields)
+    made = await call_for_visitor(request, "RowtideCreateKey", fields)
     audit(request, created=made["access_key_id"], rights=rights)
     return render(
         request,
@@ -71,16 +72,8 @@ async def create_key(request: web.Request) -> web.Response:
 async def revoke_key(request: web.Request) -> web.Response:
     """Revoke a key for good."""
     key_id = request.match_info["key_id"]
-    await _call(request, "RowtideRevokeKey", {"access_key_id": key_id})
+    await call_for_visitor(request, "RowtideRevokeKey", {"access_key_id": key_id})
     return redirect(request, "/keys", "keys.revoked", key=key_id)
-
-
-async def _call(request: web.Request, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
-    session = session_of(request)
-    found: dict[str, Any] = await request.app[CALLS].call(
-        session.credentials, session.instance, operation, fields
-    )
-    return found
 
 
 KEY_ROUTES = (

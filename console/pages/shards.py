@@ -18,8 +18,9 @@ from rowtide.console.pages.tables import table_address
 from rowtide.console.web.audit import audit
 from rowtide.console.web.refusals import RequestRefused
 from rowtide.console.web.render import redirect, render
-from rowtide.console.web.routes import CALLS, WebRoute
-from rowtide.console.web.sessions import credentials_of, session_of
+from rowtide.console.web.routes import WebRoute
+from rowtide.console.web.sessions import session_of
+from rowtide.console.web.visitor_calls import call_for_visitor
 
 __all__ = ["SHARD_ROUTES", "TreeLine", "order_as_tree"]
 
@@ -42,14 +43,14 @@ class TreeLine(NamedTuple):
 async def show_shards(request: web.Request) -> web.Response:
     """Return the shards of a table."""
     named, table = request.match_info["instance"], request.match_info["table"]
-    found = await _call(request, "RowtideListShards", {"table": table})
+    found = await call_for_visitor(request, "RowtideListShards", {"table": table})
     shards: list[dict[str, Any]] = found["shards"]
     is_cut = len(shards) > LINES_SHOWN
     if is_cut:
         shards = sorted(shards, key=lambda shard: shard["sealed_us"] is not None)[:LINES_SHOWN]
     loads, positions = await shard_loads(request), _positions(request)
     session = session_of(request)
-    can_change = session.is_admin and not session.is_read_only
+    can_change = session.can_administer
     return render(
         request,
         "shards.html",
@@ -159,7 +160,9 @@ async def split_shard(request: web.Request) -> web.Response:
     shard, at = str(form.get("shard", "")), str(form.get("at", ""))
     fields = {"table": request.match_info["table"], "shard": shard}
     audit(request, shard=shard)
-    found = await _call(request, "RowtideSplitShard", fields | ({"at": at} if at else {}))
+    found = await call_for_visitor(
+        request, "RowtideSplitShard", fields | ({"at": at} if at else {})
+    )
     return _return(request, "shards.split_done", found)
 
 
@@ -171,7 +174,9 @@ async def merge_shards(request: web.Request) -> web.Response:
         raise RequestRefused(400, "shards.two_needed")
     audit(request, shards=",".join(shards))
     fields = {"table": request.match_info["table"], "shards": shards}
-    return _return(request, "shards.merge_done", await _call(request, "RowtideMergeShards", fields))
+    return _return(
+        request, "shards.merge_done", await call_for_visitor(request, "RowtideMergeShards", fields)
+    )
 
 
 async def move_shard(request: web.Request) -> web.Response:
@@ -183,7 +188,7 @@ async def move_shard(request: web.Request) -> web.Response:
     target = await _find_target(request, table, name, worker)
     audit(request, slot=target.slot)
     fields = {"table": table, "shard": name, "slot": target.slot}
-    found = await _call(request, "RowtideMoveShard", fields)
+    found = await call_for_visitor(request, "RowtideMoveShard", fields)
     return _return(request, "shards.move_done", found, worker=worker)
 
 
@@ -192,11 +197,11 @@ async def _find_target(request: web.Request, table: str, name: str, worker: str)
 
     Raises ``RequestRefused`` if there is no such open shard, or no slot for it there.
     """
-    shards = (await _call(request, "RowtideListShards", {"table": table}))["shards"]
+    shards = (await call_for_visitor(request, "RowtideListShards", {"table": table}))["shards"]
     shard = next((one for one in shards if one["shard"] == name), None)
     if shard is None or shard["state"] != "open":
         raise RequestRefused(400, "shards.not_open", shard=name[:NAME_SHOWN_MAX])
-    workers = (await _call(request, "RowtideClusterStatus", {}))["workers"]
+    workers = (await call_for_visitor(request, "RowtideClusterStatus", {}))["workers"]
     for target in find_targets(workers, shard["slot"]):
         if target.worker == worker:
             return target
@@ -216,15 +221,6 @@ def _return(
         children=", ".join(found["children"]),
         **values,
     )
-
-
-async def _call(
-    request: web.Request, operation: str, fields: Mapping[str, object]
-) -> dict[str, Any]:
-    found: dict[str, Any] = await request.app[CALLS].call(
-        credentials_of(request), request.match_info["instance"], operation, fields
-    )
-    return found
 
 
 _PATH = "/i/{instance}/t/{table}/shards"

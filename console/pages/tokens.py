@@ -14,8 +14,9 @@ from aiohttp import web
 from rowtide.console.pages.newest_first import page_newest
 from rowtide.console.web.audit import audit
 from rowtide.console.web.render import redirect, render
-from rowtide.console.web.routes import CALLS, SETTINGS, WebRoute
+from rowtide.console.web.routes import SETTINGS, WebRoute
 from rowtide.console.web.sessions import session_of
+from rowtide.console.web.visitor_calls import call_for_visitor
 
 __all__ = ["TOKEN_ROUTES"]
 
@@ -25,7 +26,7 @@ async def show_tokens(request: web.Request) -> web.Response:
 
     The address may name ``instance`` and ``table`` for the form.
     """
-    found = await _call(request, "RowtideListTokens", {})
+    found = await call_for_visitor(request, "RowtideListTokens", {})
     session = session_of(request)
     page = page_newest(request, found["tokens"])
     return render(
@@ -38,7 +39,7 @@ async def show_tokens(request: web.Request) -> web.Response:
         instances=list(session.instances),
         instance=request.query.get("instance", session.instance),
         table=request.query.get("table", ""),
-        can_change=session.is_admin and not session.is_read_only,
+        can_change=session.can_administer,
     )
 
 
@@ -60,7 +61,7 @@ async def create_token(request: web.Request) -> web.Response:
     instance, table = instance.strip() or session_of(request).instance, table.strip()
     audit(request, instance=instance, table=table, **({"key_of_rows": key} if key else {}))
     fields = {"instance": instance, "table": table} | ({"key": key} if key else {})
-    made = await _call(request, "RowtideCreateToken", fields)
+    made = await call_for_visitor(request, "RowtideCreateToken", fields)
     audit(request, created=made["token_id"])
     feed = f"/stream/{quote(made['instance'], safe='')}/{quote(made['table'], safe='')}"
     origin = request.app[SETTINGS].public_url or f"http://{request.host}"
@@ -76,16 +77,8 @@ async def create_token(request: web.Request) -> web.Response:
 async def revoke_token(request: web.Request) -> web.Response:
     """Revoke a token for good. Feeds that it opened end within 5 s."""
     token_id = request.match_info["token_id"]
-    await _call(request, "RowtideRevokeToken", {"token_id": token_id})
+    await call_for_visitor(request, "RowtideRevokeToken", {"token_id": token_id})
     return redirect(request, "/tokens", "tokens.revoked", token=token_id)
-
-
-async def _call(request: web.Request, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
-    session = session_of(request)
-    found: dict[str, Any] = await request.app[CALLS].call(
-        session.credentials, session.instance, operation, fields
-    )
-    return found
 
 
 TOKEN_ROUTES = (

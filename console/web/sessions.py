@@ -68,6 +68,11 @@ class WebSession:
         return self.instances[0] if self.instances else ""
 
     @property
+    def can_administer(self) -> bool:
+        """True if the key may change what only administrators see: keys, tokens and shards."""
+        return self.is_admin and not self.is_read_only
+
+    @property
     def credentials(self) -> KeyPair:
         """Return the key that signs this person's actions."""
         return KeyPair(self.access_key_id, self.access_key_secret)
