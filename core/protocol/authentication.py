@@ -102,6 +102,10 @@ class Credential:
         """True if the key may use ``instance``, a name in lower case."""
         return self.instances is None or instance in self.instances
 
+    def can_call(self, path: bytes) -> bool:
+        """True unless the key is read-only and the operation changes something."""
+        return not (self.is_read_only and path in CHANGING)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -145,7 +149,7 @@ class Authenticator:
             _refuse(f"Mismatch between system time and x-ots-date: {date}.")
         key = _key_of(credential, headers)
         _check_signature(key, string_to_sign(path, headers, query), headers)
-        if credential.is_read_only and path in CHANGING:
+        if not credential.can_call(path):
             raise _changes_by_read_only(credential.access_key_id, path)
         return _identity(credential.access_key_id, instance, key)
 
@@ -158,7 +162,7 @@ class Authenticator:
             self.credential(credential.access_key_id) is credential
             and self.instance_exists(instance)
             and (path in STALE_KEY_PATHS or self.age_s() <= KNOWN_S_MAX)
-            and not (credential.is_read_only and path in CHANGING)
+            and credential.can_call(path)
         )
 
     def check_body(self, headers: Headers, body: bytes, *, body_bytes_max: int) -> bytes:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER_PREFIX",
+    "KEYS_REMEMBERED",
     "V4_PRODUCT",
     "canonical_query",
     "content_md5",

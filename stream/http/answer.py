@@ -17,7 +17,12 @@ from typing import Final
 
 from rowtide.core import native
 from rowtide.core.protocol.body_compression import compress
-from rowtide.core.protocol.signature import content_md5, hmac_states, response_signature
+from rowtide.core.protocol.signature import (
+    KEYS_REMEMBERED,
+    content_md5,
+    hmac_states,
+    response_signature,
+)
 from rowtide.core.protocol.wire import ots_pb2 as wire
 from rowtide.core.values.errors import StoreError
 
@@ -29,8 +34,6 @@ _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Length:".encode("ascii")
     for status in HTTPStatus
 }
-
-KEYS_REMEMBERED = 512
 
 JOIN_BYTES_MAX = 64 * 1024
 """A longer body is sent beside its headers: a copy costs more than a second buffer."""
