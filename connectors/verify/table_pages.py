@@ -92,7 +92,7 @@ class TablePages:
             await asyncio.sleep(LOOK_S)
 
     async def _list_behind(self, table: str, wanted: Mapping[str, int]) -> list[str]:
-        """Return what the connector has still to read, in words; also while nobody can tell."""
+        """Return what the connector has still to read, in words, or why it is not known now."""
         try:
             rows = await self._leases.read(table)
         except Unavailable as error:  # Its first process may just create the table of leases.

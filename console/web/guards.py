@@ -79,7 +79,7 @@ async def _answer(
 
 
 def _leave(request: web.Request) -> web.Response:
-    """Close the connection of a viewer who has gone; nobody gets the answer."""
+    """Close the connection of a viewer who has gone. The answer is sent to no one."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

@@ -1,8 +1,8 @@
 """Calls of a worker that serve all who wait for the same thing.
 
 When a console starts again, its viewers come back within a second, and each needs the same few
-facts. Those who ask while a call is under way share the next one. So nobody gets an answer that is
-older than the question, and any number of questions at once take two calls.
+facts. Those who ask while a call is under way share the next one. So no answer is older than its
+question, and any number of questions at once take two calls.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ class Cpu(NamedTuple):
 
     worker_s: float
     broker_s: float
-    console_s: float = 0.0
 
 
 class _Process(NamedTuple):
@@ -92,11 +91,11 @@ def cpu_alone_s(pid: int) -> float:
 
 
 def cpu_of(root: int) -> Cpu:
-    """Return what the parts of a server have used so far."""
+    """Return what a server's worker and broker have used so far."""
     seconds = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
     for process in _tree(root):
         seconds[process.role] += process.cpu_s
-    return Cpu(seconds[WORKER], seconds[BROKER], seconds[CONSOLE])
+    return Cpu(seconds[WORKER], seconds[BROKER])
 
 
 def brokers(root: int) -> int:

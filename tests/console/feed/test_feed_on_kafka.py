@@ -69,7 +69,7 @@ class KafkaProcesses(Processes):
         self.workers[number].start()
 
     def log_in(self) -> Visitor:
-        """Return somebody at the console who has the key of the first worker."""
+        """Return a visitor of the console who has the key of the first worker."""
         visitor = Visitor(self._port)
         key = {"access_key_id": self.ready.access_key_id, "instance": self.ready.instance}
         fields = {**key, "access_key_secret": self.ready.access_key_secret}

@@ -28,7 +28,7 @@ def table(console: RunningConsole) -> None:
 
 @pytest.fixture
 def returned(console: RunningConsole) -> Visitor:
-    """Somebody whose session the console does not know, as after its restart."""
+    """A visitor whose session the console does not know, as after its restart."""
     visitor = console.log_in()
     for name in visitor.cookies:
         visitor.cookies[name] = "of-a-console-that-was-killed"

@@ -52,7 +52,7 @@ def table(console: RunningConsole) -> Iterator[None]:
 
 @pytest.fixture
 def chinese(admin: Visitor) -> Visitor:
-    """Somebody who reads Chinese."""
+    """A visitor who reads Chinese."""
     admin.cookies["rowtide_language"] = "zh"
     return admin
 

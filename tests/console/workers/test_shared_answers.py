@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from google.protobuf.message import Message
 
-from rowtide.console.workers.calls import KeyPair
 from rowtide.console.workers.shared_answers import ANSWERS_MAX, FRESH_S, SharedAnswers
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.console.workers.scripted_calls import KEY, ScriptedCalls
@@ -59,42 +56,24 @@ async def test_many_at_once_ask_once() -> None:
     assert {task.result() for task in asked} == {1}
 
 
-class SlowCalls(ScriptedCalls):
-    """Calls of one operation that are not answered before ``answer`` is set."""
-
-    def __init__(self, slow: str, **answers: Any) -> None:
-        super().__init__(**answers)
-        self.called, self.answer = asyncio.Event(), asyncio.Event()
-        self._slow = slow
-
-    async def call(
-        self,
-        credentials: KeyPair,
-        instance: str,
-        operation: str,
-        request: Message | Mapping[str, object] | None = None,
-    ) -> Any:
-        """Wait for ``answer`` if the operation is the slow one."""
-        found = await super().call(credentials, instance, operation, request)
-        if operation == self._slow:
-            self.called.set()
-            await self.answer.wait()
-        return found
-
-
 async def test_a_slow_operation_delays_no_other() -> None:
-    calls = SlowCalls(
-        OPERATION, RowtideListLoads=lambda _: {"loads": 1}, **{OPERATION: lambda _: {"hours": 1}}
-    )
+    called, answer = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(_request: object) -> dict[str, int]:
+        called.set()
+        await answer.wait()
+        return {"hours": 1}
+
+    calls = ScriptedCalls(RowtideListLoads=lambda _: {"loads": 1}, **{OPERATION: answer_late})
     shared = SharedAnswers(calls, KEY, "demo")
     async with asyncio.TaskGroup() as tasks:
         slow = tasks.create_task(shared.ask(OPERATION))
-        await calls.called.wait()
+        await called.wait()
         async with asyncio.timeout(10):
             assert await shared.ask("RowtideListLoads") == {"loads": 1}
         second = tasks.create_task(shared.ask(OPERATION))
         assert not slow.done()
-        calls.answer.set()
+        answer.set()
     assert slow.result() == second.result() == {"hours": 1}
     assert [operation for operation, _ in calls.asked] == [OPERATION, "RowtideListLoads"]
 
