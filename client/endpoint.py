@@ -97,13 +97,15 @@ class Endpoint:
         retries = Retries(self._patience_s, time.monotonic())
         is_redated = False
         while True:
+            dated = self._pool.clock.now()
             answer = await self.send(operation, body, more)
-            has_learned = self._pool.clock.learn(answer.server_us)
+            self._pool.clock.learn(answer.server_us)
             if answer.status == 200:
                 self.changed = self.changed or not is_read_only(operation)
                 return answer
             failure = failure_of_answer(answer)
-            if failure.code == "OTSAuthFailed" and has_learned and not is_redated:
+            is_misdated = not is_redated and self._pool.clock.has_moved_since(dated)
+            if failure.code == "OTSAuthFailed" and is_misdated:
                 is_redated = True  # It was refused for its date, so nothing was done.
                 continue
             pause_s = retries.pause_s(failure, time.monotonic())

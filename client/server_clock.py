@@ -35,15 +35,18 @@ class ServerClock:
         """Return the time to sign with."""
         return self._machine() + self._ahead
 
-    def learn(self, server_us: int) -> bool:
-        """Take the date of an answer, Unix microseconds or 0; return True if time is another now.
-
-        Then a request that was refused for its date may be sent again.
-        """
+    def learn(self, server_us: int) -> None:
+        """Take the date of an answer, Unix microseconds or 0."""
         if not self._follows or not server_us:
-            return False
+            return
         server = datetime.fromtimestamp(server_us / 1_000_000, UTC)
-        if abs((server - self.now()).total_seconds()) <= STEP_S:
-            return False
-        self._ahead = server - self._machine()
-        return True
+        if abs((server - self.now()).total_seconds()) > STEP_S:
+            self._ahead = server - self._machine()
+
+    def has_moved_since(self, moment: datetime) -> bool:
+        """Return True if the time is now another than a request of ``moment`` was signed with.
+
+        Then a request that was refused for its date may be sent again. Another request's answer may
+        have taught the time meanwhile.
+        """
+        return self._follows and abs((self.now() - moment).total_seconds()) > STEP_S

@@ -37,41 +37,48 @@ def test_the_servers_time_is_used_if_it_differs_much(
     ahead_s: float, follows: bool, used_s: float
 ) -> None:
     clock = ServerClock(follows=follows, machine=lambda: NOON)
-    changed = clock.learn(unix_us(NOON + timedelta(seconds=ahead_s)))
-    assert changed == bool(used_s)
+    clock.learn(unix_us(NOON + timedelta(seconds=ahead_s)))
     assert clock.now() == NOON + timedelta(seconds=used_s)
-    assert not clock.learn(unix_us(NOON + timedelta(seconds=used_s)))
+    assert clock.has_moved_since(NOON) == bool(used_s)
 
 
 def test_a_clock_that_is_set_right_again_is_used_again() -> None:
     machine = NOON + timedelta(hours=1)
     clock = ServerClock(follows=True, machine=lambda: machine)
-    assert clock.learn(unix_us(NOON))
+    clock.learn(unix_us(NOON))
+    assert clock.now() == NOON
     machine = NOON
-    assert clock.learn(unix_us(NOON))
+    clock.learn(unix_us(NOON))
     assert clock.now() == NOON
 
 
 def test_an_answer_without_a_date_teaches_nothing() -> None:
     clock = ServerClock(follows=True, machine=lambda: NOON)
-    assert not clock.learn(0)
+    clock.learn(0)
+    assert clock.now() == NOON
 
 
 class Dated:
     """A server at noon that refuses requests of another time, as workers do.
 
-    ``is_confused``: it says another time in each answer, and refuses everything.
+    ``is_confused``: it says another time in each answer, and refuses everything. The first answer
+    waits until ``together`` requests are there.
     """
 
-    def __init__(self, *, is_confused: bool = False) -> None:
+    def __init__(self, *, is_confused: bool = False, together: int = 1) -> None:
         self.asked = 0
         self._is_confused = is_confused
+        self._together = together
+        self._are_together = asyncio.Event()
         self._ended: list[asyncio.Event] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._ended.append(ended := asyncio.Event())
         while head := await reader.read(65536):
             self.asked += 1
+            if self.asked == self._together:
+                self._are_together.set()
+            await self._are_together.wait()
             [date] = [line[12:] for line in head.split(b"\r\n") if line.startswith(b"x-ots-date: ")]
             is_right = date.startswith(b"2026-11-26T12:0") and not self._is_confused
             error = pb.Error(code="OTSAuthFailed", message="Mismatch between system time.")
@@ -111,6 +118,14 @@ async def test_a_request_that_was_refused_for_its_date_is_sent_again_with_the_ri
         assert server.asked == 2
         await endpoint.ask("PutRow", b"")
         assert server.asked == 3
+
+
+async def test_requests_that_were_refused_together_are_all_sent_again() -> None:
+    """One of the refusals teaches the time; for the others it is no news."""
+    server = Dated(together=4)
+    async with server.reach(follows=True) as endpoint:
+        await asyncio.gather(*(endpoint.ask("PutRow", b"") for _ in range(4)))
+    assert server.asked == 8
 
 
 async def test_a_program_that_does_not_follow_is_refused() -> None:
