@@ -140,7 +140,7 @@ EDGE = [
     at_the_edge(
         "tell a part without an answer as failed", fan_out, "_catch_error", _keep_as_failure, 120
     ),
-    at_the_edge("answer a range by other shards", row, "require_known", _skip_question, 400),
+    at_the_edge("answer a range by other shards", row, "require_known", _skip_question),
 ]
 """Each in runs of seeds from ``EDGE_FROM`` on."""
 

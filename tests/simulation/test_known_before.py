@@ -6,12 +6,17 @@ import asyncio
 from typing import Any
 from unittest.mock import patch
 
+from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.protocol.worker_messages import RangePartRequest
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.mutation import DELETE
+from rowtide.core.rows.mutation import DELETE, IGNORE, PUT, ChangeRequest
 from rowtide.core.values import key, variant
+from rowtide.core.values.errors import Unavailable
 from rowtide.stream.shard.copy import ShardCopy
 from rowtide.stream.slot.reshape.reshapes import SlotReshapes
+from tests.simulation.group import Hop
 from tests.simulation.program import in_world
+from tests.simulation.requests import ask, rows_of, wire_key
 from tests.simulation.scene import Scene
 from tests.simulation.tables import PLAIN, Place
 from tests.simulation.world import World
@@ -114,4 +119,45 @@ def test_a_row_deleted_while_it_was_copied_is_deleted_for_who_had_a_part_of_the_
         await world.settle()
 
     with patch.object(ShardCopy, "delta", hold_copy):
+        in_world(program, workers=2, slots=2)
+
+
+def test_a_range_is_not_answered_by_a_worker_whose_shards_are_others_by_now() -> None:
+    """A worker divided a range, and the shard of one part was split before that part was asked for.
+    Who has the children knows no such shard: an answer without rows would leave all of them out."""
+    call = Hop.ask
+    may_ask, asked = asyncio.Event(), asyncio.Event()
+
+    async def late(self: Hop, address: str, identity: Any, operation: str, body: bytes) -> bytes:
+        if operation == RangePartRequest.operation:
+            asked.set()
+            await may_ask.wait()
+        return await call(self, address, identity, operation, body)
+
+    async def program(world: World) -> None:
+        await divide_slots(world)
+        first, second = world.live()
+        for place in (Place(PLAIN, name) for name in "def"):
+            change = ChangeRequest(PUT, place.key, [], IGNORE)
+            world.clients.ask(first, place, change, None)
+        await asyncio.sleep(1)
+        request = pb.GetRangeRequest(
+            table_name=PLAIN,
+            direction=pb.FORWARD,
+            max_versions=1,
+            inclusive_start_primary_key=wire_key(*(variant.V_INF_MIN,) * 2),
+            exclusive_end_primary_key=wire_key(*(variant.V_INF_MAX,) * 2),
+        )
+        divided = ask(world.clients, second, "GetRange", request)
+        await world.until(asked.is_set)
+        world.split(0, 3)  # At row "e": shard s2 becomes two.
+        await world.until(lambda: world.owner("s12") is not None)
+        may_ask.set()
+        assert isinstance(await divided, Unavailable)
+        found = await ask(world.clients, second, "GetRange", request)
+        assert isinstance(found, bytes)
+        assert list(rows_of(pb.GetRangeResponse.FromString(found).rows)) == ["d", "e", "f"]
+        await world.settle()
+
+    with patch.object(Hop, "ask", late):
         in_world(program, workers=2, slots=2)

@@ -13,6 +13,7 @@ from tests.simulation import test_deposed as deposed
 from tests.simulation import test_found as found
 from tests.simulation import test_found_late as found_late
 from tests.simulation import test_interleavings as stories
+from tests.simulation import test_known_before as known_before
 from tests.simulation.edge_mutations import EDGE, EXPIRING, RECLAIMING
 from tests.simulation.index_mutations import FOLLOWING
 from tests.simulation.local_mutations import LOCAL
@@ -56,6 +57,9 @@ STORIES: dict[str, Callable[[], None]] = {
     "believe what a deposed leader tells of the changelog": (deposed.check_shard_stays_open),
     "read the changelog further than a log": (
         deposed.test_a_copy_does_not_read_the_changelog_further_than_its_log
+    ),
+    "answer a range by other shards": (
+        known_before.test_a_range_is_not_answered_by_a_worker_whose_shards_are_others_by_now
     ),
     "bury what others deleted": (
         found_late.test_no_grave_is_flushed_of_a_row_that_another_shard_has_still_to_flush
@@ -101,6 +105,8 @@ def test_a_planted_fault_is_found(mutation: Mutation) -> None:
 
 @pytest.mark.parametrize("name", STORIES)
 def test_a_planted_fault_is_caught_by_a_story(name: str) -> None:
-    [mutation] = [m for m in (*MUTATIONS, *RESHAPING, *DEPOSED, *RECLAIMING) if m.name == name]
+    [mutation] = [
+        m for m in (*MUTATIONS, *RESHAPING, *DEPOSED, *EDGE, *RECLAIMING) if m.name == name
+    ]
     with plant(mutation), pytest.raises((AssertionError, TimeoutError)):
         STORIES[name]()
