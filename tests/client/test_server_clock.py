@@ -124,7 +124,9 @@ async def test_requests_that_were_refused_together_are_all_sent_again() -> None:
     """One of the refusals teaches the time; for the others it is no news."""
     server = Dated(together=4)
     async with server.reach(follows=True) as endpoint:
-        await asyncio.gather(*(endpoint.ask("PutRow", b"") for _ in range(4)))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(4):
+                tasks.create_task(endpoint.ask("PutRow", b""))
     assert server.asked == 8
 
 

@@ -150,25 +150,22 @@ function nameValues(columns) {
   return html`${shown}${more > 0 && html`<span class="quiet">${t("more_columns", { count: more })}</span>`}`;
 }
 
-/** @type {WeakMap<Item, unknown>} */
-const lines = new WeakMap();
-
 /**
- * Return the row of an item. The same object comes back each time, so an old row costs nothing.
- * @param {Item} item
+ * A row of the list. It is made once: a component that reads a signal is drawn again only when that
+ * signal or its properties change.
+ *
+ * Keep no row's markup elsewhere. Preact links it to the list that it was first drawn in, and so to
+ * the rows before it: not one of them would ever be forgotten.
+ * @param {{ item: Item }} properties
  */
-function lineOf(item) {
-  let line = lines.get(item);
-  if (!line) {
-    line = item.record ? recordLine(item, item.record) : gapLine(item);
-    lines.set(item, line);
-  }
-  return line;
+function Line({ item }) {
+  const isChosen = chosen.value === item;
+  return item.record ? recordLine(item, item.record, isChosen) : gapLine(item);
 }
 
 /** @param {Item} item */
-function gapLine({ number, leftOut }) {
-  return html`<tr key=${number} class="gap">
+function gapLine({ leftOut }) {
+  return html`<tr class="gap">
     <td colspan="4">${t("left_out", { count: leftOut })}</td>
   </tr>`;
 }
@@ -176,11 +173,12 @@ function gapLine({ number, leftOut }) {
 /**
  * @param {Item} item
  * @param {FeedRecord} record
+ * @param {boolean} isChosen
  */
-function recordLine(item, record) {
+function recordLine(item, record, isChosen) {
   const { kind, key, columns, removed = [], stamp } = record;
   const keyText = Object.values(key).map((value) => textOf(value)).join(", ");
-  return html`<tr key=${item.number} data-stamp=${stamp}>
+  return html`<tr data-stamp=${stamp} aria-current=${isChosen ? "true" : null}>
     <td class="number">${stamp ? timeOfDay(stamp / 1000, language) : ""}</td>
     <td><span class=${`badge ${kind}`}>${t(`kind_${kind}`)}</span></td>
     <td><button type="button" class="link" onClick=${() => (chosen.value = item)}>${keyText}</button></td>
@@ -204,7 +202,7 @@ function Records() {
         </tr>
       </thead>
       <tbody>
-        ${list.items.map(lineOf)}
+        ${list.items.map((item) => html`<${Line} key=${item.number} item=${item} />`)}
       </tbody>
     </table>
     ${!list.items.length && html`<p class="quiet">${t("nothing_yet")}</p>`}

@@ -80,6 +80,7 @@ def test_a_change_appears_as_it_is_written(user: Person, store: Client) -> None:
     expect(row).to_contain_text("<b>bold</b>, 1")
     expect(row).to_contain_text("put")
     row.locator("button").click()
+    expect(row).to_have_attribute("aria-current", "true")
     expect(page.locator("article")).to_contain_text("1.0 double")
     store.delete("orders", {"customer": "<b>bold</b>", "number": 1})
     expect(page.locator(".records tbody tr").first).to_contain_text("delete")
@@ -310,3 +311,29 @@ def test_a_page_has_few_rows_whatever_comes(user: Person, store: Client) -> None
     until(lambda: counts(page) == 500, lambda: str(counts(page)))
     page.locator(".records tbody button").first.click()
     assert page.locator("tr").count() <= 200
+
+
+def count_table_rows(page: Page) -> int:
+    """Return how many rows the browser keeps, in the page or not, once garbage is collected."""
+    session = page.context.new_cdp_session(page)
+    prototype = session.send("Runtime.evaluate", {"expression": "HTMLTableRowElement.prototype"})
+    asked = {"prototypeObjectId": prototype["result"]["objectId"]}
+    rows = session.send("Runtime.queryObjects", asked)["objects"]
+    length = {
+        "objectId": rows["objectId"],
+        "functionDeclaration": "function () { return this.length; }",
+    }
+    found: int = session.send("Runtime.callFunctionOn", length)["result"]["value"]
+    session.detach()
+    return found
+
+
+def test_a_page_forgets_the_rows_that_it_shows_no_more(user: Person, store: Client) -> None:
+    """Each change is drawn while most of the former ones are still shown."""
+    page = open_live(user)
+    for number in range(300):
+        store.put("orders", {"customer": "forgotten", "number": number})
+        if number % 10 == 9:
+            expect(page.locator(".records tbody")).to_contain_text(f"forgotten, {number}")
+    shown = page.locator("tr").count()
+    assert shown < count_table_rows(page) + 1 <= shown + 20
