@@ -79,7 +79,7 @@ def plan(client: ProtocolClient, file: Path, output: Output, *, prune: bool) -> 
 @_prune
 @yes_option
 def apply(client: ProtocolClient, file: Path, output: Output, *, prune: bool, yes: bool) -> None:
-    """Declare the connectors of FILE: create missing ones, change different ones."""
+    """Create and change connectors as FILE says; with --prune, delete those that it lacks."""
     found = _plan_changes(client, _read_declarations(file), prune=prune)
     if found.deleted:
         confirm(f"Delete {', '.join(found.deleted)}?", yes=yes)

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from rowtide.cli.connection import CONNECTION, ClientCommand
 from rowtide.cli.exits import EXIT_CODES
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import main
@@ -31,7 +32,9 @@ LIKE_UP = {"dev", "worker"}
 """Commands with flags of `rowtide up`. Its flags are the settings, which have a separate page."""
 REPEATED = "output"
 """The option of every command that prints a result. The page has it once."""
-CONNECTION = "\nConnection:\n"
+CONNECTION_TITLE = "\nConnection:\n"
+SECOND_SENTENCE = ". "
+"""The help of an option has this if it says more than the option's name does."""
 
 CLI_HEAD = """\
 # The command line
@@ -41,10 +44,11 @@ Made by `python -m rowtide.cli.reference cli`; a test compares.
 `rowtide up`, `rowtide dev` and `rowtide worker` start servers. Other commands send requests to a
 server with the protocol of the SDKs. Without flags, that is the server on `--data-dir`.
 
-`-h` or `--help` shows the help of a command with all its options. `-o json` or `--output json`
+`--help` (`-h`) says more about a command and explains each of its options. This page explains
+options only where their names do not; one with `...` may be repeated. `--output json` (`-o json`)
 prints one JSON document per command; `row scan` and `stream tail` print one object per line.
-Commands without a result lack this option. An error is one sentence on stderr. A hint may follow on
-the next line.
+Commands without a result lack this option. An error is one sentence on stderr, and a hint may
+follow on the next line.
 
 ## Exit codes
 
@@ -81,8 +85,7 @@ cafile = "/etc/rowtide/ca.pem"
 def cli_page() -> str:
     """Return docs/reference/cli.md."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
-    _, root = _usage_and_help(["rowtide"], main)
-    parts = [CLI_HEAD + codes, _connection(), f"## `rowtide`\n\n{_block([root])}"]
+    parts = [CLI_HEAD + codes, _connection()]
     parts += [_section(["rowtide", name], command) for name, command in _commands(main)]
     return "\n".join(parts)
 
@@ -90,7 +93,7 @@ def cli_page() -> str:
 def _connection() -> str:
     about = "These options are part of every command that sends requests:"
     text = _help(["rowtide", "status"], dict(_commands(main))["status"])
-    return f"## Connection\n\n{about}\n\n{_block([text.partition(CONNECTION)[2]])}"
+    return f"## Connection\n\n{about}\n\n{_block([text.partition(CONNECTION_TITLE)[2]])}"
 
 
 def _section(path: list[str], command: click.Command) -> str:
@@ -98,8 +101,7 @@ def _section(path: list[str], command: click.Command) -> str:
     own, settings = _without_repeated(command)
     usage, text = _usage_and_help(path, own)
     below = [f"{called}\n{about}" for called, about in _helps_below(path, command)]
-    about = text.partition("\nCommands:\n")[0]
-    return f"## `{usage}`\n\n{_block([about, *below])}{settings}"
+    return f"## `{usage}`\n\n{_block([text, *below])}{settings}"
 
 
 def _helps_below(path: list[str], command: click.Command) -> Iterator[tuple[str, str]]:
@@ -107,7 +109,7 @@ def _helps_below(path: list[str], command: click.Command) -> Iterator[tuple[str,
     for name, child in _commands(command):
         own, _ = _without_repeated(child)
         usage, text = _usage_and_help([*path, name], own)
-        yield usage, text.partition("\nCommands:\n")[0]
+        yield usage.removeprefix("rowtide "), text
         yield from _helps_below([*path, name], child)
 
 
@@ -126,10 +128,53 @@ def _block(texts: Iterable[str]) -> str:
 
 
 def _usage_and_help(path: list[str], command: click.Command) -> tuple[str, str]:
-    """Return how a command is called, and its help without the options of the connection."""
-    usage, _, text = _help(path, command).partition(CONNECTION)[0].partition("\n\n")
+    """Return how a command is called, and what it does, with its own options."""
+    short, own = _short_options(command), copy(command)
+    own.params = [param for param in command.params if param not in short]
+    if not isinstance(command, click.Group):
+        own.help = (command.help or "").partition("\n\n")[0]
+    usage, _, text = _help(path, own).partition(CONNECTION_TITLE)[0].partition("\n\n")
     called = " ".join(usage.removeprefix("Usage: ").replace(" [OPTIONS]", "").split())
-    return called.removesuffix(" COMMAND [ARGS]..."), text.replace("Options:\n", "")
+    text = text.partition("\nCommands:\n")[0].replace("Options:\n", "").rstrip("\n")
+    return called.removesuffix(" COMMAND [ARGS]..."), text + _line_of(short)
+
+
+def _short_options(command: click.Command) -> list[click.Option]:
+    """Return the options of a command that are clear from their names."""
+    elsewhere = CONNECTION if isinstance(command, ClientCommand) else ()
+    return [
+        param
+        for param in command.params
+        if isinstance(param, click.Option) and param.name not in elsewhere
+        if SECOND_SENTENCE not in (param.help or "")
+    ]
+
+
+def _line_of(options: list[click.Option]) -> str:
+    """Return the names, values and defaults of options, separated by commas."""
+    if not options:
+        return ""
+    # A line does not end between a name and its value.
+    line = ", ".join(_name_of(option).replace(" ", "\0") for option in options)
+    line = textwrap.fill(
+        line,
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return "\n\n" + line.replace("\0", " ")
+
+
+def _name_of(option: click.Option) -> str:
+    """Return the names of an option, its value and its default, as its help shows them."""
+    names, text = option.get_help_record(click.Context(click.Command(None))) or ("", "")
+    shown = names.replace(" / ", "/").replace(", ", "/").replace(" RANGE", "")
+    default = re.search(r"\[default: ([^;\]]+)", text)
+    repeated = " ..." if option.multiple else ""
+    note = default[1] if default else "required" * option.required
+    return shown + repeated + (f" ({note})" if note else "")
 
 
 def _without_repeated(command: click.Command) -> tuple[click.Command, str]:
