@@ -70,6 +70,13 @@ def test_the_page_shows_or_links_each_file() -> None:
     assert shown == {name: text for name, text in files.items() if name not in linked}
 
 
+def test_the_functions_of_the_page_are_those_of_the_file() -> None:
+    page = (DOCS / "guides/testing.md").read_text(encoding="utf-8")
+    file = (EXAMPLES / "pytest/test_notes.py").read_text(encoding="utf-8")
+    [shown] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert [part for part in shown.split("\n\n\n") if part not in file] == []
+
+
 @pytest.mark.system
 def test_pytest(tmp_path: Path) -> None:
     folder = copy_example("pytest", tmp_path)
