@@ -137,7 +137,7 @@ native-asan: $(TEST)
 	LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc ROWTIDE_INPUTS=$(INPUTS) \
 		ROWTIDE_KERNELS=$(CURDIR)/build/asan/_kernels.abi3.so \
-		$(BIN)/python -m pytest -q -s tests/core/native
+		$(BIN)/python -m pytest -q -s -n auto --dist worksteal tests/core/native
 
 # Helm judges the chart. Building it takes minutes, once, and Go.
 tools:

@@ -144,7 +144,7 @@ int rowtide_fits_key(Reader piece, PyObject *columns, size_t value_bytes_max) {
         Reader name;
         PyObject *wanted = count < PyTuple_Size(columns) ? PyTuple_GetItem(columns, count) : NULL;
         if (wanted == NULL || !PyTuple_Check(wanted) || PyTuple_Size(wanted) != 2
-            || !rowtide_skim_cell(&piece, &column)
+            || !rowtide_skim_column(&piece, &column)
             || !reader_of(PyTuple_GetItem(wanted, 0), &name)
             || left(&name) != column.name_bytes
             || memcmp(name.at, column.name, column.name_bytes) != 0)

@@ -151,6 +151,13 @@ int rowtide_skim_cell(Reader *reader, WireCell *cell) {
     return read_parts(reader, cell, &has_op) && is_whole(cell, has_op);
 }
 
+/* Read a key's column that this project wrote: it has a value, and no operation or version. */
+int rowtide_skim_column(Reader *reader, WireCell *column) {
+    int has_op;
+    return read_parts(reader, column, &has_op) && column->value_bytes > 0 && !has_op
+        && !column->has_version;
+}
+
 /* Write a number as Avro does, ten bytes at most; return how many. */
 size_t rowtide_write_long(uint8_t *out, int64_t number) {
     uint64_t bits = (uint64_t)number << 1 ^ (number < 0 ? UINT64_MAX : 0);

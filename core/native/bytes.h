@@ -51,6 +51,7 @@ static inline uint8_t crc8_step(uint8_t state) { return rowtide_crc8_tables[0][s
 int rowtide_is_text(const uint8_t *text, size_t size);
 int rowtide_read_cell(Reader *reader, WireCell *cell, int keyed);
 int rowtide_skim_cell(Reader *reader, WireCell *cell);
+int rowtide_skim_column(Reader *reader, WireCell *column);
 size_t rowtide_write_long(uint8_t *out, int64_t number);
 int rowtide_read_long(Reader *reader, int64_t *number);
 PyObject *rowtide_new_cell(PyTypeObject *type, const WireCell *cell, PyObject **version,

@@ -70,7 +70,7 @@ static int differ_from_key(Reader piece, const Column *columns, size_t count) {
     piece.at++;
     while (piece.at < piece.end) {
         WireCell part;
-        if (!rowtide_skim_cell(&piece, &part))
+        if (!rowtide_skim_column(&piece, &part))
             return 0;
         for (size_t i = 0; i < count; i++)
             if (part.name_bytes == columns[i].name_bytes
@@ -186,7 +186,7 @@ int rowtide_keys_of(unsigned long table, Reader piece, PyObject **chunk_key, PyO
         *out++ = (uint8_t)(table >> shift);
     while (out != NULL && piece.at < piece.end) {
         WireCell column;
-        out = rowtide_skim_cell(&piece, &column) ? write_ordered(out, &column) : NULL;
+        out = rowtide_skim_column(&piece, &column) ? write_ordered(out, &column) : NULL;
     }
     int told = out != NULL;
     if (told) {
@@ -253,13 +253,13 @@ static int write_logged_key(const Write *write, uint8_t branch, Made *made) {
     WireCell column;
     int64_t count = 0;
     for (columns.at++; columns.at < columns.end; count++)
-        if (!rowtide_skim_cell(&columns, &column))
+        if (!rowtide_skim_column(&columns, &column))
             return 0;
     *made->body++ = branch;
     made->body += rowtide_write_long(made->body, count);
     columns = write->piece;
     for (columns.at++; columns.at < columns.end;) {
-        rowtide_skim_cell(&columns, &column);
+        rowtide_skim_column(&columns, &column);
         made->body = write_logged_column(made->body, &column);
         if (made->body == NULL)
             return 0;

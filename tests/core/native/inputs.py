@@ -46,10 +46,11 @@ PATCHES = (b"\xff\xff\xff\xff", b"\x03\x04", b"\x05", b"\x06\x01", b"\x07", b"\x
 
 
 class Inputs:
-    """What a source of chance gives."""
+    """What a source of chance gives. ``damages`` counts what was damaged so far."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
+        self.damages = 0
 
     def _rarely(self, one_in: int) -> bool:
         return self.chance.randrange(one_in) == 0
@@ -149,6 +150,7 @@ class Inputs:
     def damage(self, text: bytes) -> bytes:
         """Return bytes near ``text``: cut off, a bit flipped, bytes replaced or put in."""
         chance, made = self.chance, bytearray(text)
+        self.damages += 1
         for _ in range(chance.choice((1, 1, 2))):
             at = chance.randrange(len(made) + 1)
             kind = chance.randrange(4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -12,14 +13,26 @@ from hypothesis import strategies as st
 
 from rowtide.core import native
 from tests.core.native.agreement import AGREEMENTS as ROW_AGREEMENTS
+from tests.core.native.damaged_calls import DRAWS, call_damaged
 from tests.core.native.edge_agreement import EDGE_AGREEMENTS
 from tests.core.native.get_agreement import GET_AGREEMENTS
 from tests.core.native.inputs import Inputs
+from tests.core.native.test_arguments import CALLS
 from tests.core.native.ways import KERNELS, needs_kernels
 
 pytestmark = needs_kernels
 AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS
-QUICK, LONG = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000")) // len(AGREEMENTS) + 1
+QUICK, ALL = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000"))
+
+Record = Callable[[str, object], None]
+
+
+class Tally(NamedTuple):
+    """How many inputs a kernel got, how many it answered, and how many were damaged."""
+
+    inputs: int
+    answered: int
+    damaged: int
 
 
 @pytest.fixture(autouse=True)
@@ -38,18 +51,42 @@ def test_a_kernel_agrees_with_python(kernel: str, chance: Random) -> None:
 
 @pytest.mark.parametrize("kernel", AGREEMENTS)
 def test_a_kernel_agrees_with_python_on_many_inputs(kernel: str, seed: int) -> None:
-    answered = _agreements(kernel, seed, QUICK)
-    assert answered > QUICK // 5, "most of what is usual is the kernel's to answer"
+    tally = _repeat(AGREEMENTS[kernel], seed, QUICK)
+    assert tally.answered > QUICK // 5, "most of what is usual is the kernel's to answer"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", AGREEMENTS)
-def test_a_kernel_agrees_with_python_on_very_many_inputs(kernel: str, seed: int) -> None:
-    answered = _agreements(kernel, seed, LONG)
-    print(f"{kernel}: {LONG} inputs, the kernel answered {answered}")  # noqa: T201
+def test_a_kernel_agrees_with_python_on_very_many_inputs(
+    kernel: str, seed: int, record_property: Record
+) -> None:
+    tally = _repeat(AGREEMENTS[kernel], seed, ALL // len(AGREEMENTS) + 1)
+    record_property("compared with Python", [kernel, *tally])
 
 
-def _agreements(kernel: str, seed: int, count: int) -> int:
-    """Return how many of so many inputs the kernel answered."""
-    inputs, agree = Inputs(Random(seed)), AGREEMENTS[kernel]
-    return sum(agree(inputs) for _ in range(count))
+def test_every_kernel_gets_damaged_arguments() -> None:
+    assert DRAWS.keys() == CALLS.keys()
+
+
+@pytest.mark.parametrize("kernel", DRAWS)
+def test_a_kernel_survives_damaged_arguments(kernel: str, seed: int) -> None:
+    tally = _repeat(lambda inputs: call_damaged(kernel, inputs), seed, QUICK)
+    assert tally.answered > QUICK // 10, "a quarter of the calls has no damage"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", DRAWS)
+def test_a_kernel_survives_very_many_damaged_arguments(
+    kernel: str, seed: int, record_property: Record
+) -> None:
+    tally = _repeat(lambda inputs: call_damaged(kernel, inputs), seed, ALL // len(DRAWS) + 1)
+    record_property("called with damaged arguments", [kernel, *tally])
+
+
+def _repeat(step: Callable[[Inputs], bool], seed: int, count: int) -> Tally:
+    inputs, answered, damaged = Inputs(Random(seed)), 0, 0
+    for _ in range(count):
+        before = inputs.damages
+        answered += step(inputs)
+        damaged += inputs.damages > before
+    return Tally(count, answered, damaged)
