@@ -8,7 +8,10 @@ retries, because the server still answers requests, if only with errors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,7 +20,9 @@ from rowtide.deploy.kafka.errors import EmbeddedKafkaError
 
 __all__ = ["BrokerBack", "BrokerEnded", "BrokerEvent", "BrokerRefused", "supervise"]
 
-POLL_S = 0.05  # One waitpid per poll.
+POLL_S = 0.05
+"""How late an end is noticed where the system does not report it: not on Linux."""
+
 BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0)
 STABLE_S = 60.0
 """After this time without an end, the next restart has no delay again."""
@@ -66,8 +71,36 @@ async def supervise(broker: EmbeddedBroker, report: Callable[[BrokerEvent], None
 
 
 async def _end_of(broker: EmbeddedBroker) -> None:
+    """Return once the broker's process has ended."""
+    ended = asyncio.Event()
+    with _watch(broker.pid, ended) as is_watched:
+        if is_watched:
+            await ended.wait()
     while broker.is_alive():  # noqa: ASYNC110 - only waitpid reports the end.
         await asyncio.sleep(POLL_S)
+
+
+@contextmanager
+def _watch(pid: int | None, ended: asyncio.Event) -> Iterator[bool]:
+    """Set ``ended`` once a process ends. Yield False where the system cannot report it.
+
+    To ask twenty times a second instead was a sixth of the CPU time of an idle worker.
+    """
+    if sys.platform != "linux" or pid is None:
+        yield False
+        return
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:  # It has ended, or a container forbids the call.
+        yield False
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def _bring_back(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Cpu", "Memory", "brokers", "cpu_alone_s", "cpu_of", "cpu_s", "memory"]
+__all__ = ["Cpu", "Memory", "brokers", "cpu_alone_s", "cpu_of", "cpu_s", "memory", "processes_of"]
 
 PROC = Path("/proc")
 BROKER, CONSOLE, WORKER = "java", "console", "worker"
@@ -71,7 +71,7 @@ def _processes() -> list[_Process]:
     return found
 
 
-def _tree(root: int) -> list[_Process]:
+def processes_of(root: int) -> list[_Process]:
     """Return the process ``root`` and all below it."""
     processes = _processes()
     pids = {root}
@@ -82,7 +82,7 @@ def _tree(root: int) -> list[_Process]:
 
 def cpu_s(root: int) -> float:
     """Return the CPU seconds, user and system, that a server has used so far."""
-    return sum(process.cpu_s for process in _tree(root))
+    return sum(process.cpu_s for process in processes_of(root))
 
 
 def cpu_alone_s(pid: int) -> float:
@@ -93,21 +93,21 @@ def cpu_alone_s(pid: int) -> float:
 def cpu_of(root: int) -> Cpu:
     """Return what a server's worker and broker have used so far."""
     seconds = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
-    for process in _tree(root):
+    for process in processes_of(root):
         seconds[process.role] += process.cpu_s
     return Cpu(seconds[WORKER], seconds[BROKER])
 
 
 def brokers(root: int) -> int:
     """Return how many Java processes a server has; the first start ever trains a second one."""
-    return sum(process.name == BROKER for process in _tree(root))
+    return sum(process.name == BROKER for process in processes_of(root))
 
 
 def memory(root: int) -> Memory:
     """Return the resident memory of the parts of a server."""
     page_mib = os.sysconf("SC_PAGE_SIZE") / 2**20
     sizes = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
-    for process in _tree(root):
+    for process in processes_of(root):
         resident = int((PROC / str(process.pid) / "statm").read_text().split()[1])
         sizes[process.role] += resident * page_mib
     return Memory(sizes[WORKER], sizes[BROKER], sizes[CONSOLE])
