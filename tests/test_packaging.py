@@ -48,12 +48,21 @@ def test_the_version_that_the_code_has_is_that_of_the_wheel() -> None:
     assert version("rowtide") == VERSION
 
 
+def build_wheel(folder: Path) -> Path:
+    return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder)))))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel that was built as it is here."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
 @pytest.mark.filterwarnings("default")
-def test_a_wheel_holds_every_module_once_and_nothing_beside(tmp_path: Path) -> None:
-    wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path))))
+def test_a_wheel_holds_every_module_once_and_nothing_beside(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert len(names) == len(set(names))
-    project_version = "-".join(Path(wheel).name.split("-")[:2])
+    project_version = "-".join(wheel.name.split("-")[:2])
     assert {name.split("/")[0] for name in names} == {"rowtide", f"{project_version}.dist-info"}
     assert set().union(*map(packaged, FOLDERS)) <= set(names)
     assert {name.split("/")[1] for name in names if name.startswith("rowtide/")} == set(FOLDERS)
@@ -64,9 +73,7 @@ def without_a_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel that was built where the compiler that CC names is not there."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", "/nowhere/cc")
-        folder = tmp_path_factory.mktemp("pure")
-        wheel = next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder))))
-    return Path(wheel)
+        return build_wheel(tmp_path_factory.mktemp("pure"))
 
 
 @pytest.mark.filterwarnings("default")
@@ -84,8 +91,7 @@ def test_a_wheel_without_kernels_uses_python(without_a_compiler: Path, tmp_path:
 
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 @pytest.mark.filterwarnings("default")
-def test_a_wheel_brings_kernels_for_every_later_python(tmp_path: Path) -> None:
-    wheel = Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))))
+def test_a_wheel_brings_kernels_for_every_later_python(wheel: Path, tmp_path: Path) -> None:
     assert "-cp311-abi3-" in wheel.name
     compiled = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
     assert compiled == ["rowtide/core/native/_kernels.abi3.so"]

@@ -7,9 +7,8 @@ import sys
 import tomllib
 import zipfile
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from tests.deploy.image import IMAGE, LOCAL_IMAGE
 
@@ -40,15 +39,19 @@ def list_copied(image: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("image", [IMAGE, LOCAL_IMAGE], ids=lambda image: image.name)
-def test_the_wheel_is_built_from_what_the_image_copies(image: Path, tmp_path: Path) -> None:
-    for source in list_copied(image):
-        at = ROOT / source
-        for path in [at] if at.is_file() else sorted(at.rglob("*")):
-            name = str(path.relative_to(ROOT))
-            if path.is_file() and not is_ignored(image, name):
-                (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, tmp_path / name)
+@cache
+def list_context(image: Path) -> frozenset[str]:
+    """Return the files that the first stage gets."""
+    sources = [ROOT / source for source in list_copied(image)]
+    paths = [path for at in sources for path in ([at] if at.is_file() else at.rglob("*"))]
+    names = [str(path.relative_to(ROOT)) for path in paths if path.is_file()]
+    return frozenset(name for name in names if not is_ignored(image, name))
+
+
+def test_the_wheel_is_built_from_what_the_image_copies(tmp_path: Path) -> None:
+    for name in list_context(IMAGE):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", "."]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     [wheel] = (tmp_path / "dist").glob("*.whl")
@@ -57,3 +60,9 @@ def test_the_wheel_is_built_from_what_the_image_copies(image: Path, tmp_path: Pa
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folders = project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     assert {name.split("/")[1] for name in names if name.startswith("rowtide/")} == {*folders}
+
+
+def test_the_image_of_local_mode_copies_the_same_and_what_chooses_its_libraries() -> None:
+    """So the wheel that is built from the one is built from the other."""
+    added = "deploy/container/local_requirements.py"
+    assert list_context(LOCAL_IMAGE) == list_context(IMAGE) | {added}
