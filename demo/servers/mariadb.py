@@ -7,10 +7,12 @@ binlog is on, row-based, with whole rows and column names, as the MySQL source r
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from demo.servers.debian import NotToBeHad, library_path, unpack
+from demo.servers.made_once import make_once
 from demo.servers.program import Program, find_installed
 from demo.servers.server import HOST, NotStarted
 from demo.servers.sql_server import QUICK, SqlServer, as_root
@@ -64,7 +66,18 @@ class MariaDB(SqlServer):
         """Start on the previous port; return when it answers. Raises NotToBeHad."""
         programs = find_programs(self._cache_dir)
 
-        def install(rows: Path) -> None:
-            programs.install.output(f"--datadir={rows}", *as_root(), *INSTALL)
+        def copy_system_tables(rows: Path) -> None:
+            tables = _system_tables(programs, self._cache_dir / "mariadb")
+            shutil.copytree(tables, rows, dirs_exist_ok=True)
 
-        self.serve(programs.server, *BINLOG, *SMALL, system_tables=install)
+        self.serve(programs.server, *BINLOG, *SMALL, system_tables=copy_system_tables)
+
+
+def _system_tables(programs: Programs, folder: Path) -> Path:
+    """Return a folder of system tables, created once per version, because it takes seconds."""
+    version = programs.server.output("--version").split(" Ver ")[-1].split()[0]
+
+    def make(home: Path) -> None:
+        programs.install.output(f"--datadir={home / 'rows'}", *as_root(), *INSTALL)
+
+    return make_once(folder / f"system-{version}", make) / "rows"

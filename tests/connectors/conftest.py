@@ -1,4 +1,5 @@
-"""A server for connectors to read and write. It runs no connectors; the tests do."""
+"""A server for connectors to read and write. It runs no connectors; the tests do. Beside it are the
+servers of other kinds."""
 
 from __future__ import annotations
 
@@ -9,9 +10,26 @@ import pytest
 from rowtide.client.endpoint import Endpoint
 from rowtide.deploy.up import Ready
 from tests.api.conftest import client, make_table
+from tests.connectors.shared_servers import (
+    clickhouse,
+    clickhouse_program,
+    shared_mariadb,
+    shared_mysql,
+    shared_postgres,
+)
 from tests.support.servers import serving
 
-__all__ = ["client", "endpoint", "make_table", "server"]
+__all__ = [
+    "clickhouse",
+    "clickhouse_program",
+    "client",
+    "endpoint",
+    "make_table",
+    "server",
+    "shared_mariadb",
+    "shared_mysql",
+    "shared_postgres",
+]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A real server of each kind for the tests of this folder, and a database that no other uses."""
+"""The run's server of each kind, and a database that no other test uses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from demo.servers import mariadb, mysql
 from demo.servers.debian import NotToBeHad
 from demo.servers.sql_server import SqlServer
+from tests.connectors.shared_servers import KINDS
 
 MakeServer = Callable[[Path, Path], SqlServer]
 
@@ -21,14 +22,11 @@ def make_server(request: pytest.FixtureRequest, cache_dir: Path) -> MakeServer:
     return _maker(request.param, cache_dir)
 
 
-@pytest.fixture(scope="session", params=["mariadb", "mysql"])
-def sql_server(
-    request: pytest.FixtureRequest, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SqlServer]:
-    """A server that lives as long as the tests of its kind."""
-    make = _maker(request.param, cache_dir)
-    with make(tmp_path_factory.mktemp("server"), cache_dir) as running:
-        yield running
+@pytest.fixture(scope="session", params=KINDS)
+def sql_server(request: pytest.FixtureRequest) -> SqlServer:
+    """The run's server of each kind."""
+    found: SqlServer = request.getfixturevalue(f"shared_{request.param}")
+    return found
 
 
 def _maker(kind: str, cache_dir: Path) -> MakeServer:
@@ -44,8 +42,9 @@ def _maker(kind: str, cache_dir: Path) -> MakeServer:
 
 
 @pytest.fixture
-def database(sql_server: SqlServer) -> str:
+def database(sql_server: SqlServer) -> Iterator[str]:
     """The name of an empty database."""
     name = f"d{uuid4().hex}"
     sql_server.execute(f"CREATE DATABASE {name}")
-    return name
+    yield name
+    sql_server.execute(f"DROP DATABASE {name}")

@@ -13,16 +13,14 @@ from pathlib import Path
 import pytest
 
 from demo.servers.debian import NotToBeHad
-from demo.servers.mariadb import MariaDB
-from demo.servers.mysql import MySQL
 from demo.servers.sql_server import QUICK, SqlServer
 from rowtide.connectors.sources.copying import checkpoint_keeper
 from tests.connectors.runtime.conftest import connector, processes, rows
+from tests.connectors.shared_servers import KINDS
 
 __all__ = ["connector", "processes", "rows"]
 
 MakeServer = Callable[..., SqlServer]
-KINDS = {"mariadb": MariaDB, "mysql": MySQL}
 
 
 @pytest.fixture(autouse=True)
@@ -61,22 +59,6 @@ def make_server_slow(
     """The same, for tests that start them again and again."""
     with _maker(request.param, tmp_path, cache_dir) as make:
         yield make
-
-
-@pytest.fixture(scope="session")
-def shared_mariadb(
-    cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SqlServer]:
-    """A server for the whole run."""
-    with _start_server("mariadb", tmp_path_factory.mktemp("mariadb"), cache_dir, ()) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def shared_mysql(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlServer]:
-    """A server for the whole run."""
-    with _start_server("mysql", tmp_path_factory.mktemp("mysql"), cache_dir, ()) as server:
-        yield server
 
 
 @pytest.fixture

@@ -12,13 +12,11 @@ from demo.servers.postgres import PostgreSQL
 from rowtide.connectors.sources.copying import checkpoint_keeper
 from rowtide.connectors.sources.postgres import follower
 from tests.connectors.runtime.conftest import connector, processes, rows
+from tests.connectors.shared_servers import QUICK_POSTGRES
 
 __all__ = ["connector", "processes", "rows"]
 
 MakeServer = Callable[..., PostgreSQL]
-
-QUICK = ("fsync=off", "full_page_writes=off")
-"""No test takes the machine's power: what a killed server has written, the machine still has."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +34,12 @@ def make_postgres(tmp_path: Path) -> Iterator[MakeServer]:
     with ExitStack() as stack:
 
         def make(*settings: str, name: str = "postgres") -> PostgreSQL:
-            server = PostgreSQL(tmp_path / name, settings=(*QUICK, *settings))
+            server = PostgreSQL(tmp_path / name, settings=(*QUICK_POSTGRES, *settings))
             stack.enter_context(server)
             server.execute("CREATE SCHEMA shop")
             return server
 
         yield make
-
-
-@pytest.fixture(scope="session")
-def shared_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
-    """A server for the whole run."""
-    with PostgreSQL(tmp_path_factory.mktemp("postgres"), settings=QUICK) as server:
-        yield server
 
 
 @pytest.fixture

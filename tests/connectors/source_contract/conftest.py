@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rowtide.connectors.sources.copying import checkpoint_keeper
-from tests.connectors.mysql_source.conftest import mariadb, mysql, shared_mariadb, shared_mysql
-from tests.connectors.postgres.conftest import postgres, shared_postgres
+from tests.connectors.mysql_source.conftest import mariadb, mysql
+from tests.connectors.postgres.conftest import postgres
 
-__all__ = ["mariadb", "mysql", "postgres", "shared_mariadb", "shared_mysql", "shared_postgres"]
+__all__ = ["mariadb", "mysql", "postgres"]
 
 
 @pytest.fixture(autouse=True)
