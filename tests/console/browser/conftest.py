@@ -68,5 +68,5 @@ def person(browser: Browser, stage: Stage) -> Iterator[Person]:
 @pytest.fixture
 def user(person: Person) -> Person:
     """A user who is logged in."""
-    person.log_in().close()
+    person.enter()
     return person

@@ -93,7 +93,8 @@ def people(browser: Browser, stage: Stage) -> Iterator[dict[tuple[str, str], Per
         for language, theme in product(LANGUAGES, THEMES)
     }
     for person in found.values():
-        person.log_in()
+        person.enter()
+        person.context.new_page()
     yield found
     for person in found.values():
         person.leave()

@@ -294,7 +294,7 @@ def test_a_table_that_is_deleted_ends_the_page_with_the_reason(user: Person, sto
 
 def test_a_key_that_is_revoked_ends_the_page(person: Person, stage: Stage, store: Client) -> None:
     printed = json.loads(stage.run("key", "create", "--read-only", "--output", "json"))
-    person.log_in(printed["access_key_id"], printed["access_key_secret"]).close()
+    person.enter(printed["access_key_id"], printed["access_key_secret"])
     page = open_live(person)
     with person.allowing("status of 40"):
         stage.run("key", "revoke", "--yes", printed["access_key_id"])

@@ -61,7 +61,7 @@ def test_a_read_only_user_sees_no_buttons(person: Person, stage: Stage) -> None:
     secret = re.search(r'"access_key_secret": "([^"]+)"', printed)
     assert key_id, printed
     assert secret, printed
-    person.log_in(key_id[1], secret[1]).close()
+    person.enter(key_id[1], secret[1])
     for path in [*(f"t/orders/{name}".rstrip("/") for name in READER_PAGES), "tables", "usage"]:
         page = person.open(f"{instance_path(stage)}/{path}")
         expect(page.locator("header")).to_contain_text("read-only")
@@ -187,7 +187,7 @@ HOSTILE = (
 def test_values_are_text_on_every_page(person: Person, stage: Stage, store: Client) -> None:
     store.create_table("hostile", {"id": str}, stream_hours=24)
     person.context.add_init_script("globalThis.run = () => { globalThis.hasRun = true; }")
-    person.log_in().close()
+    person.enter()
     for text in HOSTILE:
         store.put("hostile", {"id": text, "value": text, "other": text})
     table = f"{instance_path(stage)}/t/hostile"

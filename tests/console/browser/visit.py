@@ -73,6 +73,18 @@ class Person:
         page.wait_for_url(f"{self.stage.url}/")
         return page
 
+    def enter(self, key_id: str = "", secret: str = "") -> None:
+        """Log in as the form does, but without a page, which costs as much as most tests."""
+        ready = self.stage.ready
+        fields: dict[str, str | float | bool] = {
+            "access_key_id": key_id or ready.access_key_id,
+            "access_key_secret": secret or ready.access_key_secret,
+            "instance": ready.instance,
+        }
+        origin = {"Origin": self.stage.url}
+        answer = self.context.request.post("/login", form=fields, headers=origin, max_redirects=0)
+        assert answer.status == 303, answer.text()
+
     def fill_log_in(self, page: Page, key_id: str = "", secret: str = "") -> None:
         """Fill in the form of the log-in and send it."""
         ready = self.stage.ready
