@@ -24,7 +24,11 @@ from rowtide.deploy.kafka.probe import is_answering
 from rowtide.deploy.kafka.supervision import BrokerBack, BrokerEnded, BrokerEvent, supervise
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.kafka
+# Most tests share a broker: they stay in one process.
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("embedded broker")]
+
+FOLDER = "a, b %d ü$"
+"""A name that would break a properties file, a list or a pattern."""
 
 TOPIC = "log"
 ONE_PARTITION = TopicPartition(TOPIC, 0)
@@ -33,14 +37,23 @@ RECORD_BYTES_MAX = 16 * MIB
 
 @pytest.fixture
 def config(tmp_path: Path, cache_dir: Path) -> EmbeddedConfig:
-    """A directory whose name would break a properties file, a list or a pattern."""
-    return EmbeddedConfig(tmp_path / "a, b %d ü$", cache_dir)
+    """A directory without a broker."""
+    return EmbeddedConfig(tmp_path / FOLDER, cache_dir)
+
+
+@pytest.fixture(scope="module")
+def started(cache_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker for all tests of this file."""
+    with EmbeddedBroker(EmbeddedConfig(tmp_path_factory.mktemp("own") / FOLDER, cache_dir)) as own:
+        yield own
 
 
 @pytest.fixture
-def running(config: EmbeddedConfig) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(config) as broker:
-        yield broker
+def running(started: EmbeddedBroker) -> EmbeddedBroker:
+    """The broker of this file; it runs, whatever the last test has done to it."""
+    if not started.is_alive():
+        started.start()
+    return started
 
 
 async def append(bootstrap: str, *values: bytes) -> None:
@@ -87,11 +100,11 @@ async def test_rows_survive_kill_9_and_a_clean_restart(running: EmbeddedBroker) 
     assert await read(running.bootstrap, 2) == [b"before", b"after"]
 
 
-async def test_a_record_of_16_mib_is_taken_and_given_back(running: EmbeddedBroker) -> None:
-    await create_topic(running.bootstrap)
+async def test_a_record_of_16_mib_is_taken_and_given_back(broker: str) -> None:
+    await create_topic(broker)
     largest = os.urandom(RECORD_BYTES_MAX)
-    await append(running.bootstrap, largest)
-    assert await read(running.bootstrap, 1) == [largest]
+    await append(broker, largest)
+    assert await read(broker, 1) == [largest]
 
 
 def test_stop_leaves_no_process_and_may_be_called_twice(running: EmbeddedBroker) -> None:

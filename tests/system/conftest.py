@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -26,3 +27,17 @@ def make_server(tmp_path: Path, cache_dir: Path) -> Iterator[MakeServer]:
             return server
 
         yield make
+
+
+@pytest.fixture
+def make_worker(make_server: MakeServer, broker: str, tmp_path: Path) -> MakeServer:
+    """Make servers on the run's broker, each on a directory and under topics of its own.
+
+    The broker outlives their kills. To start an embedded one takes most of a test's CPU time.
+    """
+
+    def make(*options: str) -> Server:
+        place = tmp_path / f"worker-{uuid4().hex[:8]}"
+        return make_server("--kafka", broker, *options, data_dir=place)
+
+    return make

@@ -8,7 +8,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +20,7 @@ from rowtide.client.wire_row import encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from tests.api.calls import INF_MAX, INF_MIN, batch_get, batch_write, get, get_range, key, put, puts
+from tests.system.conftest import MakeServer
 from tests.system.server import Server, wait_until
 
 pytestmark = pytest.mark.system
@@ -103,19 +104,19 @@ def has_no_lease(server: Server) -> bool:
 
 @pytest.mark.parametrize("who", ["worker", "broker"])
 def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
-    make_server: Callable[..., Server], who: str
+    make_server: MakeServer, make_worker: MakeServer, who: str
 ) -> None:
     """They failed with OTSPartitionUnavailable although nothing had failed."""
-    server = make_server("--slots", "2")
+    server = (make_worker if who == "worker" else make_server)("--slots", "2")
     server.start()
     with server.client() as client:
         client.create_table(TABLE, [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER)])
         client.call("PutRow", put(TABLE, ROW, puts(a=1)), pb.PutRowResponse)
-    broker = server.broker_pid
-    assert broker is not None
+    pid = server.pid if who == "worker" else server.broker_pid
+    assert pid is not None
     with ThreadPoolExecutor(len(ASKED)) as threads:
         answers: dict[str, Future[str]] = {}
-        with frozen(server.pid if who == "worker" else broker):
+        with frozen(pid):
             if who == "broker":
                 wait_until(lambda: has_no_lease(server), what="no lease", timeout_s=20)
             for operation in ASKED:

@@ -93,8 +93,8 @@ def prove(server: Server, seed: int, *, kills: int, between: int) -> None:
     assert {mark for mark, move in moves.items() if move.stands} <= set(marks)
 
 
-def test_transactions_of_many_clients_are_serialisable(make_server: MakeServer, seed: int) -> None:
-    prove(make_server("--flush-s", "1"), seed, kills=1, between=150)
+def test_transactions_of_many_clients_are_serialisable(make_worker: MakeServer, seed: int) -> None:
+    prove(make_worker("--flush-s", "1"), seed, kills=1, between=150)
 
 
 @pytest.mark.slow
@@ -141,8 +141,8 @@ def start_transaction(client: ProtocolClient, value: str) -> str:
 
 
 @pytest.mark.parametrize("disk", ["kept", "lost"])
-def test_a_commit_is_repeated_after_a_kill(make_server: MakeServer, disk: str) -> None:
-    server = make_server("--flush-s", "0.2", "--trim-s", "0.3")
+def test_a_commit_is_repeated_after_a_kill(make_worker: MakeServer, disk: str) -> None:
+    server = make_worker("--flush-s", "0.2", "--trim-s", "0.3")
     server.start()
     row = account("x", 1)
     with server.client() as client:

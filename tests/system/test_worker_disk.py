@@ -1,6 +1,7 @@
 """The worker's disk is a cache: lost, damaged or of before, the rows are those of the logs.
 
-Where logs are trimmed the rows come from the changelog alone, else from changelog and log.
+Where logs are trimmed the rows come from the changelog alone, else from changelog and log. In
+``make test-all`` also an embedded broker ends with its worker.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from tests.system.conftest import MakeServer
 from tests.system.history import all_rows, check_all, differences
+from tests.system.indexed_table import log_starts
 from tests.system.load import TABLE, Load, Written, create_table
 from tests.system.server import Server, wait_until
 
@@ -24,10 +25,11 @@ QUICK = ("--flush-s", "0.3", "--trim-s", "0.3")
 AMOUNT = 400
 
 
-@pytest.fixture
-def server(make_server: MakeServer) -> Server:
-    """A server that flushes and trims all the time."""
-    return make_server(*QUICK)
+@pytest.fixture(params=["make_worker", pytest.param("make_server", marks=pytest.mark.slow)])
+def server(request: pytest.FixtureRequest) -> Server:
+    """A server that flushes and trims all the time, on the run's broker or with one of its own."""
+    make: MakeServer = request.getfixturevalue(request.param)
+    return make(*QUICK)
 
 
 def write(server: Server, *, seed: int, amount: int = AMOUNT) -> list[Written]:
@@ -50,18 +52,13 @@ def is_flushed(server: Server) -> bool:
     return bool(shards) and all(shard["dirty_rows"] == 0 for shard in shards)
 
 
-def log_start(server: Server) -> int:
+def log_start(server: Server, broker: str) -> int:
     """Return where the table's only log begins."""
-
-    async def ask() -> int:
-        state = json.loads((server.data_dir / "kafka" / "state.json").read_text())
-        consumer = AIOKafkaConsumer(bootstrap_servers=f"127.0.0.1:{state['port']}")
-        async with consumer:
-            [topic] = [name for name in await consumer.topics() if ".shard." in name]
-            partition = TopicPartition(topic, 0)
-            return int((await consumer.beginning_offsets([partition]))[partition])
-
-    return asyncio.run(ask())
+    place = server.data_dir / "kafka" / "state.json"
+    if place.exists():  # The broker is its own.
+        broker = f"127.0.0.1:{json.loads(place.read_text())['port']}"
+    [start] = asyncio.run(log_starts(broker, f"system{server.data_dir.name}"))
+    return start
 
 
 def rebuilt(server: Server, copy: Path | None = None) -> float:
@@ -92,11 +89,11 @@ def test_rows_are_rebuilt_from_kafka_alone(server: Server, end: str) -> None:
     print(f"rebuilt {len(before)} rows, ready after {seconds:.1f} s")  # noqa: T201
 
 
-def test_rows_are_rebuilt_where_the_log_is_trimmed(server: Server) -> None:
+def test_rows_are_rebuilt_where_the_log_is_trimmed(server: Server, broker: str) -> None:
     prepare(server, stream=False)
     write(server, seed=2)
     before = rows_of(server)
-    wait_until(lambda: log_start(server) > AMOUNT // 2, what="the log trimmed")
+    wait_until(lambda: log_start(server, broker) > AMOUNT // 2, what="the log trimmed")
     server.kill()
     rebuilt(server)
     assert differences(rows_of(server), before) == []
@@ -140,7 +137,7 @@ def test_rows_of_which_a_part_cannot_be_read_are_rebuilt(server: Server) -> None
     [pytest.param(True, id="log kept", marks=pytest.mark.slow), pytest.param(False, id="trimmed")],
 )
 def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
-    server: Server, tmp_path: Path, *, stream: bool
+    server: Server, broker: str, tmp_path: Path, *, stream: bool
 ) -> None:
     prepare(server, stream=stream)
     written = write(server, seed=3)
@@ -151,7 +148,7 @@ def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
         written += write(server, seed=seed)
         wait_until(lambda: is_flushed(server), what="everything flushed")
     if not stream:
-        wait_until(lambda: log_start(server) > AMOUNT, what="the log trimmed")
+        wait_until(lambda: log_start(server, broker) > AMOUNT, what="the log trimmed")
     before = rows_of(server)
     server.stop()
     rebuilt(server, copy)
