@@ -40,12 +40,14 @@ PYTEST := $(CURDIR)/$(WHEEL)/venv/bin/python -m pytest -q -rs -c $(CURDIR)/pypro
 	--rootdir $(CURDIR) -p no:cacheprovider
 # -rs prints why a test was skipped: a missing tool must not pass for a check that was made.
 SERVER := kafka or system
-# Files without a server's mark are not even imported where servers are tested (tests/conftest.py).
+# Files without a server's mark are not even imported where servers are tested (tests/conftest.py),
+# nor are files all of whose tests have such a mark where the others are.
 SERVED = $(shell grep -rlE "mark\.(kafka|system)" $(CURDIR)/tests --include="test_*.py")
+UNSERVED = $(shell grep -rLE "^pytestmark = .*mark\.(kafka|system)" $(CURDIR)/tests --include="test_*.py")
 SHARED := $(addsuffix /%,$(addprefix $(CURDIR)/tests/,api changes cli conformance connectors console model))
-# Tests in these folders run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka. That run signs
-# requests with version 4, the other with version 2.
-EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model)
+# These tests run on a local log, and with ROWTIDE_TEST_LOG=kafka on Kafka. That run signs requests
+# with version 4, the other with version 2.
+EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model system/test_fuzz.py)
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
@@ -73,7 +75,7 @@ define SUITE
 	$(2) \
 	wait $$beside || parts=1; \
 	cat $(WHEEL)/beside.txt; \
-	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(CURDIR)/tests || parts=1; \
+	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(UNSERVED) || parts=1; \
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
@@ -91,6 +93,7 @@ demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file
 test: $(TEST) ## The gate: format, lint, types, then all tests on the built wheel
 	$(call SUITE,not slow and ,)
 
+test-all: export ROWTIDE_TEST_SEARCH := long
 test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too
 	$(call SUITE,,$(ON_KAFKA))
 

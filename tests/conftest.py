@@ -16,10 +16,12 @@ from hypothesis import HealthCheck, settings
 from rowtide.core import native
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
+from tests.support.searches import examples
 
 # On a shared machine a correct example may be slow: time is no reason to fail.
 settings.register_profile(
     "rowtide",
+    max_examples=examples(50, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

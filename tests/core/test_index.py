@@ -33,6 +33,7 @@ from rowtide.core.values.errors import Rejected
 from rowtide.core.values.schema import GLOBAL, LOCAL, Index
 from tests.core.indexed_shard import Follower, IndexedShard, Rows, rows_of
 from tests.core.shard_model import NOW_US, address
+from tests.support.searches import examples
 
 VERSIONS = [None, None, *(NOW_US // 1000 + shift for shift in (-1, 0, 1))]
 LARGE = "x" * 12_000
@@ -240,7 +241,8 @@ class IndexMachine(RuleBasedStateMachine):
 def test_indexes_agree_with_their_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_index, "BUILD_ROWS", 2)
     run_state_machine_as_test(
-        IndexMachine, settings=settings(max_examples=80, stateful_step_count=60, deadline=None)
+        IndexMachine,
+        settings=settings(max_examples=examples(40, 80), stateful_step_count=60, deadline=None),
     )
 
 

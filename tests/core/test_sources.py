@@ -19,6 +19,7 @@ from rowtide.core.values import variant
 from rowtide.core.values.errors import Rejected, Unavailable
 from rowtide.core.values.limits import Limits
 from tests.core.sourced_shards import Kept, Row, SourcedTable, change_of, position_of
+from tests.support.searches import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 LETTERS = "abcdefgh"
@@ -317,4 +318,4 @@ def _stamp_of(kept: Kept) -> int:
 
 
 TestSources = SourcesMachine.TestCase
-TestSources.settings = settings(max_examples=60, stateful_step_count=30)
+TestSources.settings = settings(max_examples=examples(30, 60), stateful_step_count=30)

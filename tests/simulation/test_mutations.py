@@ -29,7 +29,15 @@ from tests.simulation.mutations import (
 from tests.simulation.program import Found, simulate
 
 QUICK = 10
-"""Faults found within so many seeds are planted in every run of the tests."""
+"""Faults found within so many seeds are planted in every run of the tests, but for ``LATER``."""
+LATER = frozenset(
+    {
+        "forget the stamps that were replayed",
+        "serve reads without a lease",
+        "show a copy that lags behind its log's end",
+    }
+)
+"""Faults that the first three seeds do not find. Each takes as long as ten others."""
 
 
 STORIES: dict[str, Callable[[], None]] = {
@@ -89,7 +97,7 @@ def cases(*, quick: bool) -> list[Mutation]:
     shards = (*MUTATIONS, *RESHAPING, *SOURCES, *COPIES)
     every = (*shards, *EDGE, *RECLAIMING, *FOLLOWING, *EXPIRING, *LOCAL, *LOCAL_LOG)
     planted_ones = [m for m in every if m.name not in STORIES]
-    return [m for m in planted_ones if (m.seeds_max <= QUICK) == quick]
+    return [m for m in planted_ones if (m.seeds_max <= QUICK and m.name not in LATER) == quick]
 
 
 @pytest.mark.parametrize("mutation", cases(quick=True), ids=lambda m: m.name)

@@ -31,6 +31,7 @@ from rowtide.stream.slot.standby.standby_shard import StandbyShard, Unflushed
 from tests.core.chunk_dictionary import put
 from tests.core.shard_model import change, shown_rows, table
 from tests.stream.test_changelog_flush import Shop, canonical, columns, open_shop
+from tests.support.searches import examples
 
 
 class Copy:
@@ -84,7 +85,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(30, 60), suppress_health_check=[*HealthCheck])
 @given(steps, st.integers(1, 4))
 async def test_rows_are_the_fold_of_the_log_whatever_is_read_when(
     tmp_path_factory: pytest.TempPathFactory, done: list[object], at_once: int

@@ -27,11 +27,13 @@ from rowtide.cli.client import Access, sign_headers
 from rowtide.client.wire_row import Delete, Increment, Key, Put, Special, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import STATUS
+from tests.support.searches import examples
+from tests.support.servers import LOG_OPTIONS
 from tests.system.load import TABLE, create_table
 from tests.system.server import Server
 
 # Its tests share a server: they stay in one process.
-pytestmark = [pytest.mark.kafka, pytest.mark.system, pytest.mark.xdist_group("fuzz")]
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("fuzz")]
 
 OPERATIONS = [
     *("CreateTable", "ListTable", "DescribeTable", "UpdateTable", "DeleteTable"),
@@ -126,7 +128,7 @@ class Caller:
 @pytest.fixture(scope="module")
 def caller(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Iterator[Caller]:
     """One server for all examples."""
-    server = Server(tmp_path_factory.mktemp("fuzz") / "data", cache_dir)
+    server = Server(tmp_path_factory.mktemp("fuzz") / "data", cache_dir, options=LOG_OPTIONS)
     try:
         server.start()
         with server.client() as client:
@@ -227,7 +229,7 @@ def check(caller: Caller, operation: str, body: bytes) -> str:
     return shown
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(250, 1000))
 @given(st.randoms(use_true_random=True, note_method_calls=False).map(random_request))
 def test_whatever_is_asked_is_answered_or_refused(
     caller: Caller, request: tuple[str, bytes]
@@ -237,7 +239,7 @@ def test_whatever_is_asked_is_answered_or_refused(
     event(check(caller, operation, body)[:60])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 @given(st.sampled_from(JSON_OPERATIONS), st.binary(max_size=40) | ANY_JSON)
 def test_whatever_is_no_object_of_json_is_refused(
     caller: Caller, operation: str, body: bytes

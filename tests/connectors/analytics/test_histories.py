@@ -15,8 +15,14 @@ from hypothesis import Phase, given, settings
 from demo.servers.clickhouse import Clickhouse
 from tests.connectors.analytics.facts import SHAPE, Delivery, Model, comparable, histories
 from tests.connectors.analytics.targets import MAKERS, AnySink, Target, clickhouse_target
+from tests.support.searches import examples
 
-EXAMPLES = {"duckdb": 25, "delta": 15, "parquet": 25, "clickhouse": 25}
+EXAMPLES = {
+    "duckdb": examples(10, 25),
+    "delta": examples(8, 15),
+    "parquet": examples(10, 25),
+    "clickhouse": examples(10, 25),
+}
 ALL = 1_000
 # Every step of shrinking would open a new target: minutes for a smaller example.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -40,8 +46,8 @@ def test_clickhouse_holds_the_newest_of_what_it_was_told(clickhouse: Clickhouse)
     _hold(lambda: clickhouse_target(clickhouse, f"history{next(numbers)}"), EXAMPLES["clickhouse"])
 
 
-def _hold(make: Callable[[], Target], examples: int) -> None:
-    @settings(max_examples=examples, phases=PHASES)
+def _hold(make: Callable[[], Target], count: int) -> None:
+    @settings(max_examples=count, phases=PHASES)
     @given(history=histories())
     def holds(history: Sequence[Delivery]) -> None:
         asyncio.run(_tell(make(), history))

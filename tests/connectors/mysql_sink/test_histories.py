@@ -19,6 +19,7 @@ from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.conftest import MakeServer
 from tests.connectors.mysql_sink.sinks import mysql_sink, open_sink
 from tests.connectors.row_histories import Model, delete, histories, put, shape
+from tests.support.searches import examples
 
 pytestmark = pytest.mark.system
 
@@ -27,7 +28,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """Without shrinking, which takes minutes on a real server."""
 
 
-@settings(max_examples=20, phases=PHASES)
+@settings(max_examples=examples(8, 20), phases=PHASES)
 @given(
     history=histories(pages=True),
     turns=st.lists(st.booleans(), min_size=20, max_size=20),
@@ -75,7 +76,7 @@ async def _compare(sink: MysqlSink, model: Model) -> None:
     ]
 
 
-@settings(max_examples=8, phases=PHASES)
+@settings(max_examples=examples(4, 8), phases=PHASES)
 @given(
     history=histories(pages=True),
     writers=st.integers(2, 4),

@@ -38,6 +38,7 @@ from tests.connectors.sink_histories import (
     key_bytes,
     row,
 )
+from tests.support.searches import examples
 
 WATCHED_S = 1.1
 """Twice as often as tantivy looks for commits."""
@@ -126,7 +127,7 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(tmp_path: Path) ->
 
 
 @given(history=histories())
-@settings(max_examples=30)
+@settings(max_examples=examples(15, 30))
 def test_whatever_the_order_the_end_is_the_table(history: History) -> None:
     def make(folder: Path) -> TantivySink:
         return TantivySink(folder, language="none", refresh_s=60)
@@ -149,7 +150,7 @@ def any_batches(draw: st.DrawFn) -> SinkBatch:
 
 
 @given(batches=st.lists(any_batches(), max_size=12), reopened=st.sets(st.integers(0, 11)))
-@settings(max_examples=150)
+@settings(max_examples=examples(50, 150))
 def test_rows_are_held_as_a_dictionary_would(batches: list[SinkBatch], reopened: set[int]) -> None:
     model: dict[bytes, tuple[int, object]] = {}
     floors: list[tuple[Range, int]] = []
@@ -186,7 +187,7 @@ def _apply_to_model(
 
 
 @given(columns=st.dictionaries(st.text(max_size=6), st.one_of(st.text(), st.floats()), max_size=5))
-@settings(max_examples=60)
+@settings(max_examples=examples(30, 60))
 def test_no_name_and_no_value_loses_a_row(columns: dict[str, str | float]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -26,6 +26,7 @@ from rowtide.core.values.schema import INTEGER, KeyColumn
 from rowtide.core.values.variant import Scalar
 from tests.connectors.row_histories import Model, delete, histories, put, row_key, shape
 from tests.connectors.webhook.receiver import SECRET, Answer, Receiver, receiving
+from tests.support.searches import examples
 
 TABLE = shape(KeyColumn("id", INTEGER))
 STAMP = 1_700_000_000_000_000
@@ -254,7 +255,7 @@ def test_settings_that_mean_nothing_are_refused(fields: dict[str, object], why: 
         make_sink(Fields({"kind": "webhook", **fields}, "test"), ConnectorContext("test", ""))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(12, 25))
 @given(history=histories(pages=True), seed=st.integers(0, 2**32), rows=st.integers(1, 4))
 def test_whatever_a_receiver_does_it_ends_with_the_table_and_each_key_in_order(
     history: tuple[tuple[KeyColumn, ...], list[SinkBatch]], seed: int, rows: int

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rowtide.core.values.errors import StoreError
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.request import BodyBudget, Request, RequestReader
+from tests.support.searches import examples
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Running
@@ -51,7 +52,7 @@ pieces = st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(FRAGMENTS)),
 
 # The fixtures are functions without state, so sharing them between examples is sound.
 live_examples = settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(75, 150), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
