@@ -18,15 +18,16 @@ from rowtide.core.values.cell import Cell
 
 __all__ = ["Kernels", "PlainRow", "choose", "kernels", "kind", "load_compiled"]
 
-INTERFACE = 6
+INTERFACE = 7
 """The interface number of the compiled module. A module with another number is not used."""
 
 Columns = list[tuple[bytes, bytes]]
 
 PlainRow = tuple[int, int, bytes, bytes, bytes, int, bytes, int, int]
-"""A row of a batch that is a plain write: kind of change, row expectation, key of its first chunk,
-encoded key, key piece and its checksum state, cells as sent in the order of their names, number of
-cells, and the bytes of piece and cells for capacity units.
+"""A plain write of a row: kind of change, row expectation, key of its first chunk, encoded key, key
+piece and its checksum state, cells as sent in the order of their names, number of cells, and the
+bytes of piece and cells for capacity units. Cells are puts without versions. Those of an update may
+also be increments, and deletes of whole columns. A row to be deleted has none.
 """
 
 
@@ -145,16 +146,39 @@ class Kernels(Protocol):
         Rows have a key of these names and types. They may be updates if ``updates`` is set.
         """
 
+    def read_write(
+        self,
+        message: bytes,
+        at: int,
+        kind: int,
+        table_id: int,
+        key: tuple[tuple[bytes, int], ...],
+        updates: bool,
+        key_value_bytes_max: int,
+        bytes_max: int,
+        value_bytes_max: int,
+        cells_max: int,
+        /,
+    ) -> PlainRow | None:
+        """Return the row of a PutRow, UpdateRow or DeleteRow; ``at`` is behind the table's name.
+
+        ``kind`` says which. The other arguments are as for ``read_rows``.
+        """
+
     def stored_writes(
         self,
         rows: list[PlainRow],
         firsts: list[bytes | None],
         stamp: int,
+        version_min: int,
         max_versions: int,
         chunk_bytes_max: int,
         /,
     ) -> list[tuple[bytes, bytes] | None] | None:
-        """Return each row's chunk, merged over its first chunk, and its body; stamps count up."""
+        """Return each row's chunk, merged over its first chunk, and its body; stamps count up.
+
+        An increment adds to the newest version of its column, unless that is below ``version_min``.
+        """
 
     def write_record(
         self, head: bytes, at: int, claim: int, owner: bytes, stamp: int, group: int, body: bytes, /
@@ -236,7 +260,7 @@ class _Absent:
     stream_row = whole_rows = stored_chunk = key_row
     row_fields = read_rows = stored_writes = write_record = key_row
     content_md5 = hmac_states = hmac_text = read_signed = write_answer = key_row
-    read_get = whole_answer = key_row
+    read_get = whole_answer = read_write = key_row
 
 
 def load_compiled() -> Kernels | None:

@@ -1,14 +1,16 @@
-/* Rows of a BatchWriteRow: taken from the message, read, and decided, many by one call;
- * stream/api/plain_rows.py and core/shard/plain_batch.py. */
+/* Rows of a BatchWriteRow, and those of requests that write one row: taken from the message, read, and
+ * decided, many by one call; stream/api/plain_rows.py, stream/api/plain_change.py and
+ * core/shard/plain_batch.py. */
 #include "kernels.h"
 
 /* Tags of the messages' fields: BatchWriteRowRequest.tables; TableInBatchWriteRowRequest.rows; the
- * first three of RowInBatchWriteRowRequest; Condition.row_existence. */
+ * first three of RowInBatchWriteRowRequest, of which PutRowRequest, UpdateRowRequest and
+ * DeleteRowRequest have the last two; Condition.row_existence. */
 enum { F_TABLE = 0x0a, F_ROW = 0x12, F_KIND = 0x08, F_CHANGE = 0x12, F_CONDITION = 0x1a,
        F_EXISTENCE = 0x08 };
 
 /* Kinds of change and expectations; core/rows/mutation.py. */
-enum { PUT_ROW = 1, UPDATE_ROW = 2, IGNORE = 0, EXPECT_PRESENT = 1, EXPECT_ABSENT = 2 };
+enum { PUT_ROW = 1, UPDATE_ROW = 2, DELETE_ROW = 3, IGNORE = 0, EXPECT_PRESENT = 1, EXPECT_ABSENT = 2 };
 
 enum { CHUNK_HEADER_BYTES = 32, CHUNK_DELETED = 1 };
 
@@ -104,25 +106,31 @@ typedef struct {
     uint8_t expectation;
 } Item;
 
-/* Read a row's field as all writers make it where it has no condition but that the row is there, or
- * is not, and asks for nothing back. */
+/* Read a row and its condition as all writers make them where there is no condition but that the row
+ * is there, or is not, and nothing is asked back. */
+static int read_write(Reader fields, long kind, Item *item) {
+    if (kind < PUT_ROW || kind > DELETE_ROW || !left(&fields) || *fields.at++ != F_CHANGE
+        || !rowtide_read_content(&fields, &item->change))
+        return 0;
+    item->kind = (uint8_t)kind;
+    item->expectation = IGNORE;
+    if (!left(&fields))
+        return 1;
+    if (left(&fields) != 4 || fields.at[0] != F_CONDITION || fields.at[1] != 2
+        || fields.at[2] != F_EXISTENCE || fields.at[3] > EXPECT_ABSENT)
+        return 0;
+    item->expectation = fields.at[3];
+    return 1;
+}
+
+/* Read a row's field of a batch. */
 static int read_item(Reader field, Item *item) {
     Reader row;
     if (!left(&field) || *field.at++ != F_ROW || !rowtide_read_content(&field, &row) || left(&field)
-        || left(&row) < 3 || row.at[0] != F_KIND || row.at[2] != F_CHANGE)
+        || left(&row) < 3 || row.at[0] != F_KIND)
         return 0;
-    item->kind = row.at[1];
-    item->expectation = IGNORE;
-    row.at += 3;
-    if ((item->kind != PUT_ROW && item->kind != UPDATE_ROW) || !rowtide_read_content(&row, &item->change))
-        return 0;
-    if (!left(&row))
-        return 1;
-    if (left(&row) != 4 || row.at[0] != F_CONDITION || row.at[1] != 2 || row.at[2] != F_EXISTENCE
-        || row.at[3] > EXPECT_ABSENT)
-        return 0;
-    item->expectation = row.at[3];
-    return 1;
+    row.at += 2;
+    return read_write(row, row.at[-1], item);
 }
 
 /* What rows are held to. */
@@ -160,22 +168,35 @@ int rowtide_fits_key(Reader piece, PyObject *columns, size_t value_bytes_max) {
     return count == PyTuple_Size(columns);
 }
 
-/* Return what a row's field has, Py_None where the row is not plain, or NULL with an exception. */
-static PyObject *read_row(Reader field, const Rules *rules) {
-    Item item;
+/* Read what follows the key of a row to be removed: a mark, which may be missing, and the end. Return
+ * no cells, Py_None where there is anything else, or NULL with an exception. */
+static PyObject *read_removal(Reader *reader, uint8_t state) {
+    if (left(reader) && *reader->at == T_REMOVED) {
+        reader->at++;
+        state ^= 1;
+    }
+    if (!rowtide_ends_row(reader, crc8_step(state)))
+        RETURN_UNUSUAL;
+    return PyBytes_FromStringAndSize(NULL, 0);
+}
+
+/* Return what a row is that is to be written, Py_None where it is not plain, or NULL with an
+ * exception. */
+static PyObject *read_row(Item item, const Rules *rules) {
     uint8_t state;
     Reader key;
-    size_t cells, data_bytes;
-    if (!read_item(field, &item) || left(&item.change) > rules->bytes_max
-        || (item.kind == UPDATE_ROW && !rules->updates)
+    size_t cells = 0, data_bytes = 0;
+    if (left(&item.change) > rules->bytes_max || (item.kind == UPDATE_ROW && !rules->updates)
         || rowtide_open_row(&item.change, &key.at, &state, NULL) <= 0)
         RETURN_UNUSUAL;
     key.end = item.change.at;
     if (!rowtide_fits_key(key, rules->columns, rules->key_value_bytes_max))
         RETURN_UNUSUAL;
     PyObject *chunk_key, *encoded;
-    PyObject *wire = rowtide_read_plain_cells(&item.change, key, state, rules->value_bytes_max,
-                                              &cells, &data_bytes);
+    PyObject *wire = item.kind == DELETE_ROW
+        ? read_removal(&item.change, state)
+        : rowtide_read_plain_cells(&item.change, key, state, rules->value_bytes_max,
+                                   item.kind == UPDATE_ROW, &cells, &data_bytes);
     if (wire == NULL || wire == Py_None)
         return wire;
     int told = cells > rules->cells_max ? 0
@@ -194,30 +215,60 @@ static int set_item(PyObject *list, Py_ssize_t at, PyObject *made) {
     return made != NULL && PyList_SetItem(list, at, made) == 0;
 }
 
+/* Take the rules from seven arguments; an exception is set where one is no number. */
+static Rules rules_of(PyObject *const *args) {
+    return (Rules){.table = PyLong_AsUnsignedLong(args[0]), .columns = args[1],
+                   .updates = PyObject_IsTrue(args[2]),
+                   .key_value_bytes_max = PyLong_AsSize_t(args[3]),
+                   .bytes_max = PyLong_AsSize_t(args[4]),
+                   .value_bytes_max = PyLong_AsSize_t(args[5]),
+                   .cells_max = PyLong_AsSize_t(args[6])};
+}
+
+/* Return the row of a field of a batch, as `read_row`. */
+static PyObject *read_field_row(PyObject *given, const Rules *rules) {
+    Reader field;
+    Item item;
+    if (!reader_of(given, &field) || !read_item(field, &item))
+        RETURN_UNUSUAL;
+    return read_row(item, rules);
+}
+
 PyObject *rowtide_read_rows(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     if (given != 8)
         return rowtide_wrong_arguments("read_rows", 8);
-    Rules rules = {.table = PyLong_AsUnsignedLong(args[1]), .columns = args[2],
-                   .updates = PyObject_IsTrue(args[3]),
-                   .key_value_bytes_max = PyLong_AsSize_t(args[4]),
-                   .bytes_max = PyLong_AsSize_t(args[5]),
-                   .value_bytes_max = PyLong_AsSize_t(args[6]),
-                   .cells_max = PyLong_AsSize_t(args[7])};
+    Rules rules = rules_of(args + 1);
     if (PyErr_Occurred())
         return NULL;
     if (!PyList_CheckExact(args[0]) || !PyTuple_CheckExact(rules.columns))
         RETURN_UNUSUAL;
     Py_ssize_t count = PyList_Size(args[0]);
     PyObject *rows = PyList_New(count);
-    for (Py_ssize_t i = 0; rows != NULL && i < count; i++) {
-        Reader field;
-        PyObject *row = reader_of(PyList_GetItem(args[0], i), &field) ? read_row(field, &rules)
-                                                                      : Py_NewRef(Py_None);
-        if (!set_item(rows, i, row))
+    for (Py_ssize_t i = 0; rows != NULL && i < count; i++)
+        if (!set_item(rows, i, read_field_row(PyList_GetItem(args[0], i), &rules)))
             Py_CLEAR(rows);
-    }
     return rows;
+}
+
+PyObject *rowtide_read_write(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    Reader fields;
+    Item item;
+    if (given != 10)
+        return rowtide_wrong_arguments("read_write", 10);
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]);
+    long kind = PyLong_AsLong(args[2]);
+    Rules rules = rules_of(args + 3);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_of(args[0], &fields) || !PyTuple_CheckExact(rules.columns) || at < 0
+        || (size_t)at > left(&fields))
+        RETURN_UNUSUAL;
+    fields.at += at;
+    if (!read_write(fields, kind, &item))
+        RETURN_UNUSUAL;
+    return read_row(item, &rules);
 }
 
 /* A row that was read: the items of what `read_row` made. */
@@ -258,27 +309,33 @@ static int look(PyObject *first, int *present) {
 }
 
 /* Return (chunk, body) of one row over its first chunk, as `rowtide_store`. */
-static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, int64_t versions_max,
-                           size_t chunk_bytes_max) {
+static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, int64_t version_min,
+                           int64_t versions_max, size_t chunk_bytes_max) {
     Write write = {.version = stamp / 1000, .stamp = stamp};
     long kind, expectation;
     int present;
     if (!open_row(row, &write, &kind, &expectation) || !look(first, &present)
-        || (kind != PUT_ROW && kind != UPDATE_ROW))
+        || kind < PUT_ROW || kind > DELETE_ROW)
         RETURN_UNUSUAL;
     /* What is expected and is not so, Python refuses. */
     if (expectation != IGNORE && (expectation == EXPECT_PRESENT) != present)
         RETURN_UNUSUAL;
-    return rowtide_store(&write, kind == PUT_ROW, kind == PUT_ROW || !present ? Py_None : first,
-                         versions_max, chunk_bytes_max);
+    if (kind == DELETE_ROW)
+        return rowtide_store_removal(&write);
+    if (kind == PUT_ROW || !present)
+        first = Py_None;
+    if (kind == UPDATE_ROW && rowtide_has_changes(&write))
+        return rowtide_store_changes(&write, first, version_min, versions_max, chunk_bytes_max);
+    return rowtide_store(&write, kind == PUT_ROW, first, versions_max, chunk_bytes_max);
 }
 
 PyObject *rowtide_stored_writes(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
-    if (given != 5)
-        return rowtide_wrong_arguments("stored_writes", 5);
-    int64_t stamp = PyLong_AsLongLong(args[2]), versions_max = PyLong_AsLongLong(args[3]);
-    Py_ssize_t chunk_bytes_max = PyLong_AsSsize_t(args[4]);
+    if (given != 6)
+        return rowtide_wrong_arguments("stored_writes", 6);
+    int64_t stamp = PyLong_AsLongLong(args[2]), version_min = PyLong_AsLongLong(args[3]);
+    int64_t versions_max = PyLong_AsLongLong(args[4]);
+    Py_ssize_t chunk_bytes_max = PyLong_AsSsize_t(args[5]);
     if (PyErr_Occurred())
         return NULL;
     /* A stamp is microseconds since 1970, so far from its bounds that rows can be counted up. */
@@ -290,7 +347,8 @@ PyObject *rowtide_stored_writes(PyObject *module, PyObject *const *args, Py_ssiz
     PyObject *made = PyList_New(count);
     for (Py_ssize_t i = 0; made != NULL && i < count; i++)
         if (!set_item(made, i, write_row(PyList_GetItem(args[0], i), PyList_GetItem(args[1], i),
-                                         stamp + i, versions_max, (size_t)chunk_bytes_max)))
+                                         stamp + i, version_min, versions_max,
+                                         (size_t)chunk_bytes_max)))
             Py_CLEAR(made);
     return made;
 }

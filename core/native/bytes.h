@@ -21,7 +21,7 @@ enum { PUT = 0, DELETE_ALL = 1, DELETE_ONE = 3, INCREMENT = 4 };
 
 /* Tags; core/protocol/plainbuffer.py. */
 enum { T_KEY = 1, T_CELLS = 2, T_CELL = 3, T_NAME = 4, T_VALUE = 5, T_OP = 6, T_VERSION = 7,
-       T_ROW_CHECKSUM = 9, T_CELL_CHECKSUM = 10, T_EXTENSION = 11, T_SEQUENCE = 12,
+       T_REMOVED = 8, T_ROW_CHECKSUM = 9, T_CELL_CHECKSUM = 10, T_EXTENSION = 11, T_SEQUENCE = 12,
        T_EPOCH = 13, T_STAMP = 14, T_INDEX = 15 };
 
 typedef struct {

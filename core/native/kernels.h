@@ -11,15 +11,15 @@ Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plai
     rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
     rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
-    rowtide_write_answer, rowtide_read_get, rowtide_whole_answer;
+    rowtide_write_answer, rowtide_read_get, rowtide_whole_answer, rowtide_read_write;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
 PyObject *rowtide_row_fields(PyObject *module, PyObject *given);
 PyObject *rowtide_content_md5(PyObject *module, PyObject *given);
 
-/* A plain write: the row's key from its tag on, and cells in the order of their names, each a put
- * without a version, which all get this one. */
+/* A plain write: the row's key from its tag on, and cells in the order of their names. Each is a put
+ * without a version, which all get this one; in an update also an increment or a column's delete. */
 typedef struct {
     Reader piece;
     Reader wire;
@@ -41,10 +41,17 @@ int rowtide_read_varint(Reader *reader, size_t *number);
 int rowtide_read_content(Reader *reader, Reader *content);
 int rowtide_fits_key(Reader piece, PyObject *columns, size_t value_bytes_max);
 PyObject *rowtide_read_plain_cells(Reader *reader, Reader key, uint8_t key_state,
-                                   size_t value_bytes_max, size_t *count, size_t *data_bytes);
+                                   size_t value_bytes_max, int changes, size_t *count,
+                                   size_t *data_bytes);
+int rowtide_compare_names(const uint8_t *a, size_t a_bytes, const uint8_t *b, size_t b_bytes);
 int rowtide_keys_of(unsigned long table, Reader piece, PyObject **chunk_key, PyObject **encoded);
 PyObject *rowtide_store(const Write *write, int whole, PyObject *first, int64_t versions_max,
                         size_t chunk_bytes_max);
+PyObject *rowtide_store_removal(const Write *write);
+int rowtide_open_stored(PyObject *first, const Reader *piece, Reader *stored);
+int rowtide_has_changes(const Write *write);
+PyObject *rowtide_store_changes(const Write *write, PyObject *first, int64_t version_min,
+                                int64_t versions_max, size_t chunk_bytes_max);
 PyObject *rowtide_wrong_arguments(const char *kernel, int count);
 
 /* Read the bytes of an object; 0 where it is something else. */

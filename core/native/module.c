@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 /* What core/native/__init__.py expects; raised with any change of arguments, results or bytes. */
-enum { INTERFACE = 6 };
+enum { INTERFACE = 7 };
 
 #ifndef ROWTIDE_SOURCES
 #define ROWTIDE_SOURCES ""
@@ -32,6 +32,7 @@ static PyMethodDef kernels[] = {
     FAST(whole_rows),
     {"row_fields", rowtide_row_fields, METH_O, NULL},
     FAST(read_rows),
+    FAST(read_write),
     FAST(stored_writes),
     FAST(write_record),
     {"content_md5", rowtide_content_md5, METH_O, NULL},

@@ -1,8 +1,11 @@
-/* A plain write: a row, or some of its columns, of values alone. It is read once, and becomes the
+/* A plain write: a row, some of its columns, or the row's removal. It is read once, and becomes the
  * chunk that is stored and the body of the log's record; core/shard/plain_write.py. */
 #include "kernels.h"
 
 #include <stdlib.h>
+
+/* What a body is; core/records/record.py. */
+enum { B_PUT = 2, B_UPDATE = 4, B_DELETE = 6 };
 
 enum { COLUMNS_MAX = 1024, NAME_BYTES_MAX = 255, CHUNK_HEADER_BYTES = 32 };
 
@@ -14,7 +17,7 @@ typedef struct {
     size_t name_bytes;
 } Column;
 
-static int compare_names(const uint8_t *a, size_t a_bytes, const uint8_t *b, size_t b_bytes) {
+int rowtide_compare_names(const uint8_t *a, size_t a_bytes, const uint8_t *b, size_t b_bytes) {
     size_t shorter = a_bytes < b_bytes ? a_bytes : b_bytes;
     int order = memcmp(a, b, shorter); /* Names have a byte at least. */
     return order ? order : (a_bytes > b_bytes) - (a_bytes < b_bytes);
@@ -22,15 +25,17 @@ static int compare_names(const uint8_t *a, size_t a_bytes, const uint8_t *b, siz
 
 static int compare_columns(const void *left_column, const void *right_column) {
     const Column *a = left_column, *b = right_column;
-    return compare_names(a->name, a->name_bytes, b->name, b->name_bytes);
+    return rowtide_compare_names(a->name, a->name_bytes, b->name, b->name_bytes);
 }
 
 /* True if a cell is one that may be put as it is: a fitting name, a finite number, no great value,
- * no version of its own. */
-static int is_plain(const WireCell *cell, size_t value_bytes_max) {
-    if (cell->op != PUT || cell->has_version || !cell->name_bytes
-        || cell->name_bytes > NAME_BYTES_MAX || cell->name[0] == '#')
+ * no version of its own. With `changes` it may also be an increment or the delete of its column. */
+static int is_plain(const WireCell *cell, size_t value_bytes_max, int changes) {
+    if (cell->has_version || !cell->name_bytes || cell->name_bytes > NAME_BYTES_MAX
+        || cell->name[0] == '#')
         return 0;
+    if (cell->op != PUT)
+        return changes && (cell->op == DELETE_ALL || cell->op == INCREMENT);
     if (cell->value_bytes - value_head_bytes(cell->value[0]) > value_bytes_max)
         return 0;
     if (cell->value[0] != V_DOUBLE)
@@ -41,17 +46,19 @@ static int is_plain(const WireCell *cell, size_t value_bytes_max) {
 
 /* Read the cells behind their tag into `columns`. Return how many there are, 0 where the row is not
  * plain. */
-static size_t read_columns(Reader *reader, Column *columns, size_t value_bytes_max, uint8_t *state,
-                           size_t *data_bytes) {
+static size_t read_columns(Reader *reader, Column *columns, size_t value_bytes_max, int changes,
+                           uint8_t *state, size_t *data_bytes) {
     size_t count = 0;
     while (at_cell(reader)) {
         WireCell cell;
         const uint8_t *begin = reader->at;
         if (count == COLUMNS_MAX || !rowtide_read_cell(reader, &cell, 0)
-            || !is_plain(&cell, value_bytes_max))
+            || !is_plain(&cell, value_bytes_max, changes))
             return 0;
         *state = crc8_step(*state ^ cell.crc);
-        *data_bytes += cell.name_bytes + cell.value_bytes - value_head_bytes(cell.value[0]);
+        *data_bytes += cell.name_bytes;
+        if (cell.value_bytes)
+            *data_bytes += cell.value_bytes - value_head_bytes(cell.value[0]);
         columns[count++] = (Column){begin, reader->at, cell.name, cell.name_bytes};
     }
     return count;
@@ -97,16 +104,18 @@ static PyObject *joined(Column *columns, size_t count, size_t size) {
 }
 
 /* Read what follows a plain write's key, to the end of its row. Return the cells' bytes, in the order
- * of their names, Py_None where the row is not plain, or NULL with an exception. */
+ * of their names, Py_None where the row is not plain, or NULL with an exception. `changes`: cells may
+ * also be increments and deletes of columns. */
 PyObject *rowtide_read_plain_cells(Reader *reader, Reader key, uint8_t key_state,
-                                   size_t value_bytes_max, size_t *count, size_t *data_bytes) {
+                                   size_t value_bytes_max, int changes, size_t *count,
+                                   size_t *data_bytes) {
     Column columns[COLUMNS_MAX];
     uint8_t state = key_state;
     *data_bytes = 0;
     if (!left(reader) || *reader->at++ != T_CELLS)
         RETURN_UNUSUAL;
     const uint8_t *begin = reader->at;
-    *count = read_columns(reader, columns, value_bytes_max, &state, data_bytes);
+    *count = read_columns(reader, columns, value_bytes_max, changes, &state, data_bytes);
     size_t size = (size_t)(reader->at - begin);
     if (!*count || !rowtide_ends_row(reader, crc8_step(state))
         || !differ_from_key(key, columns, *count))
@@ -133,7 +142,7 @@ PyObject *rowtide_read_plain(PyObject *module, PyObject *const *args, Py_ssize_t
         return key;
     Reader whole_key = {piece, reader.at};
     PyObject *wire = rowtide_read_plain_cells(&reader, whole_key, key_state, (size_t)value_max,
-                                              &count, &data_bytes);
+                                              0, &count, &data_bytes);
     if (wire == NULL || wire == Py_None) {
         Py_DECREF(key);
         return wire;
@@ -269,30 +278,35 @@ static int write_logged_key(const Write *write, uint8_t branch, Made *made) {
     return 1;
 }
 
+/* Give a cell that is put the write's version. */
+static void stamp_cell(WireCell *cell, const Write *write, const uint8_t *version) {
+    if (cell->op != PUT)
+        return;
+    cell->has_version = 1;
+    cell->version = write->version;
+    cell->crc = rowtide_crc8(version, 8, cell->crc);
+}
+
 /* Read the next cell of the write, with its version; 0 at their end. */
 static int next_change(Reader *cells, const Write *write, const uint8_t *version, WireCell *cell) {
     /* All of them were read before: this can't fail. */
     if (cells->at >= cells->end || !rowtide_skim_cell(cells, cell))
         return 0;
-    cell->has_version = 1;
-    cell->version = write->version;
-    cell->crc = rowtide_crc8(version, 8, cell->crc);
+    stamp_cell(cell, write, version);
     return 1;
 }
 
-/* Write the cells to the body. Return 0 where one is no plain put. */
-static int write_logged_cells(const Write *write, const uint8_t *version, Made *made) {
+/* Write the cells to the body. Return 0 where one is no plain put, nor the delete of a column. */
+static int write_logged_cells(const Write *write, int whole, const uint8_t *version, Made *made) {
     Reader cells = write->wire;
     WireCell cell;
     size_t count = 0;
     made->body += rowtide_write_long(made->body, (int64_t)write->count);
     for (; cells.at < cells.end; count++) {
-        if (count == write->count || !rowtide_skim_cell(&cells, &cell) || cell.op != PUT
-            || cell.has_version)
+        if (count == write->count || !rowtide_skim_cell(&cells, &cell) || cell.has_version
+            || (cell.op != PUT && (whole || cell.op != DELETE_ALL)))
             return 0;
-        cell.has_version = 1;
-        cell.version = write->version;
-        cell.crc = rowtide_crc8(version, 8, cell.crc);
+        stamp_cell(&cell, write, version);
         made->body = rowtide_write_logged(made->body, &cell);
         if (made->body == NULL)
             return 0;
@@ -347,11 +361,14 @@ static int same_column(const WireCell *a, const WireCell *b) {
 }
 
 /* Write one column of which there are stored cells, newest first, and a change: the newest
- * versions, of equal ones the change. Return what `next_stored` did last. */
+ * versions, of equal ones the change; nothing of a column that is deleted. Return what `next_stored`
+ * did last. */
 static int merge_column(Reader *stored, WireCell *old, const WireCell *change, Made *made,
                         int64_t versions_max) {
     int64_t kept = 0;
     int more, placed = 0;
+    if (change->op != PUT)
+        versions_max = 0;
     WireCell column = *old;
     do {
         if (!placed && change->version >= old->version) {
@@ -377,7 +394,7 @@ static int merge(const Write *write, Reader stored, const uint8_t *version, Made
     int news = next_change(&changes, write, version, &change);
     while (olds > 0 || news) {
         int order = olds <= 0 ? 1 : !news ? -1
-            : compare_names(old.name, old.name_bytes, change.name, change.name_bytes);
+            : rowtide_compare_names(old.name, old.name_bytes, change.name, change.name_bytes);
         if (olds < 0)
             return 0;
         if (order < 0) {
@@ -387,10 +404,10 @@ static int merge(const Write *write, Reader stored, const uint8_t *version, Made
             again = olds > 0 && same_column(&last, &old);
             continue;
         }
-        if (order > 0)
-            keep(made, &change, 0);
-        else
+        if (order <= 0)
             olds = merge_column(&stored, &old, &change, made, versions_max);
+        else if (change.op == PUT)
+            keep(made, &change, 0);
         again = 0;
         news = next_change(&changes, write, version, &change);
     }
@@ -423,12 +440,15 @@ static PyObject *stored_write(const Write *write, uint8_t branch, Reader stored,
                               int64_t versions_max, size_t chunk_bytes_max, Made made) {
     uint8_t version[8], *body = made.body;
     store64(version, (uint64_t)write->version);
-    if (!write_logged_key(write, branch, &made) || !write_logged_cells(write, version, &made))
+    if (!write_logged_key(write, branch, &made)
+        || !write_logged_cells(write, branch == B_PUT, version, &made))
         RETURN_UNUSUAL;
     made.chunk = copy(made.begin + CHUNK_HEADER_BYTES, write->piece.at, left(&write->piece));
     *made.chunk++ = T_CELLS;
     if (!merge(write, stored, version, &made, versions_max))
         RETURN_UNUSUAL;
+    if (!made.versions_max)
+        made.chunk--; /* A row of which nothing is left but its key has no tag of cells. */
     *made.chunk++ = T_ROW_CHECKSUM;
     *made.chunk++ = crc8_step(made.state);
     if ((size_t)(made.chunk - made.begin) > chunk_bytes_max)
@@ -440,12 +460,12 @@ static PyObject *stored_write(const Write *write, uint8_t branch, Reader stored,
                          (Py_ssize_t)(made.body - body));
 }
 
-/* True if the write's lengths are such that none below overflows: a cell takes 13 bytes at least, so
+/* True if the write's lengths are such that none below overflows: a cell takes 11 bytes at least, so
  * more than fit into its bytes there can't be. */
 static int is_bounded(const Write *write, size_t chunk_bytes_max) {
     size_t piece_bytes = left(&write->piece), wire_bytes = left(&write->wire);
     return piece_bytes >= 2 && piece_bytes <= UINT16_MAX && write->piece.at[0] == T_KEY
-        && wire_bytes <= chunk_bytes_max && write->count > 0 && write->count <= wire_bytes / 13;
+        && wire_bytes <= chunk_bytes_max && write->count > 0 && write->count <= wire_bytes / 11;
 }
 
 /* Return (chunk, body) of a write of a `whole` row, or of an update, over a row's first chunk, which
@@ -470,11 +490,50 @@ PyObject *rowtide_store(const Write *write, int whole, PyObject *first, int64_t 
         return PyErr_NoMemory();
     Made made = {.begin = scratch, .body = scratch + chunk_room, .state = write->key_state,
                  .version_min = INT64_MAX};
-    PyObject *found = stored_write(write, whole ? 2 : 4, stored, versions_max, chunk_bytes_max,
+    PyObject *found = stored_write(write, whole ? B_PUT : B_UPDATE, stored, versions_max, chunk_bytes_max,
                                    made);
     if (scratch != small)
         PyMem_Free(scratch);
     return found;
+}
+
+/* Return (chunk, body) of a row's removal; Py_None where the key is unusual, or NULL with an
+ * exception. */
+PyObject *rowtide_store_removal(const Write *write) {
+    size_t key_bytes = left(&write->piece);
+    if (key_bytes < 2 || key_bytes > UINT16_MAX || write->piece.at[0] != T_KEY)
+        RETURN_UNUSUAL;
+    size_t chunk_room = CHUNK_HEADER_BYTES + key_bytes + 2, room = chunk_room + key_bytes + 14;
+    uint8_t small[4096], *scratch = room <= sizeof small ? small : PyMem_Malloc(room);
+    if (scratch == NULL)
+        return PyErr_NoMemory();
+    Made made = {.begin = scratch, .body = scratch + chunk_room, .version_min = INT64_MAX};
+    uint8_t *body = made.body;
+    PyObject *found = NULL;
+    if (write_logged_key(write, B_DELETE, &made)) {
+        *made.body++ = 0; /* No cells of before. */
+        *made.body++ = 0; /* No indexes. */
+        made.chunk = copy(made.begin + CHUNK_HEADER_BYTES, write->piece.at, key_bytes);
+        *made.chunk++ = T_ROW_CHECKSUM;
+        *made.chunk++ = crc8_step(write->key_state);
+        write_header(made.begin,
+                     (Head){.flags = 1, .key_bytes = key_bytes, .stamp = write->stamp}, &made);
+        found = Py_BuildValue("(y#y#)", (const char *)made.begin,
+                              (Py_ssize_t)(made.chunk - made.begin), (const char *)body,
+                              (Py_ssize_t)(made.body - body));
+    } else {
+        found = Py_NewRef(Py_None);
+    }
+    if (scratch != small)
+        PyMem_Free(scratch);
+    return found;
+}
+
+/* Open the cells of a row's first chunk, of which there are none where it is Py_None. Return 0 where
+ * it is unusual. */
+int rowtide_open_stored(PyObject *first, const Reader *piece, Reader *stored) {
+    stored->at = stored->end = piece->end;
+    return first == Py_None || (reader_of(first, stored) && open_chunk(stored, piece));
 }
 
 PyObject *rowtide_stored_write(PyObject *module, PyObject *const *args, Py_ssize_t given) {

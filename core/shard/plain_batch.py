@@ -1,10 +1,11 @@
-"""Plain writes of a batch, decoded and evaluated many at a time by a kernel.
+"""Plain writes, decoded and evaluated many at a time by a kernel.
 
-``read_rows`` returns the rows that are plain writes (``plain_write.py``) and fit their table. A
-``PlainBatch`` is such rows of one shard. It evaluates them over their present chunks, which it
-reads together. Each row has a record of its own and succeeds or fails alone; the rows only wait
-together. If a row depends on more than its own chunk, the shard evaluates all of them one by one.
-Without kernels there are no such batches.
+``read_rows`` returns the rows of a batch that are plain writes (``core/native``) and fit their
+table; ``read_write`` returns the row of a request that writes one. A ``PlainBatch`` is such rows of
+one shard. It evaluates them over their present chunks, which it reads together. Each row has a
+record of its own and succeeds or fails alone; the rows only wait together. If a row depends on more
+than its own chunk, the shard evaluates all of them one by one. ``evaluate_together`` does the same
+for rows of several requests, which also wait apart. Without kernels there are no plain writes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
 from operator import itemgetter
-from typing import cast
+from typing import NamedTuple, cast
 
 from rowtide.core import native
 from rowtide.core.native import PlainRow
@@ -26,8 +27,16 @@ from rowtide.core.shard.shard import Shard
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
+from rowtide.core.values.version import expiry_floor_ms
 
-__all__ = ["PlainBatch", "read_rows"]
+__all__ = [
+    "PlainBatch",
+    "PlainWrite",
+    "evaluate_together",
+    "is_independent",
+    "read_rows",
+    "read_write",
+]
 
 BODY_FACTOR = 4
 """A record's body is smaller than the largest plain row by this factor."""
@@ -55,6 +64,89 @@ def read_rows(fields: list[bytes], table: Table, limits: Limits) -> list[PlainRo
     )
 
 
+def read_write(message: bytes, at: int, kind: int, table: Table, limits: Limits) -> PlainRow | None:
+    """Return the row of a PutRow, UpdateRow or DeleteRow if it is a plain write.
+
+    ``at`` is behind the table's name, ``kind`` the kind of change.
+    """
+    if table.main or table.auto_increment_index is not None:
+        return None
+    return native.kernels.read_write(
+        message,
+        at,
+        kind,
+        table.table_id,
+        table.key_wire,
+        table.options.allow_update,
+        limits.key_value_bytes_max,
+        CHUNK_BYTES,
+        limits.attribute_bytes_max,
+        limits.attributes_per_write_max,
+    )
+
+
+class PlainWrite(NamedTuple):
+    """A plain write of one request. ``change`` reads it again in the general way."""
+
+    row: PlainRow
+    change: Callable[[], ChangeRequest]
+
+
+def is_independent(shard: Shard, rows: Sequence[PlainRow]) -> bool:
+    """True if each row depends on its own chunk only, and belongs to the shard."""
+    stream, (low, high) = shard.state.stream, shard.keys
+    encoded = [*map(_encoded, rows)]
+    return (
+        not shard.indexes
+        and (stream is None or not stream.columns)
+        and shard.limits.record_bytes_max >= BODY_FACTOR * CHUNK_BYTES
+        and len({*encoded}) == len(encoded)
+        and min(encoded) >= low
+        and (not high or max(encoded) < high)
+    )
+
+
+def evaluate_together(
+    shard: Shard, writes: Sequence[PlainWrite], now_us: int
+) -> list[Evaluated | StoreError]:
+    """Return each write's record, or the rejection that it would get alone.
+
+    The writes are independent. The shard takes them as evaluated. If a chunk cannot be read,
+    nothing has changed.
+    """
+    stamp = shard.next_stamp(now_us)
+    rows = [write.row for write in writes]
+    made = _make_writes(shard, rows, stamp, now_us) or [None] * len(rows)
+    overhead = shard.table.key_overhead
+    results: list[Evaluated | StoreError] = []
+    for at, (row, change), stored in zip(count(stamp), writes, made, strict=False):
+        if stored is not None:
+            chunk, body = stored
+            outcome = _outcome(row[1], row[8] - overhead)
+            results.append(Evaluated(outcome, at, row[3], body, [(row[2], chunk)]))
+            continue
+        try:
+            results.append(shard.decide(change(), shard.view, at, now_us))
+        except (Rejected, Unavailable) as error:
+            results.append(error)
+    shard.take_group(
+        [one for one in results if isinstance(one, Evaluated) and one.body is not None]
+    )
+    return results
+
+
+def _make_writes(
+    shard: Shard, rows: list[PlainRow], stamp: int, now_us: int
+) -> list[tuple[bytes, bytes] | None] | None:
+    """Return each row's chunk and body; None if a kernel leaves it to the shard."""
+    firsts = shard.view.get_many([*map(_chunk_key, rows)])
+    options = shard.state.options
+    version_min = expiry_floor_ms(options, now_us // 1000)
+    return native.kernels.stored_writes(
+        rows, firsts, stamp, version_min, options.max_versions, CHUNK_BYTES
+    )
+
+
 class PlainBatch:
     """Plain rows of one shard; ``change`` returns one of them as a change, by its position.
 
@@ -74,32 +166,19 @@ class PlainBatch:
     def evaluate(self, shard: Shard, now_us: int) -> list[Evaluated]:
         """Return one record for each row that is written. The shard takes them as evaluated."""
         stamp = shard.take_stamp(now_us)
-        group = self._at_once(shard, stamp) if self._is_plain(shard) else None
+        group = None
+        if is_independent(shard, self._rows):
+            group = self._at_once(shard, stamp, now_us)
         if group is None:
             return self._one_by_one(shard, stamp, now_us)
         self.outcomes = [evaluated.outcome for evaluated in group]
         shard.take_group(group)
         return group
 
-    def _is_plain(self, shard: Shard) -> bool:
-        """True if each row depends on its own chunk only, and belongs to the shard."""
-        stream, (low, high) = shard.state.stream, shard.keys
-        encoded = [*map(_encoded, self._rows)]
-        return (
-            not shard.indexes
-            and (stream is None or not stream.columns)
-            and shard.limits.record_bytes_max >= BODY_FACTOR * CHUNK_BYTES
-            and len({*encoded}) == len(encoded)
-            and min(encoded) >= low
-            and (not high or max(encoded) < high)
-        )
-
-    def _at_once(self, shard: Shard, stamp: int) -> list[Evaluated] | None:
+    def _at_once(self, shard: Shard, stamp: int, now_us: int) -> list[Evaluated] | None:
         """Return all records; None if a kernel leaves one of them to the shard."""
         rows = self._rows
-        firsts = shard.view.get_many([*map(_chunk_key, rows)])
-        versions_max = shard.state.options.max_versions
-        made = native.kernels.stored_writes(rows, firsts, stamp, versions_max, CHUNK_BYTES)
+        made = _make_writes(shard, rows, stamp, now_us)
         if made is None or None in made:
             return None
         whole = cast(list[tuple[bytes, bytes]], made)

@@ -150,8 +150,12 @@ class Shard:
 
     def take_stamp(self, now_us: int) -> int:
         """Return a stamp above all earlier ones, which no other record will have."""
-        self._stamp = max(now_us, self._stamp + 1)
+        self._stamp = self.next_stamp(now_us)
         return self._stamp
+
+    def next_stamp(self, now_us: int) -> int:
+        """Return the lowest stamp that the next record may have."""
+        return max(now_us, self._stamp + 1)
 
     def resolve(
         self,

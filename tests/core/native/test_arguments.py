@@ -31,6 +31,7 @@ CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
 BATCH = pb.BatchWriteRowRequest()
 BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
 FIELD = b"\x12" + bytes((len(ROW) + 4,)) + b"\x08\x01\x12" + bytes((len(ROW),)) + ROW
+PUT = pb.PutRowRequest(table_name="t", row=ROW).SerializeToString()
 GET = pb.GetRowRequest(
     table_name="t", primary_key=plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()), max_versions=1
 ).SerializeToString()
@@ -71,7 +72,8 @@ CALLS: dict[str, Sequence[object]] = {
     "stream_row": (BODY, 0, True, 5, NAMES),
     "row_fields": (BATCH.SerializeToString(),),
     "read_rows": ([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9),
-    "stored_writes": (PLAIN, [None], 8, 1, 1000),
+    "read_write": (PUT, 3, 1, 1, COLUMNS, True, 100, 1000, 1000, 9),
+    "stored_writes": (PLAIN, [None], 8, -1, 1, 1000),
     "write_record": (b"head", 5, 3, b"12345678", 9, 3, BODY),
     "content_md5": (b"body",),
     "hmac_states": (b"key", True),
@@ -149,11 +151,11 @@ def test_a_row_that_no_kernel_read_is_unusual(odd: object) -> None:
     assert row is not None
     for place in range(len(row)):
         given: list[Any] = [(*row[:place], odd, *row[place + 1 :])]
-        made = KERNELS.stored_writes(given, [None], 8, 1, 1000)
+        made = KERNELS.stored_writes(given, [None], 8, -1, 1, 1000)
         assert made is not None
         assert len(made) == 1
     damaged: list[Any] = [odd]
-    assert KERNELS.stored_writes(damaged, [None], 8, 1, 1000) == [None]
+    assert KERNELS.stored_writes(damaged, [None], 8, -1, 1, 1000) == [None]
 
 
 class Pair(tuple[int, ...]):
