@@ -12,14 +12,10 @@ from rowtide.core.rows.chunk import DELETED
 from rowtide.core.values.schema import Table
 from rowtide.core.values.version import expiry_floor_ms
 from rowtide.stream.api.directory import Directory
+from rowtide.stream.api.plain_table import find_plain_table
 from rowtide.stream.api.row_answers import row_answer
 
 __all__ = ["answer_plain"]
-
-TABLE_NAME = 0x0A
-"""The first field of a GetRowRequest; a name of up to 127 bytes has one byte of length."""
-
-LONG = 0x80
 
 ABSENT = row_answer(1, 0, b"")
 
@@ -29,12 +25,10 @@ def answer_plain(directory: Directory, identity: Identity, body: bytes) -> bytes
 
     Raises ``Unavailable`` and ``Elsewhere`` as that does.
     """
-    if len(body) < 2 or body[0] != TABLE_NAME or body[1] >= LONG:
+    named = find_plain_table(directory, identity, body)
+    if named is None:
         return None
-    at = 2 + body[1]
-    table = directory.catalog.tables.get((identity.instance, body[2:at].decode("ascii", "replace")))
-    if table is None or table.main or directory.consumption.by_partition_key:
-        return None
+    table, at = named
     found = native.kernels.read_get(
         body, at, table.table_id, table.key_wire, directory.limits.key_value_bytes_max
     )

@@ -18,7 +18,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.protocol.worker_messages import RangePartRequest
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import row_key
-from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, Outcome
+from rowtide.core.rows.mutation import DELETE, PUT, UPDATE
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.rows.read import RowAnswer, Selection, StoredRow, read_row
 from rowtide.core.values import key
@@ -30,6 +30,7 @@ from rowtide.stream.api.batch_reply import BatchReply, BatchUse, row_done, row_e
 from rowtide.stream.api.batch_write import BatchRow, write_atomically, write_within
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.index_requests import check_write
+from rowtide.stream.api.plain_change import submit_plain
 from rowtide.stream.api.plain_read import answer_plain
 from rowtide.stream.api.plain_write import write_plain
 from rowtide.stream.api.range_page import PageMaker, PageSource, Scan
@@ -41,7 +42,7 @@ from rowtide.stream.api.range_scan import (
     select_stored,
     span_of,
 )
-from rowtide.stream.api.row_answers import field, range_answer, row_answer, write_answer
+from rowtide.stream.api.row_answers import field, range_answer, row_answer
 from rowtide.stream.api.row_blocks import range_matrix
 from rowtide.stream.api.row_requests import (
     change_of,
@@ -54,8 +55,8 @@ from rowtide.stream.api.row_requests import (
     selection_of,
 )
 from rowtide.stream.api.transaction import Session, find_session
+from rowtide.stream.api.write_reply import WriteReply
 from rowtide.stream.http.handlers import answers, checks
-from rowtide.stream.measures.consumption import Consumption
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.shard.waiting import Tell
 
@@ -84,18 +85,27 @@ class RowOperations:
     @answers("PutRow")
     def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Replace a row."""
+        answer = submit_plain(self._directory, identity, PUT, body, self._loop)
+        if answer is not None:
+            return answer
         request = parse(pb.PutRowRequest, body)
         return self._write(identity, request, request.row, PUT)
 
     @answers("UpdateRow")
     def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Change cells of a row."""
+        answer = submit_plain(self._directory, identity, UPDATE, body, self._loop)
+        if answer is not None:
+            return answer
         request = parse(pb.UpdateRowRequest, body)
         return self._write(identity, request, request.row_change, UPDATE)
 
     @answers("DeleteRow")
     def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Remove a row."""
+        answer = submit_plain(self._directory, identity, DELETE, body, self._loop)
+        if answer is not None:
+            return answer
         request = parse(pb.DeleteRowRequest, body)
         return self._write(identity, request, request.primary_key, DELETE)
 
@@ -437,35 +447,6 @@ class Asked(NamedTuple):
     key: bytes
     token: bytes
     bytes_max: int
-
-
-class WriteReply:
-    """The answer of one write from its outcome, whose units are counted."""
-
-    __slots__ = ("_consumption", "_partition_key", "_table", "future")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        consumption: Consumption,
-        table: Table,
-        partition_key: bytes,
-    ) -> None:
-        self.future: asyncio.Future[bytes] = loop.create_future()
-        self._consumption = consumption
-        self._table = table
-        self._partition_key = partition_key
-
-    def __call__(self, outcome: Outcome | StoreError) -> None:
-        future = self.future
-        if isinstance(outcome, StoreError):
-            if not future.done():
-                future.set_exception(outcome)
-            return
-        row, read, write = outcome
-        self._consumption.count(self._table, self._partition_key, read, write)
-        if not future.done():  # Otherwise the client has disconnected.
-            future.set_result(write_answer(read, write, row))
 
 
 def _token(number: int, token: bytes) -> bytes:

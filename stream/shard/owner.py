@@ -1,7 +1,8 @@
 """Serves one shard: accepts changes, appends them as batches, and applies valid ones.
 
-Changes are evaluated on arrival and wait in a queue. While one batch is on its way to the
-log, the next one gathers (group commit). A client gets its answer only after the log
+Changes are evaluated on arrival and wait in a queue; plain writes that arrive in one turn of
+the event loop are evaluated together. While one batch is on its way to the log, the next one
+gathers (group commit). A client gets its answer only after the log
 acknowledged the record at the offset that it names, and the rows have it. So a later read
 sees it.
 
@@ -23,12 +24,18 @@ from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import AtomicBatch
 from rowtide.core.shard.mark import entry_digest
-from rowtide.core.shard.plain_batch import PlainBatch
+from rowtide.core.shard.plain_batch import (
+    PlainBatch,
+    PlainWrite,
+    evaluate_together,
+    is_independent,
+)
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.shard.source_batch import SourceBatch
 from rowtide.core.shard.transaction_id import TransactionId, commit_key, session_missing
+from rowtide.core.values import key
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.log.log import Entry, Log
 from rowtide.stream.measures.counts import Counts
@@ -46,6 +53,7 @@ from rowtide.stream.shard.waiting import (
     ChangeWaiter,
     GroupWaiter,
     HiddenWaiter,
+    PlainWaiter,
     Reply,
     Tell,
     Waiter,
@@ -113,6 +121,7 @@ class ShardOwner:
         self._life = OwnerLife()
         self._queue = WriteQueue(
             self._evaluate,
+            self._evaluate_together,
             records_max=settings.batch_records_max,
             bytes_max=settings.batch_bytes_max,
         )
@@ -201,6 +210,17 @@ class ShardOwner:
         if self.transactions.locks:
             self.transactions.require_free(change.key[0][1])
         queue.add(ChangeWaiter(tell, self._loop.time(), change))
+
+    def submit_plain(self, write: PlainWrite, tell: Tell) -> None:
+        """Like ``submit``, but evaluate together with other plain writes of this turn."""
+        queue = self._queue
+        if not self._life.is_open or len(queue.waiting) >= self._settings.waiting_max:
+            self._life.require_open()
+            self._require_room()
+        if self.transactions.locks:
+            self.transactions.require_free(key.decode(write.row[3])[0])
+        if queue.add_plain(PlainWaiter(tell, self._loop.time(), write)):
+            self._loop.call_soon(queue.evaluate_arrived)
 
     def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
         """Evaluate changes that are logged together; see ``submit``.
@@ -470,6 +490,36 @@ class ShardOwner:
         # A change without a record is answered from its inputs: it needs the lease, like
         # a read.
         waiting.is_unproven = not waiting.has_records and not self._lease.holds()
+
+    def _evaluate_together(self, waiters: Sequence[PlainWaiter]) -> None:
+        """Evaluate plain writes in order. Those whose rows cannot be read fail."""
+        shard, writes = self.shard, [waiting.write for waiting in waiters]
+        if len(writes) > 1 and not is_independent(shard, [write.row for write in writes]):
+            for waiting in waiters:
+                self._evaluate_together((waiting,))
+            return
+        try:
+            if len(writes) > 1:
+                results = evaluate_together(shard, writes, self._clock_us())
+                for waiting, result in zip(waiters, results, strict=True):
+                    waiting.take_result(result)
+                    waiting.is_unproven = not waiting.has_records and not self._lease.holds()
+            else:
+                self._evaluate(waiters[0])
+        except Exception as error:  # noqa: BLE001 - Logged; clients get OTSInternalServerError.
+            self._fail_unevaluated(waiters, error)
+
+    def _fail_unevaluated(self, waiters: Sequence[PlainWaiter], error: Exception) -> None:
+        foreseen = isinstance(error, StoreFailed)
+        name, count = self.shard.shard_id, len(waiters)
+        logger.error(
+            "shard %s: cannot evaluate %d writes: %s",
+            *(name, count, error),
+            exc_info=None if foreseen else error,
+        )
+        for waiting in waiters:
+            waiting.evaluated = None
+            waiting.error = StoreError("OTSInternalServerError", "Internal server error.")
 
     def _is_held(self, body: record.Body) -> bool:
         """True if a record would reclaim rows of an open transaction, which must not happen.

@@ -14,6 +14,7 @@ from rowtide.core.records import record
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import Group
+from rowtide.core.shard.plain_batch import PlainWrite, evaluate_together, is_independent
 from rowtide.core.shard.shard import Shard
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 
@@ -22,6 +23,7 @@ __all__ = [
     "ChangeWaiter",
     "GroupWaiter",
     "HiddenWaiter",
+    "PlainWaiter",
     "Reply",
     "Tell",
     "Waiter",
@@ -82,6 +84,29 @@ class ChangeWaiter(Waiter):
 
     def evaluate(self, shard: Shard, now_us: int) -> None:
         self.evaluated = shard.evaluate(self.change, now_us)
+
+
+@dataclass(slots=True)
+class PlainWaiter(Waiter):
+    """A caller that waits for a plain write, which may be evaluated together with others."""
+
+    write: PlainWrite
+
+    def evaluate(self, shard: Shard, now_us: int) -> None:
+        if not is_independent(shard, (self.write.row,)):
+            self.evaluated = shard.evaluate(self.write.change(), now_us)
+            return
+        (result,) = evaluate_together(shard, (self.write,), now_us)
+        self.take_result(result)
+        if self.error is not None:
+            raise self.error
+
+    def take_result(self, result: Evaluated | StoreError) -> None:
+        """Take the evaluation, or the rejection."""
+        if isinstance(result, Evaluated):
+            self.evaluated = result
+        else:
+            self.error = result
 
 
 @dataclass(slots=True)

@@ -2,16 +2,17 @@
 
 A waiter is in one of the two until it is answered, and their order never changes. A
 hidden record is a barrier: later changes are evaluated once it is applied. It goes to the
-log alone, and a group goes whole.
+log alone, and a group goes whole. Plain writes that arrive in one turn of the event loop are
+evaluated together, before any other change is, and before a batch is taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from rowtide.stream.shard.waiting import Waiter
+from rowtide.stream.shard.waiting import PlainWaiter, Waiter
 
 __all__ = ["WriteQueue"]
 
@@ -19,17 +20,26 @@ __all__ = ["WriteQueue"]
 class WriteQueue:
     """The queue of one shard. ``evaluate`` evaluates a waiter after all earlier ones.
 
+    ``evaluate_together`` does the same for several plain writes; it never raises.
     ``records_max`` and ``bytes_max`` bound a batch.
     """
 
     def __init__(
-        self, evaluate: Callable[[Waiter], None], *, records_max: int, bytes_max: int
+        self,
+        evaluate: Callable[[Waiter], None],
+        evaluate_together: Callable[[Sequence[PlainWaiter]], None],
+        *,
+        records_max: int,
+        bytes_max: int,
     ) -> None:
         self.waiting: deque[Waiter] = deque()
         self.in_flight: list[Waiter] = []
         self.is_sent = False
         """True if any record of the batch in flight may have reached the log."""
         self._evaluate = evaluate
+        self._evaluate_together = evaluate_together
+        self._arrived: list[PlainWaiter] = []
+        """The last changes in the queue, if they are plain writes that are not evaluated yet."""
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._barriers = 0
@@ -60,6 +70,8 @@ class WriteQueue:
 
     def add(self, waiter: Waiter) -> None:
         """Queue in order. Behind a hidden record, evaluation waits until that one is valid."""
+        if self._arrived:
+            self.evaluate_arrived()
         if self._barriers or self._behind:
             self._behind = True
         else:
@@ -69,6 +81,23 @@ class WriteQueue:
             self._barriers += 1
         self._idle.clear()
         self._wake.set()
+
+    def add_plain(self, waiter: PlainWaiter) -> bool:
+        """Queue a plain write; True if the caller must see that it is evaluated.
+
+        That is so for the first write of a turn while a batch is in flight. If none is, the
+        next batch is taken, and evaluates it.
+        """
+        self.waiting.append(waiter)
+        if self._barriers or self._behind:
+            self._behind = True
+            return False
+        self._arrived.append(waiter)
+        if self.in_flight:
+            return len(self._arrived) == 1
+        self._idle.clear()
+        self._wake.set()
+        return False
 
     def wake(self) -> None:
         """Let ``work`` return although no change waits."""
@@ -91,6 +120,7 @@ class WriteQueue:
 
     def take(self) -> list[Waiter]:
         """Take the next batch off the queue; it is now in flight."""
+        self.evaluate_arrived()
         self.in_flight = self._next_batch()
         self.is_sent = False
         return self.in_flight
@@ -145,18 +175,27 @@ class WriteQueue:
         self.waiting.clear()
         self._barriers = self._alone = 0
         self._behind = False
+        self._arrived = []
         return everyone
 
     def clear(self) -> None:
         """Drop all waiters: they are answered."""
         self.in_flight = []
+        self._arrived = []
         self.waiting.clear()
         self._idle.set()
 
     # Evaluating.
 
+    def evaluate_arrived(self) -> None:
+        """Evaluate the plain writes that have arrived since."""
+        arrived, self._arrived = self._arrived, []
+        if arrived:
+            self._evaluate_together(arrived)
+
     def evaluate_anew(self) -> None:
         """Evaluate the waiting changes again, because their inputs have changed."""
+        self._arrived = []
         for waiter in self.waiting:
             waiter.evaluated = waiter.error = None
             waiter.many = ()
