@@ -102,6 +102,16 @@ class AsyncClient:
         """Close the connections; a later call opens new ones."""
         self._endpoint.close()
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The client's connections, for calls that it has no method for."""
+        return self._endpoint
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that are checked before a request is sent."""
+        return self._operations.limits
+
     async def _run(self, steps: Steps[_Result]) -> _Result:
         """Send each request that an operation yields; return its result."""
         try:
@@ -264,13 +274,15 @@ class AsyncClient:
         indexes: Sequence[SecondaryIndex] = (),
         max_versions: int = 1,
         time_to_live_s: int | None = None,
+        version_deviation_s: int | None = None,
         stream_hours: int = 0,
         if_missing: bool = False,
     ) -> bool:
         """Create a table; return True if it was created.
 
         ``key`` has 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``. Changes
-        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is.
+        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is. A
+        writer's version may be up to ``version_deviation_s`` from the server's clock.
         """
         request = create_request(
             table,
@@ -279,6 +291,7 @@ class AsyncClient:
             indexes=indexes,
             max_versions=max_versions,
             time_to_live_s=time_to_live_s,
+            version_deviation_s=version_deviation_s,
             stream_hours=stream_hours,
         )
         return await self._run(

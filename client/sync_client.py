@@ -239,13 +239,15 @@ class Client:
         indexes: Sequence[SecondaryIndex] = (),
         max_versions: int = 1,
         time_to_live_s: int | None = None,
+        version_deviation_s: int | None = None,
         stream_hours: int = 0,
         if_missing: bool = False,
     ) -> bool:
         """Create a table; return True if it was created.
 
         ``key`` has 1 to 4 columns with ``int``, ``str``, ``bytes`` or ``AUTO_INCREMENT``. Changes
-        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is.
+        are kept for ``stream_hours``. With ``if_missing`` an existing table stays as it is. A
+        writer's version may be up to ``version_deviation_s`` from the server's clock.
         """
         request = create_request(
             table,
@@ -254,6 +256,7 @@ class Client:
             indexes=indexes,
             max_versions=max_versions,
             time_to_live_s=time_to_live_s,
+            version_deviation_s=version_deviation_s,
             stream_hours=stream_hours,
         )
         return self._run(

@@ -93,6 +93,7 @@ def create_request(
     max_versions: int,
     time_to_live_s: int | None,
     stream_hours: int,
+    version_deviation_s: int | None = None,
 ) -> pb.CreateTableRequest:
     """Return the message that creates a table. Raises ``TypeError`` for an unknown type."""
     request = pb.CreateTableRequest(
@@ -100,6 +101,8 @@ def create_request(
         stream_spec=_stream(stream_hours) if stream_hours else None,
         index_metas=[index_message(index) for index in indexes],
     )
+    if version_deviation_s is not None:
+        request.table_options.deviation_cell_version_in_sec = version_deviation_s
     request.reserved_throughput.capacity_unit.CopyFrom(pb.CapacityUnit(read=0, write=0))
     request.table_meta.table_name = table
     for name, kind in key.items():
