@@ -24,6 +24,26 @@ if TYPE_CHECKING:
     from rowtide.client.sync_client import Client
     from rowtide.client.sync_transaction import LocalTransaction
     from rowtide.client.table_requests import SecondaryIndex, TableDescription
+    from rowtide.client.timeline.conversations import (
+        Conversation,
+        Conversations,
+        InboxEntry,
+        Unread,
+    )
+    from rowtide.client.timeline.cursors import Cursors, ReadCursor
+    from rowtide.client.timeline.first_version import FirstVersionMessage
+    from rowtide.client.timeline.meta import TimelineMeta, TimelineMetas
+    from rowtide.client.timeline.schema import (
+        SYNC_TTL_S,
+        TimelineMetaSchema,
+        TimelineSchema,
+    )
+    from rowtide.client.timeline.timeline import (
+        Timeline,
+        TimelineEntry,
+        TimelineExpired,
+        Timelines,
+    )
     from rowtide.core.records.change import Change
     from rowtide.core.values.errors import (
         LogTrimmed,
@@ -38,6 +58,7 @@ __all__ = [
     "AUTO_INCREMENT",
     "INF_MAX",
     "INF_MIN",
+    "SYNC_TTL_S",
     "AsyncChangeFeed",
     "AsyncClient",
     "AsyncLocalTransaction",
@@ -49,14 +70,20 @@ __all__ = [
     "Client",
     "ColumnPage",
     "ConditionFailed",
+    "Conversation",
+    "Conversations",
+    "Cursors",
     "DeleteRow",
+    "FirstVersionMessage",
     "FollowerSettings",
+    "InboxEntry",
     "Limits",
     "LocalTransaction",
     "LogTrimmed",
     "OutcomeUnknown",
     "Predicate",
     "PutRow",
+    "ReadCursor",
     "Rejected",
     "RowClient",
     "RowDict",
@@ -65,7 +92,16 @@ __all__ = [
     "ShardPlace",
     "StoreError",
     "TableDescription",
+    "Timeline",
+    "TimelineEntry",
+    "TimelineExpired",
+    "TimelineMeta",
+    "TimelineMetaSchema",
+    "TimelineMetas",
+    "TimelineSchema",
+    "Timelines",
     "Unavailable",
+    "Unread",
     "UpdateRow",
     "Versioned",
     "column",
@@ -86,6 +122,12 @@ _HOMES = {
     "client.sync_client": ("Client",),
     "client.sync_transaction": ("LocalTransaction",),
     "client.table_requests": ("SecondaryIndex", "TableDescription"),
+    "client.timeline.conversations": ("Conversation", "Conversations", "InboxEntry", "Unread"),
+    "client.timeline.cursors": ("Cursors", "ReadCursor"),
+    "client.timeline.first_version": ("FirstVersionMessage",),
+    "client.timeline.meta": ("TimelineMeta", "TimelineMetas"),
+    "client.timeline.schema": ("SYNC_TTL_S", "TimelineMetaSchema", "TimelineSchema"),
+    "client.timeline.timeline": ("Timeline", "TimelineEntry", "TimelineExpired", "Timelines"),
     "core.records.change": ("Change",),
     "core.values.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
     "core.values.limits": ("Limits",),
