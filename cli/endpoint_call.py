@@ -10,7 +10,7 @@ from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerErr
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
-__all__ = ["PATIENCE_S", "endpoint_of", "run_call"]
+__all__ = ["PATIENCE_S", "client_failure", "endpoint_of", "run_call"]
 
 PATIENCE_S = 10.0
 """A shard moves to another worker within 2 s, also if its worker was killed."""
@@ -43,10 +43,11 @@ def run_call(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]
     try:
         return asyncio.run(call())
     except StoreError as error:
-        raise _client_failure(error) from error
+        raise client_failure(error) from error
 
 
-def _client_failure(error: StoreError) -> Exception:
+def client_failure(error: StoreError) -> Exception:
+    """Return a failure as the command line's own client raises it."""
     if isinstance(error, OutcomeUnknown):
         return NoAnswer(error.message)
     if isinstance(error, Unavailable) and error.code == "OTSServerUnavailable":

@@ -47,6 +47,11 @@ COMMANDS = {
         "rowtide.cli.shard", "shard", "List, split, merge and move the shards of tables."
     ),
     "row": _Place("rowtide.cli.row", "row", "Read and write rows."),
+    "timeline": _Place(
+        "rowtide.cli.timeline",
+        "timeline",
+        "Keep lists of messages in tables: chats, feeds, device messages.",
+    ),
     "consumption": _Place(
         "rowtide.cli.consumption", "consumption", "Show the consumed capacity units."
     ),

@@ -1,0 +1,133 @@
+"""Calls of timelines from a command: the table's schema, the arguments, one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from rowtide.cli.client import ProtocolClient
+from rowtide.cli.endpoint_call import PATIENCE_S, client_failure
+from rowtide.cli.exits import CommandRefused
+from rowtide.cli.row_arguments import parse_assignments, schema_of
+from rowtide.cli.value_syntax import Assignment, SyntaxRefused, key_value, to_json
+from rowtide.client.async_client import AsyncClient
+from rowtide.client.timeline.message import FieldInput, Fields, FieldValue
+from rowtide.client.timeline.schema import IdentifierType, TimelineSchema
+from rowtide.client.timeline.timeline import Timeline, TimelineEntry, Timelines
+from rowtide.core.values.errors import StoreError
+from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
+from rowtide.core.values.variant import Scalar
+
+__all__ = [
+    "call_timeline",
+    "entry_document",
+    "field_json",
+    "identifier_types",
+    "identifier_values",
+    "parse_fields",
+    "run_async",
+]
+
+Answer = TypeVar("Answer")
+_TYPES: dict[int, IdentifierType] = {INTEGER: int, STRING: str, BINARY: bytes}
+
+
+def run_async(client: ProtocolClient, ask: Callable[[AsyncClient], Awaitable[Answer]]) -> Answer:
+    """Return the result of ``ask``. Raises failures like those of a client."""
+    instance, key_id, secret = client.access
+
+    async def call() -> Answer:
+        async with AsyncClient(
+            client.endpoint,
+            instance=instance,
+            access_key_id=key_id,
+            access_key_secret=secret,
+            patience_s=PATIENCE_S,
+        ) as connected:
+            try:
+                return await ask(connected)
+            finally:
+                client.changed = client.changed or connected.endpoint.changed
+
+    try:
+        return asyncio.run(call())
+    except StoreError as error:
+        raise client_failure(error) from error
+
+
+def call_timeline(
+    client: ProtocolClient,
+    table: str,
+    timeline: str,
+    ask: Callable[[Timeline], Awaitable[Answer]],
+) -> Answer:
+    """Return what ``ask`` returns for a timeline of a table."""
+    *columns, last = schema_of(client, table)
+    if not columns or last.type != INTEGER:
+        raise CommandRefused(
+            f"{table} is no table of timelines: its key must be 1 to 3 identifier columns and an "
+            f"integer"
+        )
+    schema = TimelineSchema(
+        table, identifier_types(columns), last.name, manual_sequence=not last.auto_increment
+    )
+    values = identifier_values(columns, timeline)
+    return run_async(client, lambda connected: ask(Timelines(connected, schema).of(*values)))
+
+
+def identifier_types(columns: list[KeyColumn]) -> dict[str, IdentifierType]:
+    """Return the types of identifier columns by name."""
+    return {column.name: _TYPES[column.type] for column in columns}
+
+
+def identifier_values(columns: list[KeyColumn], text: str) -> list[int | str | bytes]:
+    """Return the identifier that an argument gives: a value, or a JSON array of several."""
+    texts: list[object] = [text]
+    if len(columns) > 1:
+        try:
+            texts = json.loads(text)
+        except ValueError:
+            texts = []
+        if not isinstance(texts, list) or len(texts) != len(columns):
+            names = ", ".join(column.name for column in columns)
+            raise click.UsageError(
+                f"'{text}' is no timeline: write a JSON array with a value for each of ({names})."
+            )
+    return [_key_value(column, str(value)) for column, value in zip(columns, texts, strict=True)]
+
+
+def _key_value(column: KeyColumn, text: str) -> int | str | bytes:
+    try:
+        value = key_value(column, Assignment(column.name, "=", text))
+    except SyntaxRefused as error:
+        raise click.UsageError(str(error)) from error
+    assert not isinstance(value, float), "a key column is no double"
+    return value
+
+
+def parse_fields(arguments: tuple[str, ...]) -> dict[str, FieldInput]:
+    """Return the fields that arguments assign. Raises ``UsageError``."""
+    found: dict[str, FieldInput] = {}
+    for assignment in parse_assignments(arguments):
+        if assignment.sign == "+=":
+            raise click.UsageError(f"{assignment.name}: a field of a message has no increment.")
+        found[assignment.name] = assignment.value
+    return found
+
+
+def field_json(value: FieldValue) -> object:
+    """Return the JSON of a field."""
+    return value if isinstance(value, list) else to_json(value)
+
+
+def entry_document(entry: TimelineEntry) -> dict[str, object]:
+    """Return a message as one object: its id and its fields."""
+    return {"id": entry.id, "fields": _fields_json(entry.fields)}
+
+
+def _fields_json(fields: Fields | dict[str, Scalar]) -> dict[str, object]:
+    return {name: field_json(value) for name, value in fields.items()}
