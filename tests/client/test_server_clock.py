@@ -123,10 +123,9 @@ async def test_a_request_that_was_refused_for_its_date_is_sent_again_with_the_ri
 async def test_requests_that_were_refused_together_are_all_sent_again() -> None:
     """One of the refusals teaches the time; for the others it is no news."""
     server = Dated(together=4)
-    async with server.reach(follows=True) as endpoint:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(4):
-                tasks.create_task(endpoint.ask("PutRow", b""))
+    async with server.reach(follows=True) as endpoint, asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(endpoint.ask("PutRow", b""))
     assert server.asked == 8
 
 
