@@ -17,6 +17,7 @@ from rowtide.core.values.cell import Cell
 from tests.core.native.inputs import NAMES, VERSION_MS, Inputs
 from tests.core.native.test_arguments import BATCH, CALLS, COLUMNS, ODD, PLAIN, STATES
 from tests.core.native.ways import KERNELS, python
+from tests.core.native.write_agreement import BEHIND_NAME, KINDS, request_of
 
 __all__ = ["DRAWS", "call_damaged"]
 
@@ -67,9 +68,16 @@ def _stores(inputs: Inputs) -> Arguments:
     for row in PLAIN * chance.randrange(4):
         assert row is not None
         given = piece if chance.randrange(2) else row[4]
-        rows.append((chance.choice((1, 2)), chance.randrange(3), *row[2:4], given, *row[5:]))
+        rows.append((chance.choice((1, 1, 2, 3)), chance.randrange(3), *row[2:4], given, *row[5:]))
         firsts.append(_chunk(inputs, given) if chance.randrange(3) else None)
-    return rows, firsts, VERSION_MS * 1000, chance.choice((1, 2)), 40_000
+    lowest = chance.choice((-1, VERSION_MS))
+    return rows, firsts, VERSION_MS * 1000, lowest, chance.choice((1, 2)), 40_000
+
+
+def _write(inputs: Inputs) -> Arguments:
+    kind = inputs.chance.choice(KINDS)
+    message = request_of(inputs, kind).SerializeToString()
+    return message, BEHIND_NAME, kind, 7, COLUMNS, True, 100, 9000, 1000, 9
 
 
 def _message(inputs: Inputs) -> bytes:
@@ -120,6 +128,7 @@ DRAWS: dict[str, Callable[[Inputs], Arguments]] = {
     "stream_row": lambda inputs: (*_body(inputs), VERSION_MS, NAMES),
     "row_fields": lambda inputs: (_message(inputs),),
     "read_rows": lambda inputs: (_fields(inputs), 7, COLUMNS, True, 100, 9000, 1000, 9),
+    "read_write": _write,
     "stored_writes": _stores,
     "whole_rows": _pages,
     "read_get": lambda inputs: (*CALLS["read_get"][:2], 7, COLUMNS, 100),

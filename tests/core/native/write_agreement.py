@@ -33,7 +33,7 @@ from tests.core.native.inputs import COLUMNS, NAMES, Inputs
 from tests.core.native.ways import outcome, python
 from tests.core.shard_model import NOW_US, Store
 
-__all__ = ["WRITE_AGREEMENTS"]
+__all__ = ["BEHIND_NAME", "KINDS", "WRITE_AGREEMENTS", "request_of"]
 
 LIMITS = Limits()
 KEY = (KeyColumn("id", STRING), KeyColumn("n", INTEGER))
@@ -75,7 +75,7 @@ def writes(inputs: Inputs) -> bool:
 def _plain(inputs: Inputs, table: Table) -> PlainWrite | None:
     """Return a request that a kernel has read; Python must accept it, too."""
     kind = inputs.chance.choice(KINDS)
-    body = inputs.maybe_damage(_request(inputs, kind).SerializeToString())
+    body = inputs.maybe_damage(request_of(inputs, kind).SerializeToString())
     if body[:BEHIND_NAME] != b"\x0a\x01t":
         return None
     row = read_write(body, BEHIND_NAME, kind, table, LIMITS)
@@ -92,7 +92,7 @@ def _change(kind: int, body: bytes, table: Table) -> ChangeRequest:
     return change
 
 
-def _request(
+def request_of(
     inputs: Inputs, kind: int
 ) -> pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest:
     chance = inputs.chance
