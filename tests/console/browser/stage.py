@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client
@@ -39,6 +39,8 @@ class Stage:
         self._up = Up(folder / "data", options=options, output=output)
         self._console: subprocess.Popen[bytes] | None = None
         self.ready = Ready("", "", "", "")
+        self.sessions: dict[str, Any] = {}
+        """The cookies of a session by access key, for visitors who may share it."""
 
     @property
     def url(self) -> str:
