@@ -49,8 +49,8 @@ function takeMessage({ event, state: shown }) {
   drawSoon();
 }
 
-/** A page rests so many times as long as it drew: it takes half of a processor at most. */
-const RESTS = 1;
+/** A page rests so many times as long as it drew: it takes four fifths of a processor at most. */
+const RESTS = 0.25;
 const DRAW_MS_MAX = 50;
 const painted = new MessageChannel();
 let isDrawing = false;
