@@ -84,7 +84,7 @@ async def _end_of(broker: EmbeddedBroker) -> None:
 def _watch(pid: int | None, ended: asyncio.Event) -> Iterator[bool]:
     """Set ``ended`` once a process ends. Yield False where the system cannot report it.
 
-    To ask twenty times a second instead was a sixth of the CPU time of an idle worker.
+    To ask twenty times a second instead took a ninth of the CPU time of an idle worker.
     """
     if sys.platform != "linux" or pid is None:
         yield False
