@@ -114,11 +114,14 @@ def test_a_reader_sees_no_button_and_a_forged_form_changes_nothing(
     assert read(admin)["tokens"] == before
 
 
-def test_names_and_keys_of_others_are_text(admin: Visitor) -> None:
-    for text in HOSTILE:
-        made = admin.change("/tokens", {"table": "orders", "key": text})
-        assert made.status in (200, 400), made.text
-        assert PageReader(made.text).dangers == []
+def test_names_and_keys_of_others_are_text(console: RunningConsole, admin: Visitor) -> None:
+    # A session may make 20 changes a second: two share the texts.
+    for texts in (HOSTILE[::2], HOSTILE[1::2]):
+        visitor = console.log_in()
+        for text in texts:
+            made = visitor.change("/tokens", {"table": "orders", "key": text})
+            assert made.status in (200, 400), made.text
+            assert PageReader(made.text).dangers == []
     assert PageReader(admin.get("/tokens").text).dangers == []
     page = PageReader(admin.get("/tokens?table=%3Cscript%3E&instance=%22%3E").text)
     assert page.dangers == []
