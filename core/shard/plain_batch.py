@@ -41,6 +41,8 @@ __all__ = [
 BODY_FACTOR = 4
 """A record's body is smaller than the largest plain row by this factor."""
 
+_Rules = tuple[int, tuple[tuple[bytes, int], ...], bool, int, int, int, int]
+
 _chunk_key, _encoded = itemgetter(2), itemgetter(3)
 
 
@@ -50,18 +52,8 @@ def read_rows(fields: list[bytes], table: Table, limits: Limits) -> list[PlainRo
     Returns None instead of the list without a kernel, and for a table whose rows kernels do not
     read.
     """
-    if table.main or table.auto_increment_index is not None:
-        return None
-    return native.kernels.read_rows(
-        fields,
-        table.table_id,
-        table.key_wire,
-        table.options.allow_update,
-        limits.key_value_bytes_max,
-        CHUNK_BYTES,
-        limits.attribute_bytes_max,
-        limits.attributes_per_write_max,
-    )
+    rules = _row_rules(table, limits)
+    return native.kernels.read_rows(fields, *rules) if rules is not None else None
 
 
 def read_write(message: bytes, at: int, kind: int, table: Table, limits: Limits) -> PlainRow | None:
@@ -69,12 +61,15 @@ def read_write(message: bytes, at: int, kind: int, table: Table, limits: Limits)
 
     ``at`` is behind the table's name, ``kind`` the kind of change.
     """
+    rules = _row_rules(table, limits)
+    return native.kernels.read_write(message, at, kind, *rules) if rules is not None else None
+
+
+def _row_rules(table: Table, limits: Limits) -> _Rules | None:
+    """Return what a table's rows must be like; None if kernels do not read them."""
     if table.main or table.auto_increment_index is not None:
         return None
-    return native.kernels.read_write(
-        message,
-        at,
-        kind,
+    return (
         table.table_id,
         table.key_wire,
         table.options.allow_update,
@@ -121,9 +116,7 @@ def evaluate_together(
     results: list[Evaluated | StoreError] = []
     for at, (row, change), stored in zip(count(stamp), writes, made, strict=False):
         if stored is not None:
-            chunk, body = stored
-            outcome = _outcome(row[1], row[8] - overhead)
-            results.append(Evaluated(outcome, at, row[3], body, [(row[2], chunk)]))
+            results.append(_make_evaluated(row, stored, at, overhead))
             continue
         try:
             results.append(shard.decide(change(), shard.view, at, now_us))
@@ -184,8 +177,8 @@ class PlainBatch:
         whole = cast(list[tuple[bytes, bytes]], made)
         overhead = shard.table.key_overhead
         return [
-            Evaluated(_outcome(row[1], row[8] - overhead), at, row[3], body, [(row[2], chunk)])
-            for at, row, (chunk, body) in zip(count(stamp), rows, whole, strict=False)
+            _make_evaluated(row, stored, at, overhead)
+            for at, row, stored in zip(count(stamp), rows, whole, strict=False)
         ]
 
     def _one_by_one(self, shard: Shard, stamp: int, now_us: int) -> list[Evaluated]:
@@ -206,6 +199,15 @@ class PlainBatch:
         self.outcomes = outcomes
         shard.take_group(group)
         return group
+
+
+def _make_evaluated(
+    row: PlainRow, stored: tuple[bytes, bytes], at: int, overhead: int
+) -> Evaluated:
+    """Return the record of a row with stamp ``at``; ``stored`` is its chunk and body."""
+    chunk, body = stored
+    outcome = _outcome(row[1], row[8] - overhead)
+    return Evaluated(outcome, at, row[3], body, [(row[2], chunk)])
 
 
 @lru_cache(4096)

@@ -10,14 +10,13 @@ import asyncio
 from functools import partial
 
 from rowtide.core.protocol.authentication import Identity
-from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import DELETE, PUT, UPDATE, ChangeRequest
+from rowtide.core.rows.mutation import ChangeRequest
 from rowtide.core.shard.plain_batch import PlainWrite, read_write
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.directory import Directory
 from rowtide.stream.api.plain_table import find_plain_table
-from rowtide.stream.api.row_requests import change_of, parse, row_change
+from rowtide.stream.api.row_requests import change_of, parse_write, row_change
 from rowtide.stream.api.write_reply import WriteReply
 
 __all__ = ["submit_plain"]
@@ -42,8 +41,7 @@ def submit_plain(
     if row is None:
         return None
     directory.require_space()
-    shards = table.shards
-    shard = shards[0] if len(shards) == 1 else directory.catalog.shard_for(table, row[3])
+    shard = directory.catalog.shard_for(table, row[3])
     reply = WriteReply(loop, directory.consumption, table, None)
     change = partial(read_change, kind, body, table, directory.limits)
     directory.shard(shard).submit_plain(PlainWrite(row, change), reply)
@@ -52,12 +50,5 @@ def submit_plain(
 
 def read_change(kind: int, body: bytes, table: Table, limits: Limits) -> ChangeRequest:
     """Return the change of a request that a kernel has read, in the general way."""
-    if kind == PUT:
-        put = parse(pb.PutRowRequest, body)
-        return change_of(row_change(put.row, kind, limits), kind, table, put, limits)
-    if kind == UPDATE:
-        update = parse(pb.UpdateRowRequest, body)
-        return change_of(row_change(update.row_change, kind, limits), kind, table, update, limits)
-    assert kind == DELETE, "a kind of change"
-    delete = parse(pb.DeleteRowRequest, body)
-    return change_of(row_change(delete.primary_key, kind, limits), kind, table, delete, limits)
+    request, buffer = parse_write(kind, body)
+    return change_of(row_change(buffer, kind, limits), kind, table, request, limits)

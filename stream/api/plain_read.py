@@ -38,9 +38,7 @@ def answer_plain(directory: Directory, identity: Identity, body: bytes) -> bytes
 def _answer(
     directory: Directory, table: Table, chunk_key: bytes, encoded: bytes, versions: int
 ) -> bytes | None:
-    shards = table.shards
-    shard = shards[0] if len(shards) == 1 else directory.catalog.shard_for(table, encoded)
-    owner = directory.shard(shard)
+    owner = directory.shard(directory.catalog.shard_for(table, encoded))
     owner.require_readable()
     first = owner.rows.get(chunk_key)
     if first is None or first[1] & DELETED:

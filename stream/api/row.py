@@ -50,6 +50,7 @@ from rowtide.stream.api.row_requests import (
     check_table_names,
     note_named_key,
     parse,
+    parse_write,
     read_key,
     row_change,
     selection_of,
@@ -85,37 +86,23 @@ class RowOperations:
     @answers("PutRow")
     def put_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Replace a row."""
-        answer = submit_plain(self._directory, identity, PUT, body, self._loop)
-        if answer is not None:
-            return answer
-        request = parse(pb.PutRowRequest, body)
-        return self._write(identity, request, request.row, PUT)
+        return self._write(identity, PUT, body)
 
     @answers("UpdateRow")
     def update_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Change cells of a row."""
-        answer = submit_plain(self._directory, identity, UPDATE, body, self._loop)
-        if answer is not None:
-            return answer
-        request = parse(pb.UpdateRowRequest, body)
-        return self._write(identity, request, request.row_change, UPDATE)
+        return self._write(identity, UPDATE, body)
 
     @answers("DeleteRow")
     def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Remove a row."""
-        answer = submit_plain(self._directory, identity, DELETE, body, self._loop)
+        return self._write(identity, DELETE, body)
+
+    def _write(self, identity: Identity, kind: int, body: bytes) -> Awaitable[bytes] | bytes:
+        answer = submit_plain(self._directory, identity, kind, body, self._loop)
         if answer is not None:
             return answer
-        request = parse(pb.DeleteRowRequest, body)
-        return self._write(identity, request, request.primary_key, DELETE)
-
-    def _write(
-        self,
-        identity: Identity,
-        request: pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest,
-        buffer: bytes,
-        kind: int,
-    ) -> Awaitable[bytes] | bytes:
+        request, buffer = parse_write(kind, body)
         check_table_name(request.table_name, self._limits)
         row = row_change(buffer, kind, self._limits)
         table = self._directory.find_table_for_rows(identity.instance, request.table_name, write=1)

@@ -50,12 +50,23 @@ __all__ = [
     "kind_of",
     "message",
     "parse",
+    "parse_write",
     "read_key",
     "row_change",
     "selection_of",
 ]
 
 M = TypeVar("M", bound=Message)
+
+WriteRequest = pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest
+"""A request that changes one row."""
+
+_WRITES: dict[int, tuple[type[WriteRequest], str]] = {
+    PUT: (pb.PutRowRequest, "row"),
+    UPDATE: (pb.UpdateRowRequest, "row_change"),
+    DELETE: (pb.DeleteRowRequest, "primary_key"),
+}
+"""The message of each kind of change, and its field with the row."""
 
 _DOUBLE = bytes((variant.DOUBLE,))
 
@@ -93,6 +104,13 @@ def message(kind: type[M], body: bytes) -> M:
         return kind.FromString(body)
     except DecodeError as error:
         raise invalid(f"Invalid request body: not a {kind.__name__} message.") from error
+
+
+def parse_write(kind: int, body: bytes) -> tuple[WriteRequest, bytes]:
+    """Return the request for a kind of change in ``body``, and its row. Raises as ``parse``."""
+    message_type, field = _WRITES[kind]
+    request = parse(message_type, body)
+    return request, getattr(request, field)
 
 
 def check_table_names(names: Iterable[str], limits: Limits) -> None:
@@ -248,10 +266,6 @@ def _check_time(time_ms: int) -> None:
 
 # Writes.
 
-WriteRequest = (
-    pb.PutRowRequest | pb.UpdateRowRequest | pb.DeleteRowRequest | pb.RowInBatchWriteRowRequest
-)
-
 
 def kind_of(item: pb.RowInBatchWriteRowRequest | pb.RowInBulkImportRequest) -> int:
     """Return the kind of change of a row of a batch or an import. Raises OTSParameterInvalid.
@@ -301,10 +315,7 @@ def change_of(
     row: RowChange,
     kind: int,
     table: Table,
-    request: pb.PutRowRequest
-    | pb.UpdateRowRequest
-    | pb.DeleteRowRequest
-    | pb.RowInBatchWriteRowRequest,
+    request: WriteRequest | pb.RowInBatchWriteRowRequest,
     limits: Limits,
 ) -> ChangeRequest:
     """Return the change of ``table`` that a write request wants.
