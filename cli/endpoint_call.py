@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
-__all__ = ["PATIENCE_S", "client_failure", "endpoint_of", "run_call"]
+__all__ = ["PATIENCE_S", "client_failure", "endpoint_of", "run_call", "run_connected"]
 
 PATIENCE_S = 10.0
 """A shard moves to another worker within 2 s, also if its worker was killed."""
 
 Answer = TypeVar("Answer")
+Connected = TypeVar("Connected")
 
 
 def endpoint_of(client: ProtocolClient, *, patience_s: float = 0.0) -> Endpoint:
@@ -32,13 +34,25 @@ def endpoint_of(client: ProtocolClient, *, patience_s: float = 0.0) -> Endpoint:
 
 def run_call(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]]) -> Answer:
     """Return the result of ``ask``. Raises failures like those of a client."""
+    return run_connected(
+        client, lambda: endpoint_of(client, patience_s=PATIENCE_S), lambda endpoint: endpoint, ask
+    )
+
+
+def run_connected(
+    client: ProtocolClient,
+    connect: Callable[[], AbstractAsyncContextManager[Connected]],
+    endpoint_in: Callable[[Connected], Endpoint],
+    ask: Callable[[Connected], Awaitable[Answer]],
+) -> Answer:
+    """Return the result of ``ask`` for what ``connect`` returns; see ``run_call``."""
 
     async def call() -> Answer:
-        async with endpoint_of(client, patience_s=PATIENCE_S) as endpoint:
+        async with connect() as connected:
             try:
-                return await ask(endpoint)
+                return await ask(connected)
             finally:
-                client.changed = client.changed or endpoint.changed
+                client.changed = client.changed or endpoint_in(connected).changed
 
     try:
         return asyncio.run(call())

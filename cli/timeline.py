@@ -13,14 +13,19 @@ from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json, emit_table, require_reader
 from rowtide.cli.table import table_argument
-from rowtide.cli.timeline_call import call_timeline, entry_document, parse_fields, run_async
+from rowtide.cli.timeline_call import (
+    call_timeline,
+    entry_document,
+    fields_text,
+    parse_fields,
+    run_async,
+)
 from rowtide.cli.timeline_meta import meta
-from rowtide.cli.value_syntax import assignment_text, json_text
+from rowtide.cli.value_syntax import json_text
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.failures import ConditionFailed
 from rowtide.client.timeline.conversations import UNREAD_LIMIT, Conversations
 from rowtide.client.timeline.cursors import Cursors
-from rowtide.client.timeline.message import FieldValue
 from rowtide.client.timeline.schema import IdentifierType, TimelineSchema
 from rowtide.client.timeline.timeline import SCAN_LIMIT, Timeline, TimelineEntry, Timelines
 from rowtide.core.values.limits import INT64_MAX
@@ -240,7 +245,7 @@ def scan(
         for entry in found:
             click.echo(json_text(entry_document(entry)))
     else:
-        emit_table(("id", "fields"), [(entry.id, _text(entry.fields)) for entry in found])
+        emit_table(("id", "fields"), [(entry.id, fields_text(entry.fields)) for entry in found])
 
 
 @timeline.command("latest", cls=ClientCommand)
@@ -403,11 +408,4 @@ def _print_rows(output: Output, header: Sequence[str], rows: Sequence[Sequence[o
 
 
 def _line(entry: TimelineEntry) -> str:
-    return f"{entry.id}  {_text(entry.fields)}".rstrip()
-
-
-def _text(fields: dict[str, FieldValue]) -> str:
-    return " ".join(
-        json_text({name: value}) if isinstance(value, list) else assignment_text(name, value)
-        for name, value in fields.items()
-    )
+    return f"{entry.id}  {fields_text(entry.fields)}".rstrip()

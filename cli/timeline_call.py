@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,22 +9,28 @@ from typing import TypeVar
 import click
 
 from rowtide.cli.client import ProtocolClient
-from rowtide.cli.endpoint_call import PATIENCE_S, client_failure
+from rowtide.cli.endpoint_call import PATIENCE_S, run_connected
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.row_arguments import parse_assignments, schema_of
-from rowtide.cli.value_syntax import Assignment, SyntaxRefused, key_value, to_json
+from rowtide.cli.value_syntax import (
+    Assignment,
+    SyntaxRefused,
+    assignment_text,
+    json_text,
+    key_value,
+    to_json,
+)
 from rowtide.client.async_client import AsyncClient
-from rowtide.client.timeline.message import FieldInput, Fields, FieldValue
+from rowtide.client.timeline.message import FieldInput, Fields
 from rowtide.client.timeline.schema import IdentifierType, TimelineSchema
 from rowtide.client.timeline.timeline import Timeline, TimelineEntry, Timelines
-from rowtide.core.values.errors import StoreError
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
-from rowtide.core.values.variant import Scalar
 
 __all__ = [
     "call_timeline",
     "entry_document",
-    "field_json",
+    "fields_json",
+    "fields_text",
     "identifier_types",
     "identifier_values",
     "parse_fields",
@@ -39,24 +44,18 @@ _TYPES: dict[int, IdentifierType] = {INTEGER: int, STRING: str, BINARY: bytes}
 def run_async(client: ProtocolClient, ask: Callable[[AsyncClient], Awaitable[Answer]]) -> Answer:
     """Return the result of ``ask``. Raises failures like those of a client."""
     instance, key_id, secret = client.access
-
-    async def call() -> Answer:
-        async with AsyncClient(
+    return run_connected(
+        client,
+        lambda: AsyncClient(
             client.endpoint,
             instance=instance,
             access_key_id=key_id,
             access_key_secret=secret,
             patience_s=PATIENCE_S,
-        ) as connected:
-            try:
-                return await ask(connected)
-            finally:
-                client.changed = client.changed or connected.endpoint.changed
-
-    try:
-        return asyncio.run(call())
-    except StoreError as error:
-        raise client_failure(error) from error
+        ),
+        lambda connected: connected.endpoint,
+        ask,
+    )
 
 
 def call_timeline(
@@ -119,15 +118,21 @@ def parse_fields(arguments: tuple[str, ...]) -> dict[str, FieldInput]:
     return found
 
 
-def field_json(value: FieldValue) -> object:
-    """Return the JSON of a field."""
-    return value if isinstance(value, list) else to_json(value)
-
-
 def entry_document(entry: TimelineEntry) -> dict[str, object]:
     """Return a message as one object: its id and its fields."""
-    return {"id": entry.id, "fields": _fields_json(entry.fields)}
+    return {"id": entry.id, "fields": fields_json(entry.fields)}
 
 
-def _fields_json(fields: Fields | dict[str, Scalar]) -> dict[str, object]:
-    return {name: field_json(value) for name, value in fields.items()}
+def fields_json(fields: Fields) -> dict[str, object]:
+    """Return the JSON of fields."""
+    return {
+        name: value if isinstance(value, list) else to_json(value) for name, value in fields.items()
+    }
+
+
+def fields_text(fields: Fields) -> str:
+    """Return fields as a person reads them."""
+    return " ".join(
+        json_text({name: value}) if isinstance(value, list) else assignment_text(name, value)
+        for name, value in fields.items()
+    )

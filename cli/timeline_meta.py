@@ -15,15 +15,15 @@ from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.row_arguments import schema_of
 from rowtide.cli.table import table_argument
 from rowtide.cli.timeline_call import (
-    field_json,
+    fields_json,
+    fields_text,
     identifier_types,
     identifier_values,
     parse_fields,
     run_async,
 )
-from rowtide.cli.value_syntax import assignment_text, json_text, to_json
+from rowtide.cli.value_syntax import json_text, to_json
 from rowtide.client.async_client import AsyncClient
-from rowtide.client.timeline.message import FieldValue
 from rowtide.client.timeline.meta import TimelineMeta, TimelineMetas
 from rowtide.client.timeline.schema import TimelineMetaSchema
 
@@ -144,21 +144,13 @@ def _print_metas(output: Output, metas: list[TimelineMeta]) -> None:
     if output == "json":
         for one in metas:
             timeline = [to_json(value) for value in one.identifier]
-            fields = {name: field_json(value) for name, value in one.fields.items()}
-            click.echo(json_text({"timeline": timeline, "fields": fields}))
+            click.echo(json_text({"timeline": timeline, "fields": fields_json(one.fields)}))
     else:
         rows = [
-            (" ".join(str(value) for value in one.identifier), _text(one.fields)) for one in metas
+            (" ".join(str(value) for value in one.identifier), fields_text(one.fields))
+            for one in metas
         ]
         emit_table(("timeline", "fields"), rows)
-
-
-def _text(fields: dict[str, FieldValue]) -> str:
-    return " ".join(
-        assignment_text(name, value)
-        for name, value in fields.items()
-        if not isinstance(value, list)
-    )
 
 
 def _print_done(output: Output, what: str, timeline: str) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.changes.api import ApiSource
@@ -49,10 +51,7 @@ class ChangeWatch:
         self._table = table
         self._key = key.encode([variant.encode(value) for value in prefix.values()])
         tests = [column(name) == value for name, value in prefix.items()]
-        wanted = tests[0]
-        for test in tests[1:]:
-            wanted &= test
-        self._filter = wanted.encode()
+        self._filter = reduce(and_, tests).encode()
         self._source: ApiSource | None = None
         self._position: str | None = None
         self._has_begun = False

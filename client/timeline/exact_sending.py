@@ -14,9 +14,11 @@ later at most.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 
 from rowtide.client.async_client import AsyncClient
-from rowtide.client.predicates import Predicate, column
+from rowtide.client.predicates import column
 from rowtide.client.row_values import RowDict
 from rowtide.client.timeline.schema import MESSAGE_ID, TimelineSchema
 from rowtide.core.values.errors import Rejected, invalid
@@ -82,12 +84,10 @@ async def _find(
     message_id: Scalar,
 ) -> RowDict | None:
     """Return the message with an id, or None. Of several, the first one."""
-    names = list(identifier)
-    wanted: Predicate | None = None
-    for name in names[1:]:
-        test = column(name) == identifier[name]
-        wanted = test if wanted is None else wanted & test
-    prefix = {names[0]: identifier[names[0]], MESSAGE_ID: message_id}
+    partition, *names = identifier
+    tests = [column(name) == identifier[name] for name in names]
+    wanted = reduce(and_, tests) if tests else None
+    prefix = {partition: identifier[partition], MESSAGE_ID: message_id}
     async for row in client.range(index, prefix=prefix, filter=wanted):
         key = {**identifier, schema.sequence: row[schema.sequence]}
         stored = await client.get(schema.table, key)

@@ -287,7 +287,8 @@ class Timeline:
     async def _require_kept(self, after: int) -> None:
         """Raise ``TimelineExpired`` if messages after an id may have expired.
 
-        An id that the server assigned is a time in microseconds.
+        An id that the server assigned is a time in microseconds. The answer with the oldest message
+        also brings the server's present time.
         """
         if self.schema.ttl_s < 0 or self.schema.manual_sequence or not after:
             return
@@ -296,17 +297,17 @@ class Timeline:
         if after < now_us - (self.schema.ttl_s - EXPIRY_MARGIN_S) * 1_000_000:
             raise TimelineExpired(after, 0 if oldest is None else oldest.id)
 
-    def _batches(self, rows: Sequence[Mapping[str, Scalar]]) -> Iterable[list[dict[str, Scalar]]]:
+    def _batches(self, rows: Sequence[RowDict]) -> Iterable[list[RowDict]]:
         """Yield the rows in parts that fit one request each."""
         limits = self.client.limits
-        batch: list[dict[str, Scalar]] = []
+        batch: list[RowDict] = []
         left = limits.batch_write_bytes_max
         for row in rows:
             size = _row_bytes(row)
             if batch and (size > left or len(batch) == limits.batch_write_rows_max):
                 yield batch
                 batch, left = [], limits.batch_write_bytes_max
-            batch.append(dict(row))
+            batch.append(row)
             left -= size
         if batch:
             yield batch
