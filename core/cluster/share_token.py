@@ -1,4 +1,5 @@
-"""Share tokens: each allows a program to follow the changes of one table, or of one key of it.
+"""Share tokens: each allows one thing. A feed token lets a program follow the changes of one table,
+or of one key of it. A dashboard token shows the numbers of one dashboard.
 
 A token is a text, ``rts_ID_SECRET``. The catalog keeps its id, which is public, and a digest of the
 text. The text itself is shown once. It has 256 random bits, so a plain SHA-256 is enough: nobody
@@ -15,6 +16,7 @@ from hmac import compare_digest
 from typing import Any
 
 __all__ = [
+    "DASHBOARD",
     "FEED",
     "SECRET_BYTES",
     "ShareToken",
@@ -33,7 +35,10 @@ TEXT_BYTES_MAX = 256
 """Longer texts are no tokens."""
 
 FEED = "feed"
-"""The purpose of a token that follows changes. No other purpose exists yet."""
+"""The purpose of a token that follows changes."""
+
+DASHBOARD = "dashboard"
+"""The purpose of a token that shows one dashboard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class ShareToken:
 
     ``instance`` is in lower case. ``table_id`` is of the table that had the name when the token was
     made: a later table of that name is another one. ``key`` is an encoded partition key in hex
-    digits; empty for the whole table.
+    digits; empty for the whole table. ``dashboard`` is the name of a dashboard over the table, of a
+    token for one.
     """
 
     token_id: str
@@ -53,6 +59,7 @@ class ShareToken:
     table_id: int
     key: str
     created_us: int
+    dashboard: str = ""
 
     def matches(self, digest: str) -> bool:
         """True if ``digest`` is this token's. Takes the same time for each digest."""
@@ -79,10 +86,14 @@ def token_digest(text: str) -> str:
 
 
 def share_token_content(token: ShareToken) -> dict[str, Any]:
-    """Return a token's document."""
-    return asdict(token)
+    """Return a token's document. A feed token has no field ``dashboard``, as ever."""
+    content = asdict(token)
+    if not token.dashboard:
+        del content["dashboard"]
+    return content
 
 
 def share_token_of(content: Mapping[str, Any]) -> ShareToken:
     """Return a token by its document; fields that a later version added are ignored."""
-    return ShareToken(**{field.name: content[field.name] for field in fields(ShareToken)})
+    known = {field.name for field in fields(ShareToken)}
+    return ShareToken(**{name: value for name, value in content.items() if name in known})

@@ -12,14 +12,25 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from rowtide.core.values.cell import Cell
 
-__all__ = ["Kernels", "PlainRow", "choose", "kernels", "kind", "load_compiled"]
+__all__ = [
+    "KeptChange",
+    "Kernels",
+    "PlainRow",
+    "ReadChange",
+    "choose",
+    "kernels",
+    "kind",
+    "load_compiled",
+]
 
-INTERFACE = 7
+INTERFACE = 9
 """The interface number of the compiled module. A module with another number is not used."""
+
+Made = TypeVar("Made")
 
 Columns = list[tuple[bytes, bytes]]
 
@@ -29,6 +40,13 @@ piece and its checksum state, cells as sent in the order of their names, number 
 bytes of piece and cells for capacity units. Cells are puts without versions. Those of an update may
 also be increments, and deletes of whole columns. A row to be deleted has none.
 """
+
+
+ReadChange = tuple[list[bytes], list[Cell]]
+"""Key and cells."""
+
+KeptChange = tuple[list[bytes], list[Cell], list[Cell], bool, list[bytes], list[Cell]]
+"""Key and cells, then the cells before, whether the row existed, absent columns, cells after."""
 
 
 class Kernels(Protocol):
@@ -102,13 +120,20 @@ class Kernels(Protocol):
 
     def read_change(
         self, record: bytes, at: int, indexed: bool, cell: type[Cell], /
-    ) -> tuple[list[bytes], list[Cell]] | None:
-        """Return key and cells of a put or an update that has no other fields."""
+    ) -> ReadChange | KeptChange | None:
+        """Return key and cells of a put or an update that has no other fields.
+
+        Of a change with original columns return all fields, if it changes no index.
+        """
 
     def stream_row(
         self, record: bytes, at: int, indexed: bool, stamp: int, names: Sequence[bytes], /
-    ) -> bytes | None:
-        """Return the stream's row of a put, an update or a delete that has no other fields."""
+    ) -> bytes | tuple[bytes, bytes, bool, list[bytes]] | None:
+        """Return the stream's row of a put, an update or a delete that has no other fields.
+
+        Of a change with original columns return also the row before, whether it existed, and the
+        columns that were absent, if all else follows from that.
+        """
 
     def whole_rows(
         self,
@@ -173,17 +198,39 @@ class Kernels(Protocol):
         version_min: int,
         max_versions: int,
         chunk_bytes_max: int,
+        key_overhead: int,
+        evaluated: type[Made],
+        outcome: type[object],
         /,
-    ) -> list[tuple[bytes, bytes] | None] | None:
-        """Return each row's chunk, merged over its first chunk, and its body; stamps count up.
+    ) -> list[Made | None] | None:
+        """Return each row as evaluated, merged over its first chunk; stamps count up.
 
         An increment adds to the newest version of its column, unless that is below ``version_min``.
+        The results are tuples of the last two arguments. ``key_overhead`` is a part of the rows'
+        sizes that costs no units.
+        """
+
+    def keep_columns(
+        self, body: bytes, first: bytes | None, names: tuple[bytes, ...], version_min: int, /
+    ) -> bytes | None:
+        """Return the body of a change with the newest cells of these columns before it.
+
+        ``first`` is the row's first chunk then. The names are in order. Cells below ``version_min``
+        are absent. After the change the columns are what follows from these cells and the body.
         """
 
     def write_record(
         self, head: bytes, at: int, claim: int, owner: bytes, stamp: int, group: int, body: bytes, /
     ) -> bytes | None:
         """Return a whole log record: head, envelope, body."""
+
+    def write_records(
+        self, head: bytes, at: int, claim: int, owner: bytes, changes: Sequence[object], /
+    ) -> list[tuple[bytes, bytes]] | None:
+        """Return the log key and the record of each change, which are a list of ``Evaluated``.
+
+        The offsets count up from ``at``. All changes have a body.
+        """
 
     def content_md5(self, body: bytes, /) -> bytes | None:
         """Return a text's MD5 as Base64."""
@@ -247,6 +294,20 @@ class Kernels(Protocol):
     ) -> tuple[bytes, int] | None:
         """Return the answer of a GetRow whose first chunk answers as stored, and its read units."""
 
+    def record_batch(
+        self,
+        entries: Sequence[tuple[bytes | None, bytes | None]]
+        | Sequence[tuple[bytes | None, bytes | None, Sequence[object]]],
+        attributes: int,
+        time_ms: int,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        bytes_max: int,
+        /,
+    ) -> bytes | None:
+        """Return entries (key, value, perhaps no headers) as a batch of records for Kafka."""
+
 
 class _Absent:
     """Replaces the compiled module: returns None, so that Python does the work."""
@@ -260,7 +321,7 @@ class _Absent:
     stream_row = whole_rows = stored_chunk = key_row
     row_fields = read_rows = stored_writes = write_record = key_row
     content_md5 = hmac_states = hmac_text = read_signed = write_answer = key_row
-    read_get = whole_answer = read_write = key_row
+    write_records = read_get = whole_answer = read_write = keep_columns = record_batch = key_row
 
 
 def load_compiled() -> Kernels | None:

@@ -308,9 +308,98 @@ static int look(PyObject *first, int *present) {
     return 1;
 }
 
+/* What a batch's rows are evaluated with. Rows mostly have the same outcome, which is then one object:
+ * `outcome`, of so many units; it starts as NULL. */
+typedef struct {
+    int64_t version_min;
+    int64_t versions_max;
+    size_t chunk_bytes_max;
+    PyObject *evaluated_type;
+    PyObject *outcome_type;
+    Py_ssize_t key_overhead;
+    PyObject *outcome;
+    long read_units;
+    Py_ssize_t write_units;
+} Evaluation;
+
+/* Fill a new tuple of a subclass with parts, whose references are taken. Return NULL with an exception
+ * where there is none, or where a part is missing. */
+static PyObject *new_tuple(PyObject *type, PyObject **parts, Py_ssize_t count) {
+    PyObject *made = PyType_GenericAlloc((PyTypeObject *)type, count);
+    int failed = made == NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        failed |= parts[i] == NULL;
+        if (made == NULL)
+            Py_XDECREF(parts[i]);
+        else if (parts[i] != NULL && PyTuple_SetItem(made, i, parts[i]) < 0)
+            failed = 1;
+    }
+    if (failed)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* Return the outcome of a row that was written: no row is returned, and these units were used;
+ * core/rows/capacity.py. */
+static PyObject *outcome_of(Evaluation *with, long expectation, Py_ssize_t size) {
+    enum { UNIT_BYTES = 4096, PARTS = 3 };
+    long reads = expectation != IGNORE;
+    Py_ssize_t writes = size > UNIT_BYTES ? (size - 1) / UNIT_BYTES + 1 : 1;
+    if (with->outcome == NULL || with->read_units != reads || with->write_units != writes) {
+        Py_XDECREF(with->outcome);
+        PyObject *parts[PARTS] = {PyBytes_FromStringAndSize(NULL, 0), PyLong_FromLong(reads),
+                                  PyLong_FromLongLong(writes)};
+        with->outcome = new_tuple(with->outcome_type, parts, PARTS);
+        with->read_units = reads;
+        with->write_units = writes;
+    }
+    return Py_XNewRef(with->outcome);
+}
+
+/* Return a list of one write: a chunk and its key. */
+static PyObject *writes_of(PyObject *chunk_key, PyObject *chunk) {
+    PyObject *writes = PyList_New(1), *pair = PyTuple_New(2);
+    if (writes == NULL || pair == NULL) {
+        Py_XDECREF(writes);
+        Py_XDECREF(pair);
+        return NULL;
+    }
+    PyTuple_SetItem(pair, 0, Py_NewRef(chunk_key));
+    PyTuple_SetItem(pair, 1, Py_NewRef(chunk));
+    PyList_SetItem(writes, 0, pair);
+    return writes;
+}
+
+/* Return an evaluated row, of which `stored` is (chunk, body); core/shard/evaluated.py. The reference
+ * to `stored` is taken. Return it where it is Py_None or NULL. */
+static PyObject *tell_row(PyObject *row, PyObject *stored, int64_t stamp, Evaluation *with) {
+    enum { SINGLE = 3, PARTS = 7 };
+    if (stored == NULL || stored == Py_None)
+        return stored;
+    long expectation = PyLong_AsLong(PyTuple_GetItem(row, R_EXPECTATION));
+    Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GetItem(row, R_SIZE));
+    PyObject *told = NULL;
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        told = Py_NewRef(Py_None);
+    } else {
+        PyObject *parts[PARTS] = {
+            outcome_of(with, expectation, size - with->key_overhead),
+            PyLong_FromLongLong(stamp),
+            Py_NewRef(PyTuple_GetItem(row, R_ENCODED)),
+            Py_NewRef(PyTuple_GetItem(stored, 1)),
+            writes_of(PyTuple_GetItem(row, R_CHUNK_KEY), PyTuple_GetItem(stored, 0)),
+            Py_NewRef(Py_None),
+            PyLong_FromLong(SINGLE),
+        };
+        told = new_tuple(with->evaluated_type, parts, PARTS);
+    }
+    Py_DECREF(stored);
+    return told;
+}
+
 /* Return (chunk, body) of one row over its first chunk, as `rowtide_store`. */
-static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, int64_t version_min,
-                           int64_t versions_max, size_t chunk_bytes_max) {
+static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, Evaluation *with) {
     Write write = {.version = stamp / 1000, .stamp = stamp};
     long kind, expectation;
     int present;
@@ -325,59 +414,39 @@ static PyObject *write_row(PyObject *row, PyObject *first, int64_t stamp, int64_
     if (kind == PUT_ROW || !present)
         first = Py_None;
     if (kind == UPDATE_ROW && rowtide_has_changes(&write))
-        return rowtide_store_changes(&write, first, version_min, versions_max, chunk_bytes_max);
-    return rowtide_store(&write, kind == PUT_ROW, first, versions_max, chunk_bytes_max);
+        return rowtide_store_changes(&write, first, with->version_min, with->versions_max,
+                                     with->chunk_bytes_max);
+    return rowtide_store(&write, kind == PUT_ROW, first, with->versions_max,
+                         with->chunk_bytes_max);
 }
 
 PyObject *rowtide_stored_writes(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
-    if (given != 6)
-        return rowtide_wrong_arguments("stored_writes", 6);
-    int64_t stamp = PyLong_AsLongLong(args[2]), version_min = PyLong_AsLongLong(args[3]);
-    int64_t versions_max = PyLong_AsLongLong(args[4]);
+    if (given != 9)
+        return rowtide_wrong_arguments("stored_writes", 9);
+    int64_t stamp = PyLong_AsLongLong(args[2]);
     Py_ssize_t chunk_bytes_max = PyLong_AsSsize_t(args[5]);
+    Evaluation with = {.version_min = PyLong_AsLongLong(args[3]),
+                       .versions_max = PyLong_AsLongLong(args[4]),
+                       .chunk_bytes_max = (size_t)chunk_bytes_max,
+                       .key_overhead = PyLong_AsSsize_t(args[6]),
+                       .evaluated_type = args[7], .outcome_type = args[8]};
     if (PyErr_Occurred())
         return NULL;
     /* A stamp is microseconds since 1970, so far from its bounds that rows can be counted up. */
     if (!PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1]) || stamp < 0
-        || stamp > INT64_MAX / 2 || chunk_bytes_max < 0
+        || stamp > INT64_MAX / 2 || chunk_bytes_max < 0 || with.key_overhead < 0
+        || !rowtide_is_cell_type(args[7]) || !rowtide_is_cell_type(args[8])
         || PyList_Size(args[0]) != PyList_Size(args[1]))
         RETURN_UNUSUAL;
     Py_ssize_t count = PyList_Size(args[0]);
     PyObject *made = PyList_New(count);
-    for (Py_ssize_t i = 0; made != NULL && i < count; i++)
-        if (!set_item(made, i, write_row(PyList_GetItem(args[0], i), PyList_GetItem(args[1], i),
-                                         stamp + i, version_min, versions_max,
-                                         (size_t)chunk_bytes_max)))
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
+        PyObject *row = PyList_GetItem(args[0], i), *first = PyList_GetItem(args[1], i);
+        PyObject *stored = write_row(row, first, stamp + i, &with);
+        if (!set_item(made, i, tell_row(row, stored, stamp + i, &with)))
             Py_CLEAR(made);
+    }
+    Py_XDECREF(with.outcome);
     return made;
-}
-
-PyObject *rowtide_write_record(PyObject *module, PyObject *const *args, Py_ssize_t given) {
-    (void)module;
-    enum { OWNER_BYTES = 8, NUMBER_BYTES_MAX = 10 };
-    Reader head, owner, body;
-    if (given != 7)
-        return rowtide_wrong_arguments("write_record", 7);
-    int64_t at = PyLong_AsLongLong(args[1]), claim = PyLong_AsLongLong(args[2]);
-    int64_t stamp = PyLong_AsLongLong(args[4]), group = PyLong_AsLongLong(args[5]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (!reader_of(args[0], &head) || !reader_of(args[3], &owner) || !reader_of(args[6], &body)
-        || left(&owner) != OWNER_BYTES || left(&head) > 64)
-        RETURN_UNUSUAL;
-    uint8_t envelope[64 + OWNER_BYTES + 4 * NUMBER_BYTES_MAX];
-    uint8_t *out = copy(envelope, head.at, left(&head));
-    out += rowtide_write_long(out, at);
-    out += rowtide_write_long(out, claim);
-    out = copy(out, owner.at, OWNER_BYTES);
-    out += rowtide_write_long(out, stamp);
-    out += rowtide_write_long(out, group);
-    size_t envelope_bytes = (size_t)(out - envelope);
-    PyObject *record = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(envelope_bytes + left(&body)));
-    if (record == NULL)
-        return NULL;
-    uint8_t *begin = (uint8_t *)PyBytes_AsString(record);
-    copy(copy(begin, envelope, envelope_bytes), body.at, left(&body));
-    return record;
 }

@@ -11,7 +11,8 @@ Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plai
     rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
     rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
-    rowtide_write_answer, rowtide_read_get, rowtide_whole_answer, rowtide_read_write;
+    rowtide_write_answer, rowtide_read_get, rowtide_whole_answer, rowtide_read_write,
+    rowtide_keep_columns, rowtide_record_batch, rowtide_write_records;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);
@@ -52,6 +53,7 @@ int rowtide_open_stored(PyObject *first, const Reader *piece, Reader *stored);
 int rowtide_has_changes(const Write *write);
 PyObject *rowtide_store_changes(const Write *write, PyObject *first, int64_t version_min,
                                 int64_t versions_max, size_t chunk_bytes_max);
+void rowtide_crc32c_fill(void);
 PyObject *rowtide_wrong_arguments(const char *kernel, int count);
 
 /* Read the bytes of an object; 0 where it is something else. */

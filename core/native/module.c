@@ -4,7 +4,7 @@
 #include "kernels.h"
 
 /* What core/native/__init__.py expects; raised with any change of arguments, results or bytes. */
-enum { INTERFACE = 7 };
+enum { INTERFACE = 9 };
 
 #ifndef ROWTIDE_SOURCES
 #define ROWTIDE_SOURCES ""
@@ -34,6 +34,7 @@ static PyMethodDef kernels[] = {
     FAST(read_rows),
     FAST(read_write),
     FAST(stored_writes),
+    FAST(keep_columns),
     FAST(write_record),
     {"content_md5", rowtide_content_md5, METH_O, NULL},
     FAST(hmac_states),
@@ -42,11 +43,14 @@ static PyMethodDef kernels[] = {
     FAST(write_answer),
     FAST(read_get),
     FAST(whole_answer),
+    FAST(record_batch),
+    FAST(write_records),
     {NULL, NULL, 0, NULL},
 };
 
 static int fill(PyObject *module) {
     rowtide_crc8_fill();
+    rowtide_crc32c_fill();
     if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
         return -1;
     return PyModule_AddStringConstant(module, "SOURCES", ROWTIDE_SOURCES);

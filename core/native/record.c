@@ -6,6 +6,8 @@ enum { B_NULL = 0, B_LONG = 2, B_DOUBLE = 4, B_BOOLEAN = 6, B_STRING = 8, B_BYTE
 enum { B_KEY_LONG = 0, B_KEY_STRING = 2, B_KEY_BYTES = 4 };
 /* Branches of a record's body. */
 enum { B_PUT = 2, B_UPDATE = 4, B_DELETE = 6 };
+/* Branches of the same changes with original columns. */
+enum { B_KEPT_PUT = 26, B_KEPT_UPDATE = 28, B_KEPT_DELETE = 30 };
 
 enum { NAME_BYTES_MAX = 8191, KEY_COLUMNS_MAX = 32 };
 
@@ -324,6 +326,81 @@ PyObject *rowtide_read_envelope(PyObject *module, PyObject *given) {
                          (Py_ssize_t)(reader.at - begin));
 }
 
+/* What a record has of original columns: the cells before, whether the row existed, the names of
+ * columns without a cell, the cells after. */
+typedef struct {
+    PyObject *before;
+    PyObject *absent;
+    PyObject *after;
+    int existed;
+} Kept;
+
+static int read_existed(Reader *reader, int *existed) {
+    if (!left(reader) || *reader->at > 1)
+        return 0;
+    *existed = *reader->at++;
+    return 1;
+}
+
+/* Append names to a list, as `append_key`. */
+static int append_names(Reader *reader, PyObject *names) {
+    int64_t count;
+    if (!read_count(reader, &count))
+        return 0;
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *name;
+        size_t size;
+        if (!read_slice(reader, &name, &size) || !rowtide_is_text(name, size))
+            return 0;
+        if (append(names, PyBytes_FromStringAndSize((const char *)name, (Py_ssize_t)size)) < 0)
+            return -1;
+    }
+    return read_end(reader, count);
+}
+
+/* Read original columns, up to the changes of indexes: 1 where that is done, 0 unusual, -1 with an
+ * exception. */
+static int read_kept(Reader *reader, Kept *kept, PyTypeObject *type) {
+    kept->before = PyList_New(0);
+    kept->absent = PyList_New(0);
+    kept->after = PyList_New(0);
+    if (kept->before == NULL || kept->absent == NULL || kept->after == NULL)
+        return -1;
+    int told = read_existed(reader, &kept->existed);
+    if (told > 0)
+        told = append_cells(reader, kept->before, type);
+    if (told > 0)
+        told = append_names(reader, kept->absent);
+    return told > 0 ? append_cells(reader, kept->after, type) : told;
+}
+
+/* Return a change with original columns; `reader` is behind its branch. */
+static PyObject *read_kept_change(Reader reader, int branch, PyTypeObject *type) {
+    Kept kept = {0};
+    PyObject *key = PyList_New(0), *cells = PyList_New(0);
+    int told = key == NULL || cells == NULL ? -1 : append_key(&reader, key);
+    if (told > 0 && branch != B_KEPT_DELETE)
+        told = append_cells(&reader, cells, type);
+    if (told > 0)
+        told = read_kept(&reader, &kept, type);
+    PyObject *made = NULL;
+    if (told > 0 && left(&reader) == 1 && !*reader.at) /* No indexes. */
+        made = Py_BuildValue("(OOONOO)", key, cells, kept.before,
+                             PyBool_FromLong(kept.existed), kept.absent, kept.after);
+    else if (told >= 0)
+        made = Py_NewRef(Py_None);
+    Py_XDECREF(key);
+    Py_XDECREF(cells);
+    Py_XDECREF(kept.before);
+    Py_XDECREF(kept.absent);
+    Py_XDECREF(kept.after);
+    return made;
+}
+
+static int is_kept_branch(int branch) {
+    return branch == B_KEPT_PUT || branch == B_KEPT_UPDATE || branch == B_KEPT_DELETE;
+}
+
 PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     Reader reader;
@@ -334,6 +411,8 @@ PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_
     int told = indexed < 0 ? -1 : open_change(args, &reader, &branch);
     if (told < 0)
         return NULL;
+    if (told && is_kept_branch(branch) && rowtide_is_cell_type(args[3]))
+        return read_kept_change(reader, branch, (PyTypeObject *)args[3]);
     if (!told || (branch != B_PUT && branch != B_UPDATE) || !rowtide_is_cell_type(args[3]))
         RETURN_UNUSUAL;
     PyObject *key = PyList_New(0), *cells = PyList_New(0);
@@ -423,28 +502,30 @@ static int write_cells(Reader *reader, uint8_t **out, size_t *size, uint8_t *sta
     return read_end(reader, *count);
 }
 
-/* Write all of a stream's row, or count it alone: header, key, cells, place in the shard. */
-static int write_row(Reader reader, int branch, PyObject *names, int64_t stamp, int indexed,
+/* Write all of a stream's row, or count it alone: header, key, cells, place in the shard. Cells stand
+ * behind the key, or at `cells`; a row may be `bare` of them. `key` moves behind what was read, unless
+ * that was at `cells`, which then moves. */
+static int write_row(Reader *key, Reader *cells, int bare, PyObject *names, int64_t stamp,
                      uint8_t *out, size_t *size) {
     uint8_t state = 0;
     int64_t count = 0;
     *size = 4 + 1;
     if (out != NULL)
         out = copy(out, (const uint8_t[]){0x75, 0, 0, 0, T_KEY}, 5);
-    if (!write_key(&reader, names, &out, size, &state))
+    if (!write_key(key, names, &out, size, &state))
         return 0;
-    if (branch != B_DELETE) {
-        Reader ahead = reader;
+    if (cells == NULL)
+        cells = key;
+    if (!bare) {
+        Reader ahead = *cells;
         if (read_count(&ahead, &count) && count) {
             *size += 1;
             if (out != NULL)
                 *out++ = T_CELLS;
         }
-        if (!write_cells(&reader, &out, size, &state, &count))
+        if (!write_cells(cells, &out, size, &state, &count))
             return 0;
     }
-    if (!ends_change(&reader, indexed))
-        return 0;
     *size += 5 + 24 + 2;
     if (out != NULL) {
         *out++ = T_EXTENSION;
@@ -463,6 +544,47 @@ static int write_row(Reader reader, int branch, PyObject *names, int64_t stamp, 
     return 1;
 }
 
+/* Return a stream's row whose size is known, Py_None where it is unusual. */
+static PyObject *make_row(Reader key, Reader *cells, int bare, PyObject *names, int64_t stamp,
+                          size_t size) {
+    PyObject *row = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (row == NULL)
+        return NULL;
+    if (write_row(&key, cells, bare, names, stamp, (uint8_t *)PyBytes_AsString(row), &size))
+        return row;
+    Py_DECREF(row);
+    RETURN_UNUSUAL;
+}
+
+/* Return the rows after and before, whether it existed, and the names of columns without a cell
+ * before; `key` is behind the branch. Cells after that the record has are unusual. */
+static PyObject *make_kept_rows(Reader key, int bare, PyObject *names, int64_t stamp) {
+    Reader rest = key, again = key;
+    size_t size, before_size;
+    int existed;
+    if (!write_row(&rest, NULL, bare, names, stamp, NULL, &size)
+        || !read_existed(&rest, &existed))
+        RETURN_UNUSUAL;
+    Reader before = rest;
+    if (!write_row(&again, &rest, 0, names, stamp, NULL, &before_size))
+        RETURN_UNUSUAL;
+    PyObject *absent = PyList_New(0);
+    int told = absent == NULL ? -1 : append_names(&rest, absent);
+    if (told > 0)
+        told = left(&rest) == 2 && !rest.at[0] && !rest.at[1]; /* Nothing after, no indexes. */
+    PyObject *row = told > 0 ? make_row(key, NULL, bare, names, stamp, size) : NULL;
+    PyObject *old = row != NULL ? make_row(key, &before, 0, names, stamp, before_size) : NULL;
+    PyObject *made = NULL;
+    if (!told)
+        made = Py_NewRef(Py_None);
+    else if (old != NULL)
+        made = Py_BuildValue("(OONO)", row, old, PyBool_FromLong(existed), absent);
+    Py_XDECREF(row);
+    Py_XDECREF(old);
+    Py_XDECREF(absent);
+    return made;
+}
+
 PyObject *rowtide_stream_row(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
     Reader reader;
@@ -477,17 +599,14 @@ PyObject *rowtide_stream_row(PyObject *module, PyObject *const *args, Py_ssize_t
     int told = open_change(args, &reader, &branch);
     if (told < 0)
         return NULL;
+    if (told && is_kept_branch(branch) && PyTuple_CheckExact(args[4]))
+        return make_kept_rows(reader, branch == B_KEPT_DELETE, args[4], stamp);
+    Reader rest = reader;
+    int bare = branch == B_DELETE;
     if (!told || (branch != B_PUT && branch != B_UPDATE && branch != B_DELETE)
         || !PyTuple_CheckExact(args[4])
-        || !write_row(reader, branch, args[4], stamp, indexed, NULL, &size))
+        || !write_row(&rest, NULL, bare, args[4], stamp, NULL, &size)
+        || !ends_change(&rest, indexed))
         RETURN_UNUSUAL;
-    PyObject *row = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (row == NULL)
-        return NULL;
-    if (!write_row(reader, branch, args[4], stamp, indexed, (uint8_t *)PyBytes_AsString(row),
-                   &size)) {
-        Py_DECREF(row);
-        RETURN_UNUSUAL;
-    }
-    return row;
+    return make_row(reader, NULL, bare, args[4], stamp, size);
 }

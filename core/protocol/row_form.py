@@ -411,6 +411,11 @@ class PackedCells(KnownCells):
         parts[3:end:4] = singles(self.checksums)
         return parts
 
+    def wire(self) -> bytes:
+        """Return the cells as they are sent, without a version."""
+        assert self.version_ms is None, "cells with a version are stored, not sent"
+        return b"".join(self.fill_template(self.form.stored, self.payloads, b"\x0a"))
+
     def _make_cells(self) -> list[Cell]:
         form, version = self.form, self.version_ms
         return [

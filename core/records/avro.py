@@ -33,6 +33,7 @@ __all__ = [
     "read_count",
     "read_key",
     "read_long",
+    "read_names",
     "read_optional_cells",
     "read_text",
     "read_texts",
@@ -40,6 +41,7 @@ __all__ = [
     "write_cells",
     "write_key",
     "write_long",
+    "write_names",
     "write_optional_cells",
     "write_texts",
 ]
@@ -121,9 +123,14 @@ def write_bytes(text: bytes) -> bytes:
 
 def write_texts(texts: Sequence[str]) -> bytes:
     """Return an array of ``string``."""
-    if not texts:
+    return write_names([text.encode() for text in texts])
+
+
+def write_names(names: Sequence[bytes]) -> bytes:
+    """Return an array of ``string``, given as UTF-8."""
+    if not names:
         return b"\x00"
-    return b"".join((write_long(len(texts)), *(write_bytes(t.encode()) for t in texts), b"\x00"))
+    return b"".join((write_long(len(names)), *map(write_bytes, names), b"\x00"))
 
 
 def write_key(key: Sequence[bytes]) -> bytes:
@@ -351,14 +358,20 @@ def read_count(record: bytes, at: int) -> tuple[int, int]:
 
 def read_texts(record: bytes, at: int) -> tuple[list[str], int]:
     """Return an array of ``string``, and its end."""
-    texts: list[str] = []
+    names, at = read_names(record, at)
+    return [name.decode() for name in names], at
+
+
+def read_names(record: bytes, at: int) -> tuple[list[bytes], int]:
+    """Return an array of ``string`` as UTF-8, and its end."""
+    names: list[bytes] = []
     count, at = read_count(record, at)
     while count:
         for _ in range(count):
-            text, at = read_text(record, at)
-            texts.append(text)
+            name, at = read_bytes(record, at)
+            names.append(_check_text(name))
         count, at = read_count(record, at)
-    return texts, at
+    return names, at
 
 
 def read_key(record: bytes, at: int) -> tuple[list[bytes], int]:

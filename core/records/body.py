@@ -21,6 +21,7 @@ __all__ = [
     "IndexBuild",
     "IndexFeed",
     "IndexWrite",
+    "Kept",
     "NoOp",
     "Options",
     "PutBody",
@@ -54,14 +55,32 @@ class IndexWrite(NamedTuple):
 NO_INDEXES: Sequence[IndexWrite] = ()
 
 
+class Kept(NamedTuple):
+    """What a change tells of the stream's original columns, beside ``before``.
+
+    ``existed``: the row existed before the change. ``absent``: the columns without a visible cell
+    before it. ``after``: the newest cells after it that do not follow from the change
+    (``kept.py``), a delete if there is none.
+    """
+
+    existed: bool
+    absent: Sequence[bytes]
+    after: Sequence[Cell]
+
+
 @dataclass(slots=True)
 class PutBody:
-    """Sets the row to exactly ``cells``. ``before`` is the old row if the stream includes it."""
+    """Sets the row to exactly ``cells``.
+
+    ``before`` has the original columns if the stream keeps them. ``kept`` has the rest of them, and
+    is None in a record of an earlier schema.
+    """
 
     key: list[bytes]
     cells: Sequence[Cell]
     before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
+    kept: Kept | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +91,7 @@ class UpdateBody:
     cells: Sequence[Cell]
     before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
+    kept: Kept | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +101,7 @@ class DeleteBody:
     key: list[bytes]
     before: Sequence[Cell] | None = None
     indexes: Sequence[IndexWrite] = NO_INDEXES
+    kept: Kept | None = None
 
 
 @dataclass(slots=True)

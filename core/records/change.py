@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.records import record
+from rowtide.core.records.body import Kept
+from rowtide.core.records.kept import cells_after, find_names, narrow_kept
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, PUT, Cell
@@ -49,11 +51,16 @@ class ChangeTable(NamedTuple):
 
 
 class ChangeParts(NamedTuple):
-    """A decoded change with values as variants. ``before``: the original columns, if included."""
+    """A decoded change with values as variants.
+
+    ``before`` has the original columns if the stream keeps them, ``kept`` what else the record
+    tells of them. It is None in a record of an earlier schema.
+    """
 
     key: Sequence[bytes]
     cells: Sequence[Cell]
     before: Sequence[Cell] | None
+    kept: Kept | None = None
 
 
 class Change:
@@ -141,15 +148,55 @@ class Change:
 
     @property
     def before(self) -> dict[str, Scalar] | None:
-        """Return the original columns, if the table's stream includes them."""
+        """Return the values of the original columns before the change.
+
+        None if the stream keeps no original columns. A column without a value is missing.
+        """
         before = self.parts.before
-        if before is None:
+        return None if before is None else _values(before)
+
+    @property
+    def after(self) -> dict[str, Scalar] | None:
+        """Return the values of the original columns after the change, as of the same moment.
+
+        None also for a record of an earlier schema.
+        """
+        cells = self.after_cells
+        return None if cells is None else _values(cells)
+
+    @property
+    def after_cells(self) -> Sequence[Cell] | None:
+        """Return the newest cells of the original columns after the change, in order."""
+        _, cells, before, kept = self.parts
+        if kept is None:
             return None
-        return {cell.name.decode(): variant.decode(cell.variant) for cell in before}
+        found = cells_after(before or (), kept, cells, whole=self.kind != UPDATE)
+        return [*found.values()]
+
+    @property
+    def existed(self) -> bool | None:
+        """True if the row existed before the change, also if all its cells had expired.
+
+        None if the stream keeps no original columns, and for a record of an earlier schema.
+        """
+        kept = self.parts.kept
+        return None if kept is None else kept.existed
+
+    @property
+    def original_columns(self) -> list[str] | None:
+        """Return the columns of which ``before`` and ``after`` tell; None if ``existed`` is."""
+        _, _, before, kept = self.parts
+        if kept is None:
+            return None
+        return [name.decode() for name in find_names(before or (), kept)]
 
     def narrow(self, cells: Sequence[Cell]) -> None:
         """Keep only these cells."""
-        self._parts = self.parts._replace(cells=cells)
+        key, more, before, kept = self.parts
+        if kept is not None and cells is not more:
+            whole = self.kind != UPDATE
+            kept = narrow_kept(before or (), kept, more, cells, whole=whole)
+        self._parts = ChangeParts(key, cells, before, kept)
 
     def _decode_parts(self) -> ChangeParts:
         raise NotImplementedError
@@ -187,13 +234,13 @@ class LoggedChange(Change):
             "only changes of rows are made from records"
         )
         cells = () if isinstance(body, record.DeleteBody) else body.cells
-        return ChangeParts(body.key, cells, body.before)
+        return ChangeParts(body.key, cells, body.before, body.kept)
 
 
 class WireChange(Change):
     """A change, or a snapshot's row, as the protocol sends it: PlainBuffer."""
 
-    __slots__ = ("_before", "_row")
+    __slots__ = ("_before", "_kept", "_row")
 
     def __init__(
         self,
@@ -205,10 +252,12 @@ class WireChange(Change):
         *,
         row: bytes,
         before: bytes = b"",
+        kept: Kept | None = None,
     ) -> None:
         super().__init__(kind, table, shard, sequence, stamp)
         self._row = row
         self._before = before
+        self._kept = kept
 
     @property
     def partition_key(self) -> bytes:
@@ -223,7 +272,11 @@ class WireChange(Change):
     def _decode_parts(self) -> ChangeParts:
         row = plainbuffer.decode_row(self._row)
         before = plainbuffer.decode_row(self._before).cells if self._before else None
-        return ChangeParts([value for _, value in row.key], row.cells, before)
+        return ChangeParts([value for _, value in row.key], row.cells, before, self._kept)
+
+
+def _values(cells: Sequence[Cell]) -> dict[str, Scalar]:
+    return {cell.name.decode(): variant.decode(cell.variant) for cell in cells}
 
 
 def _version(cell: Cell) -> int:

@@ -1,9 +1,12 @@
 """The records of a shard's log: envelope, body, and their bytes.
 
 A record is an envelope (where it is valid, its writer, its time, its place in an atomic batch) and
-one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of
-schemas/record-v4.avsc, the envelope, the body. The body's bytes do not depend on the envelope. So a
-record that was void at one offset is sent for another without encoding its body again.
+one body. The bytes are Avro's single-object encoding: ``C3 01``, the fingerprint of a schema, the
+envelope, the body. The body's bytes do not depend on the envelope. So a record that was void at one
+offset is sent for another without encoding its body again.
+
+A record names the oldest of the last two schemas that has its body: only one with original columns
+needs the newest.
 
 This module does not know if a record is void, or what a body does to rows.
 """
@@ -16,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rowtide.core import native
+from rowtide.core.native import KeptChange, ReadChange
 from rowtide.core.protocol.row_form import PackedCells
 from rowtide.core.records.avro import (
     read_bytes,
@@ -23,14 +27,12 @@ from rowtide.core.records.avro import (
     read_count,
     read_key,
     read_long,
-    read_optional_cells,
     read_text,
     read_texts,
     write_bytes,
     write_cells,
     write_key,
     write_long,
-    write_optional_cells,
     write_texts,
 )
 from rowtide.core.records.body import (
@@ -43,6 +45,7 @@ from rowtide.core.records.body import (
     IndexBuild,
     IndexFeed,
     IndexWrite,
+    Kept,
     NoOp,
     Options,
     PutBody,
@@ -54,13 +57,25 @@ from rowtide.core.records.body import (
     StreamOptions,
     UpdateBody,
 )
+from rowtide.core.records.change_body import (
+    CHANGES,
+    KEPT_BEGIN,
+    READERS,
+    READERS_V1,
+    ChangeBody,
+    encode_change_body,
+    read_indexes,
+    write_indexes,
+)
 from rowtide.core.values.cell import Cell
 
 __all__ = [
+    "CHANGES",
     "FINGERPRINT",
     "FINGERPRINT_V1",
     "FINGERPRINT_V2",
     "FINGERPRINT_V3",
+    "FINGERPRINT_V4",
     "FIRST",
     "LAST",
     "SCHEMAS",
@@ -75,6 +90,7 @@ __all__ = [
     "IndexBuild",
     "IndexFeed",
     "IndexWrite",
+    "Kept",
     "NoOp",
     "Options",
     "PutBody",
@@ -91,6 +107,7 @@ __all__ = [
     "encode_body",
     "encode_record",
     "has_indexes",
+    "has_kept",
     "read_envelope",
 ]
 
@@ -99,11 +116,14 @@ FIRST = 1
 LAST = 2
 SINGLE = FIRST | LAST
 
-SCHEMAS = ("record-v1.avsc", "record-v2.avsc", "record-v3.avsc", "record-v4.avsc")
+SCHEMAS = tuple(f"record-v{number}.avsc" for number in range(1, 6))
 """Every schema of records so far, in ``rowtide.core/schemas``, newest last."""
 
-FINGERPRINT = bytes.fromhex("afab1687423e7f96")
+FINGERPRINT = bytes.fromhex("022a8e459e9b91da")
 """CRC-64-AVRO of the newest schema's parsing canonical form, little-endian."""
+
+FINGERPRINT_V4 = bytes.fromhex("afab1687423e7f96")
+"""Fingerprint of the fourth schema, without ``kept``. It is written for all other records."""
 
 FINGERPRINT_V3 = bytes.fromhex("ba4f0f07d8403259")
 """Fingerprint of the third schema, without sources. Its records can still be read."""
@@ -115,6 +135,7 @@ FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
 """Fingerprint of the first schema, without indexes. Its records can still be read."""
 
 _HEAD = b"\xc3\x01" + FINGERPRINT
+_HEAD_V4 = b"\xc3\x01" + FINGERPRINT_V4
 _HEAD_V3 = b"\xc3\x01" + FINGERPRINT_V3
 _HEAD_V2 = b"\xc3\x01" + FINGERPRINT_V2
 _HEAD_V1 = b"\xc3\x01" + FINGERPRINT_V1
@@ -144,8 +165,10 @@ class Envelope(NamedTuple):
     group: int
 
 
-_CELLS = (PutBody, UpdateBody)
-_CHANGES: dict[int, type[PutBody | UpdateBody]] = {2: PutBody, 4: UpdateBody}
+_KEPT = bytes((KEPT_BEGIN,))
+
+_NATIVE = frozenset((2, 4, 26, 28, 30))
+"""Branches that a kernel may read."""
 
 
 def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> bytes:
@@ -156,43 +179,11 @@ def encode_change(key: Sequence[bytes], cells: PackedCells, *, whole: bool) -> b
 
 def encode_body(body: Body) -> bytes:
     """Return the bytes of a body, including its branch of the schema's union."""
-    if isinstance(body, _CELLS):
-        return b"".join(
-            (
-                b"\x02" if type(body) is PutBody else b"\x04",
-                write_key(body.key),
-                write_cells(body.cells),
-                write_optional_cells(body.before),
-                _encode_indexes(body.indexes) if body.indexes else b"\x00",
-            )
-        )
-    if isinstance(body, DeleteBody):
-        return b"".join(
-            (
-                b"\x06",
-                write_key(body.key),
-                write_optional_cells(body.before),
-                _encode_indexes(body.indexes),
-            )
-        )
+    if isinstance(body, PutBody | UpdateBody | DeleteBody):
+        return encode_change_body(body)
     if isinstance(body, NoOp):
         return b"\x00"
     return _encode_hidden(body)
-
-
-def _encode_indexes(indexes: Sequence[IndexWrite]) -> bytes:
-    if not indexes:
-        return b"\x00"
-    parts = [write_long(len(indexes))]
-    for write in indexes:
-        parts += (
-            write_long(write.table),
-            b"\x01" if write.local else b"\x00",
-            write_key(write.key),
-            write_optional_cells(write.cells),
-        )
-    parts.append(b"\x00")
-    return b"".join(parts)
 
 
 Hidden = (
@@ -265,9 +256,9 @@ def _encode_index(body: IndexBuild | IndexFeed) -> bytes:
             write_long(body.following),
             write_long(body.stamp),
         )
-        return b"".join((*head, _encode_indexes(body.indexes)))
+        return b"".join((*head, write_indexes(body.indexes)))
     following = b"\x00" if body.following is None else b"\x02" + write_bytes(body.following)
-    return b"".join((b"\x12", write_long(body.table), following, _encode_indexes(body.indexes)))
+    return b"".join((b"\x12", write_long(body.table), following, write_indexes(body.indexes)))
 
 
 def _encode_stream(stream: StreamOptions | None) -> bytes:
@@ -298,14 +289,39 @@ def has_indexes(value: bytes) -> bool:
     return not value.startswith(_HEAD_V1)
 
 
+def has_kept(value: bytes) -> bool:
+    """True if a record's schema has changes with ``kept``."""
+    return value.startswith(_HEAD)
+
+
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
     """Return a whole record; ``body`` is a result of ``encode_body``."""
     at, claim, owner, stamp, group = envelope
-    made = native.kernels.write_record(_HEAD, at, claim, owner, stamp, group, body)
+    head = _head_of(body)
+    made = native.kernels.write_record(head, at, claim, owner, stamp, group, body)
     if made is not None:
         return made
     writer = _writer(claim, owner)
-    return b"".join((_HEAD, write_long(at), writer, write_long(stamp), write_long(group), body))
+    return b"".join((head, write_long(at), writer, write_long(stamp), write_long(group), body))
+
+
+def encode_records(
+    changes: Sequence[object], bodies: Sequence[bytes], base: int, claim: int, owner: bytes
+) -> list[tuple[bytes, bytes]] | None:
+    """Return the log key and the record of each evaluated change, or None without a kernel.
+
+    ``changes`` is a list of ``Evaluated`` with these ``bodies``. The first record is for the offset
+    ``base``. None is returned too if their records are not all of one schema.
+    """
+    lowest = min(bodies, default=b"")
+    if lowest < _KEPT <= max(bodies):
+        return None
+    return native.kernels.write_records(_head_of(lowest), base, claim, owner, changes)
+
+
+def _head_of(body: bytes) -> bytes:
+    """Return what a record begins with: its schema."""
+    return _HEAD if body[:1] >= _KEPT else _HEAD_V4
 
 
 @lru_cache(64)
@@ -327,11 +343,10 @@ def decode_body(value: bytes, position: int) -> Body:
     try:
         branch = value[position]
         readers = _READERS_OF[value[:10]]
-        change = _CHANGES.get(branch)
-        if change is not None:
+        if branch in _NATIVE and branch in readers:
             found = native.kernels.read_change(value, position, has_indexes(value), Cell)
             if found is not None:
-                return change(*found)
+                return _make_change(branch, found)
         reader = readers.get(branch)
         if reader is None:
             raise ValueError(f"byte {position}: body {branch} is unknown")
@@ -341,6 +356,20 @@ def decode_body(value: bytes, position: int) -> Body:
     if position != len(value):
         raise CorruptRecord(f"record of {len(value)} bytes: its body ends at byte {position}")
     return body
+
+
+def _make_change(branch: int, found: ReadChange | KeptChange) -> ChangeBody:
+    """Return the change that a kernel has read."""
+    body = CHANGES[branch]
+    if len(found) == 2:
+        return UpdateBody(*found) if body is UpdateBody else PutBody(*found)
+    key, cells, before, existed, absent, after = found
+    kept = Kept(existed, absent, after)
+    if body is DeleteBody:
+        return DeleteBody(key, before, NO_INDEXES, kept)
+    if body is PutBody:
+        return PutBody(key, cells, before, NO_INDEXES, kept)
+    return UpdateBody(key, cells, before, NO_INDEXES, kept)
 
 
 def decode_envelope(value: bytes) -> Envelope:
@@ -386,64 +415,6 @@ def _read_noop(_value: bytes, position: int) -> tuple[NoOp, int]:
     return NoOp(), position
 
 
-def _read_put_v1(value: bytes, position: int) -> tuple[PutBody, int]:
-    key, position = read_key(value, position)
-    cells, position = read_cells(value, position)
-    before, position = read_optional_cells(value, position)
-    return PutBody(key, cells, before), position
-
-
-def _read_update_v1(value: bytes, position: int) -> tuple[UpdateBody, int]:
-    key, position = read_key(value, position)
-    cells, position = read_cells(value, position)
-    before, position = read_optional_cells(value, position)
-    return UpdateBody(key, cells, before), position
-
-
-def _read_delete_v1(value: bytes, position: int) -> tuple[DeleteBody, int]:
-    key, position = read_key(value, position)
-    before, position = read_optional_cells(value, position)
-    return DeleteBody(key, before), position
-
-
-def _read_put(value: bytes, position: int) -> tuple[PutBody, int]:
-    put, position = _read_put_v1(value, position)
-    if value[position]:
-        put.indexes, position = _read_indexes(value, position)
-        return put, position
-    return put, position + 1
-
-
-def _read_update(value: bytes, position: int) -> tuple[UpdateBody, int]:
-    update, position = _read_update_v1(value, position)
-    update.indexes, position = _read_indexes(value, position)
-    return update, position
-
-
-def _read_delete(value: bytes, position: int) -> tuple[DeleteBody, int]:
-    delete, position = _read_delete_v1(value, position)
-    delete.indexes, position = _read_indexes(value, position)
-    return delete, position
-
-
-def _read_indexes(value: bytes, position: int) -> tuple[Sequence[IndexWrite], int]:
-    count, position = read_count(value, position)
-    if not count:
-        return NO_INDEXES, position
-    writes: list[IndexWrite] = []
-    while count:
-        for _ in range(count):
-            table, position = read_long(value, position)
-            local = value[position]
-            if local > 1:
-                raise ValueError(f"byte {position}: a boolean of {local}")
-            key, position = read_key(value, position + 1)
-            cells, position = read_optional_cells(value, position)
-            writes.append(IndexWrite(table, bool(local), key, cells))
-        count, position = read_count(value, position)
-    return writes, position
-
-
 def _read_index_build(value: bytes, position: int) -> tuple[IndexBuild, int]:
     table, position = read_long(value, position)
     branch = value[position]
@@ -453,7 +424,7 @@ def _read_index_build(value: bytes, position: int) -> tuple[IndexBuild, int]:
         following, position = read_bytes(value, position)
     elif branch != 0:
         raise ValueError(f"byte {position - 1}: branch {branch} before a place")
-    indexes, position = _read_indexes(value, position)
+    indexes, position = read_indexes(value, position)
     return IndexBuild(table, following, indexes), position
 
 
@@ -461,7 +432,7 @@ def _read_index_feed(value: bytes, position: int) -> tuple[IndexFeed, int]:
     source, position = read_text(value, position)
     following, position = read_long(value, position)
     stamp, position = read_long(value, position)
-    indexes, position = _read_indexes(value, position)
+    indexes, position = read_indexes(value, position)
     return IndexFeed(source, following, stamp, indexes), position
 
 
@@ -543,9 +514,6 @@ def _read_source_position(value: bytes, position: int) -> tuple[SourcePosition, 
 
 _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     0: _read_noop,
-    2: _read_put,
-    4: _read_update,
-    6: _read_delete,
     8: _read_options,
     10: _read_reclaim,
     12: _read_seal,
@@ -555,21 +523,22 @@ _READERS: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     20: _read_index_feed,
     22: _read_copy,
     24: _read_source_position,
+    **READERS,
 }
 """A body's reader by its branch of the schema's union, doubled by Avro's zigzag encoding."""
 
+_READERS_V4 = {branch: reader for branch, reader in _READERS.items() if branch < KEPT_BEGIN}
 _READERS_V3 = {branch: reader for branch, reader in _READERS.items() if branch < 24}
 _READERS_V2 = {branch: reader for branch, reader in _READERS.items() if branch < 22}
 
 _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
     **{branch: reader for branch, reader in _READERS.items() if branch < 18},
-    2: _read_put_v1,
-    4: _read_update_v1,
-    6: _read_delete_v1,
+    **READERS_V1,
 }
 
 _READERS_OF = {
     _HEAD: _READERS,
+    _HEAD_V4: _READERS_V4,
     _HEAD_V3: _READERS_V3,
     _HEAD_V2: _READERS_V2,
     _HEAD_V1: _READERS_V1,

@@ -13,7 +13,10 @@ from rowtide.core import native
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import SequenceInfo
 from rowtide.core.records import record
+from rowtide.core.records.body import Kept
+from rowtide.core.records.change_body import KEPT_BEGIN
 from rowtide.core.records.change_selection import ChangeSelection
+from rowtide.core.records.kept import narrow_kept
 from rowtide.core.records.record_form import FORMS, RecordForm
 from rowtide.core.values.cell import Cell
 
@@ -22,7 +25,12 @@ __all__ = ["DELETE_ROW", "PUT_ROW", "UPDATE_ROW", "StreamRow", "select_row", "st
 PUT_ROW, UPDATE_ROW, DELETE_ROW = 1, 2, 3
 """Numbers of the protocol's ActionType."""
 
-_ACTIONS = {2: PUT_ROW, 4: UPDATE_ROW, 6: DELETE_ROW}
+_ACTION_OF = {
+    record.PutBody: PUT_ROW,
+    record.UpdateBody: UPDATE_ROW,
+    record.DeleteBody: DELETE_ROW,
+}
+_ACTIONS = {branch: _ACTION_OF[body] for branch, body in record.CHANGES.items()}
 """Action by the body's branch of the schema's union."""
 
 FINGERPRINT_END = 10
@@ -32,12 +40,16 @@ _new = tuple.__new__
 
 
 class StreamRow(NamedTuple):
-    """One stream record. ``before`` has the original columns if the stream includes them."""
+    """One stream record. ``before`` has the original columns if the stream keeps them.
+
+    ``kept`` has what else the record tells of them. It is None in a record of an earlier schema.
+    """
 
     action: int
     stamp: int
     row: bytes
     before: bytes | None
+    kept: Kept | None = None
 
 
 def select_row(
@@ -55,7 +67,10 @@ def select_row(
     kept = selection.choose(key, cells, merges=isinstance(body, record.UpdateBody))
     if kept is None:
         return None
-    if not isinstance(body, record.DeleteBody):
+    if not isinstance(body, record.DeleteBody) and kept is not cells:
+        whole = isinstance(body, record.PutBody)
+        if body.kept is not None:
+            body.kept = narrow_kept(body.before or (), body.kept, cells, kept, whole=whole)
         body.cells = kept
     return _encode_row(envelope.stamp, body, names)
 
@@ -69,18 +84,22 @@ def stream_row(value: bytes, offset: int, names: tuple[bytes, ...]) -> StreamRow
     if envelope.at != offset:
         return None
     action = _ACTIONS.get(value[at]) if at < len(value) else None
-    if action is not None:
+    if action is not None and (value[at] < KEPT_BEGIN or record.has_kept(value)):
         indexed = record.has_indexes(value)
-        row = native.kernels.stream_row(value, at, indexed, envelope.stamp, names)
-        if row is not None:
-            return _new(StreamRow, (action, envelope.stamp, row, None))
+        found = native.kernels.stream_row(value, at, indexed, envelope.stamp, names)
+        if type(found) is bytes:
+            return _new(StreamRow, (action, envelope.stamp, found, None, None))
+        if type(found) is tuple:
+            shown, before, existed, absent = found
+            kept = Kept(existed, absent, [])
+            return _new(StreamRow, (action, envelope.stamp, shown, before, kept))
     found_by = (names, value[at : at + 1], value[:FINGERPRINT_END], len(value) - at)
     place = FORMS.find(found_by)
     if place is not None and (form := place.form) is not None:
         row = form.wire_row(value, at, envelope.stamp)
         if row is not None:
             place.hits += 1
-            return _new(StreamRow, (_ACTIONS[value[at]], envelope.stamp, row, None))
+            return _new(StreamRow, (_ACTIONS[value[at]], envelope.stamp, row, None, None))
     body = record.decode_body(value, at)
     if not isinstance(body, record.PutBody | record.UpdateBody | record.DeleteBody):
         return None
@@ -105,4 +124,4 @@ def _encode_row(
     before = None
     if body.before is not None:
         before = plainbuffer.HEADER + plainbuffer.encode_row(key, body.before, sequence=sequence)
-    return StreamRow(action, stamp, row, before)
+    return StreamRow(action, stamp, row, before, body.kept)

@@ -31,6 +31,7 @@ from rowtide.core.values.limits import INT64_MAX
 __all__ = [
     "CHUNK_BYTES",
     "DELETED",
+    "FLAGS_AT",
     "VARIANT_OVERHEAD",
     "Chunk",
     "Header",
@@ -51,6 +52,8 @@ CHUNK_BYTES = 32 * 1024
 """A row that is larger is cut into pieces. A single cell is never cut."""
 
 FORMAT = 1
+FLAGS_AT = 1
+"""Where a chunk's flags are, as in ``Header``."""
 DELETED = 1
 """Flag: the row was deleted at the stamp. Kept until the changelog's mark has passed it."""
 

@@ -58,6 +58,8 @@ class Overlay:
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return for each key what ``get`` would."""
         pending = self._pending
+        if pending.keys().isdisjoint(keys):
+            return self._below.get_many(keys)
         asked = [key for key in keys if key not in pending]
         found = dict(zip(asked, self._below.get_many(asked), strict=True))
         return [pending[key] if key in pending else found[key] for key in keys]

@@ -8,7 +8,8 @@ values matter. A row of that form is its values, one after another, numbers litt
     the texts
 
 In each part the key comes first, then the cells in the order of their names. Checksums of cells are
-calculated here; during transport the request's checksum (the body's MD5) protects them.
+calculated here; during transport the request's checksum (the body's MD5) protects them. A key
+column that the form has as AUTO_INCREMENT takes no bytes of a row: the shard assigns it.
 
 An error in a form is raised for every row that has it. This module decodes rows. It does not know
 which keys, names and sizes a table allows.
@@ -45,6 +46,9 @@ and of all. A form of 128 cells with its lengths takes 15 KB.
 
 _LENGTH = Struct("<I").pack
 
+_HEAD_SIZES = {variant.INTEGER: 9, variant.AUTO_INCREMENT: 1}
+"""Sizes of the variants of a key that all have one size."""
+
 
 def layout(kinds: Sequence[int], *, number: str = "8s") -> str:
     """Return the ``struct`` format of the part before the texts, for such columns.
@@ -70,16 +74,17 @@ class SourceForm:
         texts = [place for place, kind in enumerate(kinds) if SIZES[kind] < 0]
         self._of_no_texts, self._text_places = whole.resize(texts, [0] * len(texts)), texts
         self._forms: dict[tuple[int, ...], RowForm] = {}
-        key_kinds = [value[0] for _, value in row.key]
+        key_kinds = [value[0] for _, value in row.key if value != variant.V_AUTO_INCREMENT]
         head = Struct(layout([*key_kinds, *kinds]))
         self._head, self._head_bytes = head.unpack_from, head.size
         self._key_texts = sum(SIZES[kind] < 0 for kind in key_kinds)
         self._texts = self._key_texts + len(texts)
         places = _places([*key_kinds, *kinds], self._texts)
         self._cells_of = picker(places[len(key_kinds) :])
+        given_at = iter(places)
         self._key = [
-            (_KeyColumn(name, value[0]), place)
-            for (name, value), place in zip(row.key, places, strict=False)
+            (_KeyColumn(name, value[0]), 0 if value == variant.V_AUTO_INCREMENT else next(given_at))
+            for name, value in row.key
         ]
 
     def read(self, row: bytes) -> tuple[KeyColumns, PackedCells]:
@@ -150,13 +155,13 @@ class _KeyColumn:
         self.seed = crc8(name)
         self._kind = kind
         self._tags = b"\x03\x04" + _LENGTH(len(name)) + name + b"\x05"
-        self.head = b"" if SIZES[kind] < 0 else self._tags + _LENGTH(9)
+        self.head = self._tags + _LENGTH(_HEAD_SIZES[kind]) if kind in _HEAD_SIZES else b""
         """Empty if it depends on the value."""
 
     def value(self, data: bytes) -> bytes:
         """Return a value's variant. Raises ``Rejected`` for a text that is not UTF-8."""
         if self.head:
-            return b"\x00" + data
+            return b"\x00" + data if self._kind == variant.INTEGER else variant.V_AUTO_INCREMENT
         value = bytes((self._kind,)) + _LENGTH(len(data)) + data
         if self._kind == variant.STRING and not data.isascii():
             variant.check(value)
@@ -225,7 +230,8 @@ def _bad_row(what: str) -> Rejected:
 
 
 def _is_key(key: Sequence[tuple[bytes, bytes]]) -> bool:
-    return bool(key) and all(value[0] in KEY_KINDS for _, value in key)
+    kinds = [value[0] for _, value in key if value != variant.V_AUTO_INCREMENT]
+    return bool(kinds) and all(kind in KEY_KINDS for kind in kinds)
 
 
 def _places(kinds: Sequence[int], texts: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rowtide.core.records import record
@@ -33,15 +33,21 @@ class Resolved:
     """The answer's row: wire bytes without the header."""
 
 
-@dataclass(slots=True)
-class Evaluated:
-    """A change after evaluation. ``body`` is None if there is nothing to log."""
+_NO_WRITES: Writes = []
+"""Shared, so never changed."""
+
+
+class Evaluated(NamedTuple):
+    """A change after evaluation. ``body`` is None if there is nothing to log.
+
+    A kernel makes most of them (``core/native``), so it knows the order of the fields.
+    """
 
     outcome: Outcome
     stamp: int
     log_key: bytes = b""
     body: bytes | None = None
-    writes: Writes = field(default_factory=list)
+    writes: Writes = _NO_WRITES
     state: ShardState | None = None
     """Options that this record puts in force."""
     group: int = record.SINGLE

@@ -193,13 +193,13 @@ def form_group(group: list[Evaluated], shard: Shard) -> list[Evaluated]:
             f"The size of the atomic group exceeds the limit, limit size: "
             f"{shard.limits.record_bytes_max}, data size: {size}."
         )
-    for evaluated in group:
-        evaluated.group = 0
-    if group:
-        group[0].group |= record.FIRST
-        group[-1].group |= record.LAST
-    shard.take_group(group)
-    return group
+    last = len(group) - 1
+    marked = [
+        evaluated._replace(group=record.FIRST * (at == 0) | record.LAST * (at == last))
+        for at, evaluated in enumerate(group)
+    ]
+    shard.take_group(marked)
+    return marked
 
 
 def _check_bound(what: str, count: int, limit: int) -> None:

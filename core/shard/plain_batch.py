@@ -11,14 +11,12 @@ for rows of several requests, which also wait apart. Without kernels there are n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from itertools import count
 from operator import itemgetter
 from typing import NamedTuple, cast
 
 from rowtide.core import native
 from rowtide.core.native import PlainRow
-from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.rows.overlay import Overlay
@@ -44,6 +42,7 @@ BODY_FACTOR = 4
 _Rules = tuple[int, tuple[tuple[bytes, int], ...], bool, int, int, int, int]
 
 _chunk_key, _encoded = itemgetter(2), itemgetter(3)
+_outcome: Callable[[Evaluated], Outcome] = itemgetter(0)
 
 
 def read_rows(fields: list[bytes], table: Table, limits: Limits) -> list[PlainRow | None] | None:
@@ -89,11 +88,10 @@ class PlainWrite(NamedTuple):
 
 def is_independent(shard: Shard, rows: Sequence[PlainRow]) -> bool:
     """True if each row depends on its own chunk only, and belongs to the shard."""
-    stream, (low, high) = shard.state.stream, shard.keys
+    low, high = shard.keys
     encoded = [*map(_encoded, rows)]
     return (
         not shard.indexes
-        and (stream is None or not stream.columns)
         and shard.limits.record_bytes_max >= BODY_FACTOR * CHUNK_BYTES
         and len({*encoded}) == len(encoded)
         and min(encoded) >= low
@@ -112,11 +110,10 @@ def evaluate_together(
     stamp = shard.next_stamp(now_us)
     rows = [write.row for write in writes]
     made = _make_writes(shard, rows, stamp, now_us) or [None] * len(rows)
-    overhead = shard.table.key_overhead
     results: list[Evaluated | StoreError] = []
-    for at, (row, change), stored in zip(count(stamp), writes, made, strict=False):
-        if stored is not None:
-            results.append(_make_evaluated(row, stored, at, overhead))
+    for at, (_, change), evaluated in zip(count(stamp), writes, made, strict=False):
+        if evaluated is not None:
+            results.append(evaluated)
             continue
         try:
             results.append(shard.decide(change(), shard.view, at, now_us))
@@ -130,14 +127,37 @@ def evaluate_together(
 
 def _make_writes(
     shard: Shard, rows: list[PlainRow], stamp: int, now_us: int
-) -> list[tuple[bytes, bytes] | None] | None:
-    """Return each row's chunk and body; None if a kernel leaves it to the shard."""
+) -> list[Evaluated | None] | None:
+    """Return each row as evaluated; None if a kernel leaves it to the shard."""
     firsts = shard.view.get_many([*map(_chunk_key, rows)])
     options = shard.state.options
-    version_min = expiry_floor_ms(options, now_us // 1000)
-    return native.kernels.stored_writes(
-        rows, firsts, stamp, version_min, options.max_versions, CHUNK_BYTES
+    floor_ms, overhead = expiry_floor_ms(options, now_us // 1000), shard.table.key_overhead
+    most = options.max_versions
+    made = native.kernels.stored_writes(
+        rows, firsts, stamp, floor_ms, most, CHUNK_BYTES, overhead, Evaluated, Outcome
     )
+    names = shard.originals
+    if made is None or names is None:
+        return made
+    body_bytes_max = shard.limits.record_bytes_max
+    return [
+        evaluated and _keep_columns(evaluated, first, names, floor_ms, body_bytes_max)
+        for evaluated, first in zip(made, firsts, strict=True)
+    ]
+
+
+def _keep_columns(
+    evaluated: Evaluated,
+    first: bytes | None,
+    names: tuple[bytes, ...],
+    version_min: int,
+    body_bytes_max: int,
+) -> Evaluated | None:
+    """Return a row as evaluated, with the original columns of its chunk before."""
+    assert evaluated.body is not None
+    body = native.kernels.keep_columns(evaluated.body, first, names, version_min)
+    fits = body is not None and len(body) <= body_bytes_max
+    return evaluated._replace(body=body) if fits else None
 
 
 class PlainBatch:
@@ -164,22 +184,14 @@ class PlainBatch:
             group = self._at_once(shard, stamp, now_us)
         if group is None:
             return self._one_by_one(shard, stamp, now_us)
-        self.outcomes = [evaluated.outcome for evaluated in group]
+        self.outcomes = [*map(_outcome, group)]
         shard.take_group(group)
         return group
 
     def _at_once(self, shard: Shard, stamp: int, now_us: int) -> list[Evaluated] | None:
         """Return all records; None if a kernel leaves one of them to the shard."""
-        rows = self._rows
-        made = _make_writes(shard, rows, stamp, now_us)
-        if made is None or None in made:
-            return None
-        whole = cast(list[tuple[bytes, bytes]], made)
-        overhead = shard.table.key_overhead
-        return [
-            _make_evaluated(row, stored, at, overhead)
-            for at, row, stored in zip(count(stamp), rows, whole, strict=False)
-        ]
+        made = _make_writes(shard, self._rows, stamp, now_us)
+        return cast(list[Evaluated], made) if made is not None and all(made) else None
 
     def _one_by_one(self, shard: Shard, stamp: int, now_us: int) -> list[Evaluated]:
         # Use a separate view: if a chunk cannot be read, the shard has taken nothing.
@@ -199,18 +211,3 @@ class PlainBatch:
         self.outcomes = outcomes
         shard.take_group(group)
         return group
-
-
-def _make_evaluated(
-    row: PlainRow, stored: tuple[bytes, bytes], at: int, overhead: int
-) -> Evaluated:
-    """Return the record of a row with stamp ``at``; ``stored`` is its chunk and body."""
-    chunk, body = stored
-    outcome = _outcome(row[1], row[8] - overhead)
-    return Evaluated(outcome, at, row[3], body, [(row[2], chunk)])
-
-
-@lru_cache(4096)
-def _outcome(expectation: int, size: int) -> Outcome:
-    """Return the outcome of a row that was written. Cached, because most rows have few sizes."""
-    return Outcome(b"", int(expectation != 0), capacity.units(size))

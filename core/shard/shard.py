@@ -39,6 +39,7 @@ from rowtide.core.rows.mutation import (
 from rowtide.core.rows.overlay import Overlay, RangeReader
 from rowtide.core.shard import plain_write
 from rowtide.core.shard.evaluated import Evaluated, Replayed, Resolved
+from rowtide.core.shard.originals import KeptRow, find_originals, keep_row
 from rowtide.core.shard.reclaim import find_reclaim_range, reclaim
 from rowtide.core.shard.reshape import Sealed
 from rowtide.core.shard.shard_index import ShardIndexes
@@ -108,6 +109,11 @@ class Shard:
             allow_update=table.options.allow_update,
         )
 
+    @property
+    def originals(self) -> tuple[bytes, ...] | None:
+        """The original columns that the stream keeps, in order; None if it keeps none."""
+        return find_originals(self.state.stream, self.names)
+
     def adopt_claim(self, claim: int, owner: bytes) -> None:
         """Write under this claim from now on."""
         self.claim, self.owner = claim, owner
@@ -124,10 +130,9 @@ class Shard:
         stamp = now_us if now_us > self._stamp else self._stamp + 1
         evaluated = self.decide(change, self.view, stamp, now_us)
         if evaluated.body is None:
-            evaluated.stamp = self._stamp
-        else:
-            self._stamp = stamp
-            self.view.add(evaluated.writes)
+            return evaluated._replace(stamp=self._stamp)
+        self._stamp = stamp
+        self.view.add(evaluated.writes)
         return evaluated
 
     def decide(
@@ -200,17 +205,18 @@ class Shard:
 
         Raises ``Rejected`` if the record would be too large, including its pre-image.
         """
-        before = self._before(view, resolved.at, now_us // 1000)
         writes = self.fold_resolved(resolved, view, stamp)
         outcome = self.outcome(resolved, writes)
         if not writes:
             return Evaluated(outcome, stamp)
         indexes: Sequence[IndexWrite] = ()
+        options, row, kept = self.state.options, resolved.at.row_key, None
+        if (originals := self.originals) is not None:
+            kept = keep_row(originals, resolved, view, writes, options, now_us // 1000)
         if self.indexes:
-            options, row = self.state.options, resolved.at.row_key
             indexes = self.indexes.changes(view, row, resolved.key, writes, options, now_us)
             writes += self.indexes.local_writes(view, indexes, stamp)
-        body = record.encode_body(_body(resolved, before, indexes))
+        body = record.encode_body(_body(resolved, kept, indexes))
         if len(body) > self.limits.record_bytes_max:
             raise invalid(
                 f"The size of the row change exceeds the limit, limit size: "
@@ -271,6 +277,14 @@ class Shard:
         assert evaluated.body is not None, "nothing to log"
         place = offset, self.claim, self.owner, evaluated.stamp, evaluated.group
         return record.encode_record(_new(record.Envelope, place), evaluated.body)
+
+    def encode_records(self, batch: Sequence[Evaluated], base: int) -> list[tuple[bytes, bytes]]:
+        """Return the log key and the record of each change, for the offsets from ``base`` on."""
+        bodies = [evaluated.body or b"" for evaluated in batch]
+        made = record.encode_records(batch, bodies, base, self.claim, self.owner)
+        if made is not None:
+            return made
+        return [(e.log_key, self.encode_record(e, base + i)) for i, e in enumerate(batch)]
 
     def confirm(self, batch: Sequence[Evaluated], base: int) -> Writes:
         """Return the writes for the store, after the log has ``batch`` from ``base`` on."""
@@ -477,14 +491,6 @@ class Shard:
         stored = fold.read_cells(view, at.row_key, names) or []
         return visible_cells(stored, self.state.options, window, now_ms)
 
-    def _before(self, view: RangeReader, at: RowAddress, now_ms: int) -> list[Cell] | None:
-        """Return the original columns if the stream includes them."""
-        stream = self.state.stream
-        if stream is None or not stream.columns:
-            return None
-        names = {name.encode() for name in stream.columns}
-        return [cell for cell in self._visible(view, at, names, now_ms) if cell.name in names]
-
     def _resolve_cells(
         self, change: ChangeRequest, view: RangeReader, at: RowAddress, version_ms: int, now_ms: int
     ) -> Sequence[Cell]:
@@ -563,11 +569,10 @@ def _place_of(entry: record.CopyEntry) -> tuple[bytes, bytes]:
     return first, row_end(first)
 
 
-def _body(
-    resolved: Resolved, before: list[Cell] | None, indexes: Sequence[IndexWrite]
-) -> record.Body:
+def _body(resolved: Resolved, row: KeptRow | None, indexes: Sequence[IndexWrite]) -> record.Body:
+    before, kept = row if row is not None else (None, None)
     if resolved.kind == PUT:
-        return record.PutBody(resolved.key, resolved.cells, before, indexes)
+        return record.PutBody(resolved.key, resolved.cells, before, indexes, kept)
     if resolved.kind == DELETE:
-        return record.DeleteBody(resolved.key, before, indexes)
-    return record.UpdateBody(resolved.key, resolved.cells, before, indexes)
+        return record.DeleteBody(resolved.key, before, indexes, kept)
+    return record.UpdateBody(resolved.key, resolved.cells, before, indexes, kept)

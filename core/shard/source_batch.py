@@ -6,6 +6,11 @@ passes a row that is not in the log, and the rest can be sent again.
 
 A request may come as several batches, each after the previous ones. Nothing of a batch is written
 unless the shard has the last row of the previous batches.
+
+A put may leave an AUTO_INCREMENT column to the shard, which assigns the row's commit stamp. Such a
+row has no key before it is evaluated: only its position says whether the shard has it already. Its
+place among the shard's keys is that of the columns before the assigned one. A partition key is
+never split, so they are enough to find the shard.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from rowtide.core.shard.source_position import Reached
 from rowtide.core.values import key, key_ranges
 from rowtide.core.values.errors import Rejected, StoreError, Unavailable, invalid
 from rowtide.core.values.key_ranges import Range, holds
+from rowtide.core.values.variant import V_AUTO_INCREMENT
 
 __all__ = ["Earlier", "SourceBatch", "earlier_row_missing"]
 
@@ -95,7 +101,8 @@ class SourceBatch:
             key_ranges.require(shard.keys, max(keys))
         prefix = table_prefix(shard.table.table_id)
         rows = [prefix + encoded for encoded in keys]
-        view.read_ahead(rows)
+        if shard.table.auto_increment_index is None:
+            view.read_ahead(rows)  # Otherwise most rows are new, and their keys are not known.
         plain = source_row.is_plain(shard)
         group: list[Evaluated] = []
         size = 0
@@ -114,8 +121,7 @@ class SourceBatch:
                 if plain:
                     evaluated = source_row.evaluate_plain(change, encoded, at, shard, view, stamp)
                 if evaluated is None:
-                    resolved = shard.resolve(change, view, stamp, now_us, encoded)
-                    evaluated = shard.evaluate_resolved(resolved, view, stamp, now_us)
+                    evaluated = _evaluate(shard, change, encoded, view, stamp, now_us)
             except Rejected as error:
                 self.outcomes.append(error)
                 break
@@ -147,8 +153,21 @@ def earlier_row_missing() -> Unavailable:
     return Unavailable("A row before it was not written.")
 
 
+def _evaluate(
+    shard: Shard, change: ChangeRequest, encoded: bytes, view: Overlay, stamp: int, now_us: int
+) -> Evaluated:
+    """Return any evaluated change. Raises ``Rejected``."""
+    known = encoded if shard.table.auto_increment_index is None else None
+    resolved = shard.resolve(change, view, stamp, now_us, known)
+    return shard.evaluate_resolved(resolved, view, stamp, now_us)
+
+
 def _encode_key(change: ChangeRequest) -> bytes:
-    return key.encode([value for _, value in change.key])
+    """Return the encoded key of a row, up to the column that the shard assigns."""
+    values = [value for _, value in change.key]
+    if V_AUTO_INCREMENT in values:
+        del values[values.index(V_AUTO_INCREMENT) :]
+    return key.encode(values)
 
 
 def _too_large(shard: Shard, size: int) -> Rejected:

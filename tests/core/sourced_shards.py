@@ -1,8 +1,8 @@
 """A table whose shards are split, merged and moved while sources write, driven step by step.
 
 Rows have a partition key of one letter; a source's row number ``i`` writes ``i`` into column ``v``
-and the source's name into ``s``. What the logs hold is read from their records, by nothing that the
-shards remember.
+and the source's name into ``s``. In ``ASSIGNED`` each row is a new one, whose second key column the
+shard assigns. What the logs hold is read from their records, by nothing that the shards remember.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from rowtide.core.shard.source_batch import SourceBatch
 from rowtide.core.values import key, variant
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.limits import Limits
-from rowtide.core.values.schema import STRING, KeyColumn, ShardRange, Table, TableOptions
+from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, ShardRange, Table, TableOptions
 from tests.core.shard_model import NOW_US, Store
 
-__all__ = ["Kept", "Row", "SourcedTable", "change_of", "position_of"]
+__all__ = ["ASSIGNED", "Kept", "Row", "SourcedTable", "change_of", "position_of"]
 
 TABLE = Table(
     "i", "t", 1, (KeyColumn("pk", STRING),), TableOptions(max_versions=3), None, 0, 0, 1, 1, ()
 )
+ASSIGNED = replace(TABLE, key=(KeyColumn("pk", STRING), KeyColumn("n", INTEGER, True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ def change_of(source: str, number: int, row: Row) -> ChangeRequest:
 class SourcedTable:
     """Shards by id, each with its log; a store for each of two slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table = TABLE) -> None:
         first = ShardRange("s1", 0)
-        self.table = replace(TABLE, shards=(first,))
+        self.table = replace(table, shards=(first,))
         self.every: dict[str, ShardRange] = {"s1": first}
         """Every shard there ever was."""
         self.stores = [Store(), Store()]
@@ -106,19 +107,31 @@ class SourcedTable:
     ) -> SourceBatch:
         """Write a source's rows of one shard; ``lost`` before they come to the log."""
         shard = self.shards[shard_id]
-        changes = [change_of(source, number, row) for number, row in rows]
+        changes = [self._change(source, number, row) for number, row in rows]
         batch = SourceBatch(source, changes, [position_of(number) for number, _ in rows])
+        self.append(shard, batch, lost=lost)
+        assert lost or not any(isinstance(answer, StoreError) for answer in batch.outcomes)
+        return batch
+
+    def append(self, shard: Shard, batch: SourceBatch, *, lost: bool = False) -> None:
+        """Evaluate a batch and append it to the log, unless it is ``lost`` before."""
         evaluated = batch.evaluate(shard, self._tick())
         if lost:
             shard.discard()
-            return batch
-        log = self.logs[shard_id]
+            return
+        log = self.logs[shard.shard_id]
         base = len(log)
         log += [shard.encode_record(part, base + at) for at, part in enumerate(evaluated)]
         if evaluated:
             self._apply(shard, shard.confirm(evaluated, base))
-        assert not any(isinstance(answer, StoreError) for answer in batch.outcomes)
-        return batch
+
+    def _change(self, source: str, number: int, row: Row) -> ChangeRequest:
+        if self.table.auto_increment_index is None:
+            return change_of(source, number, row)
+        change = change_of(source, number, replace(row, kind=PUT))
+        change.key.append((b"n", variant.V_AUTO_INCREMENT))
+        change.time_ms = None
+        return change
 
     def _apply(self, shard: Shard, writes: list[tuple[bytes, bytes | None]]) -> None:
         store = self.stores[self.every[shard.shard_id].slot]

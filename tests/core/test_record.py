@@ -31,6 +31,7 @@ from rowtide.core.records.record import (
     IndexBuild,
     IndexFeed,
     IndexWrite,
+    Kept,
     NoOp,
     Options,
     PutBody,
@@ -46,8 +47,14 @@ from rowtide.core.records.record import (
     encode_body,
     encode_record,
 )
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.shard.evaluated import Evaluated
+from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
+from rowtide.core.values.limits import Limits
+from tests.core.shard_model import Store, table
 
 ROOT = Path(__file__).resolve().parents[2]
 E = variant.encode
@@ -100,6 +107,26 @@ GOLDEN_BODIES: dict[str, Body] = {
     "SourcePosition of all keys": SourcePosition("mysql", b"", b"", b"\xff"),
     "IndexFeed": IndexFeed("s4", 90, AT * 1000, [IndexWrite(8, False, [E(6), E("a")], None)]),
 }
+KEPT_BODIES: dict[str, Body] = {
+    "KeptPut of an absent row": PutBody(
+        [E("user1")], CELLS[:1], [], (), Kept(False, [b"b", b"i"], [])
+    ),
+    "KeptUpdate that shows an older version": UpdateBody(
+        [E("user1")],
+        [delete_cell(b"i", AT - 1000)],
+        [CELLS[2]],
+        (),
+        Kept(True, [b"s"], [put_cell(b"i", E(-3), AT - 2000)]),
+    ),
+    "KeptUpdate with an index, of an expired cell": UpdateBody(
+        [E("user1")],
+        CELLS[2:3],
+        [],
+        [IndexWrite(7, True, [E("user1"), E(5)], None)],
+        Kept(True, [b"i"], [delete_cell(b"i", None)]),
+    ),
+    "KeptDelete": DeleteBody([E("user1")], CELLS[3:], (), Kept(True, [], [])),
+}
 
 
 def golden(version: int) -> dict[str, bytes]:
@@ -109,6 +136,9 @@ def golden(version: int) -> dict[str, bytes]:
 
 
 GOLDEN = golden(4)
+KEPT_GOLDEN = golden(5)
+EVERY_GOLDEN = GOLDEN | KEPT_GOLDEN
+EVERY_BODY = GOLDEN_BODIES | KEPT_BODIES
 
 
 longs = st.one_of(
@@ -137,12 +167,16 @@ befores = st.none() | cell_lists
 index_writes = st.lists(st.builds(IndexWrite, longs, st.booleans(), keys, befores), max_size=3).map(
     lambda found: found or ()
 )
+kept = st.builds(Kept, st.booleans(), st.lists(names, max_size=3), cell_lists)
 streams = st.builds(StreamOptions, texts, longs, ints, st.lists(texts, max_size=3))
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.just(NoOp()),
     st.builds(PutBody, keys, cell_lists, befores, index_writes),
     st.builds(UpdateBody, keys, cell_lists, befores, index_writes),
     st.builds(DeleteBody, keys, befores, index_writes),
+    st.builds(PutBody, keys, cell_lists, cell_lists, index_writes, kept),
+    st.builds(UpdateBody, keys, cell_lists, cell_lists, index_writes, kept),
+    st.builds(DeleteBody, keys, cell_lists, index_writes, kept),
     st.builds(IndexBuild, longs, st.none() | blobs, index_writes),
     st.builds(IndexFeed, texts, longs, longs, index_writes),
     st.builds(Options, ints, ints, st.none() | streams),
@@ -190,13 +224,17 @@ def avro_fields(value: Body | StreamOptions | SnapshotRow) -> dict[str, Any]:
     }
     if "key" in fields:
         fields["key"] = [variant.decode(column) for column in fields["key"]]
+    if (known := fields.pop("kept", None)) is not None:
+        existed, absent, after = known
+        fields |= {"existed": existed, "absent": [n.decode() for n in absent], "after": after}
     return fields
 
 
 def avro_record(envelope: Envelope, body: Body, *, named: bool) -> dict[str, Any]:
     """Return a record as fastavro takes it; Apache's library wants no name beside a body."""
     fields = avro_fields(body)
-    name = f"rowtide.log.{type(body).__name__.removesuffix('Body')}"
+    prefix = "Kept" if "existed" in fields else ""
+    name = f"rowtide.log.{prefix}{type(body).__name__.removesuffix('Body')}"
     return {**envelope._asdict(), "body": (name, fields) if named else fields}
 
 
@@ -226,7 +264,9 @@ def test_fastavro_reads_what_is_written_here(envelope: Envelope, body: Body) -> 
         value, FAST_SCHEMA, None, return_record_name=True, return_record_name_override=True
     )
     expected = avro_record(envelope, body, named=True)
-    assert json.dumps(read, default=repr) == json.dumps(expected, default=repr)
+    assert json.dumps(read, default=repr, sort_keys=True) == json.dumps(
+        expected, default=repr, sort_keys=True
+    )
     assert value.read() == b""
 
 
@@ -261,17 +301,49 @@ def test_a_double_keeps_its_bits(double: bytes) -> None:
     assert decode_record(whole(ENVELOPE, put)) == (ENVELOPE, put)
 
 
-@pytest.mark.parametrize("label", sorted(GOLDEN_BODIES))
+@pytest.mark.parametrize("label", sorted(EVERY_BODY))
 def test_a_record_has_these_bytes_for_ever(label: str) -> None:
-    assert whole(ENVELOPE, GOLDEN_BODIES[label]) == GOLDEN[label]
-    assert decode_record(GOLDEN[label]) == (ENVELOPE, GOLDEN_BODIES[label])
+    assert whole(ENVELOPE, EVERY_BODY[label]) == EVERY_GOLDEN[label]
+    assert decode_record(EVERY_GOLDEN[label]) == (ENVELOPE, EVERY_BODY[label])
+
+
+def test_only_a_record_with_original_columns_names_the_newest_schema() -> None:
+    assert {value[:10] for value in GOLDEN.values()} == {b"\xc3\x01" + record.FINGERPRINT_V4}
+    assert {value[:10] for value in KEPT_GOLDEN.values()} == {HEAD}
+
+
+@pytest.mark.parametrize("others", [(), ("KeptDelete", "NoOp")])
+def test_the_records_of_one_batch_have_these_bytes_too(others: tuple[str, ...]) -> None:
+    of = table()
+    shard = Shard("s1", of, Store(), ShardState(of.options), limits=Limits())
+    shard.adopt_claim(ENVELOPE.claim, ENVELOPE.owner)
+    for label, value in EVERY_GOLDEN.items():
+        batch = [
+            Evaluated(Outcome(b"", 0, 0), ENVELOPE.stamp, b"", encode_body(EVERY_BODY[one]))
+            for one in (*others, label)
+        ]
+        made = shard.encode_records(batch, ENVELOPE.at - len(others))
+        assert made[-1][1] == value, label
+
+
+@pytest.mark.parametrize("label", sorted(GOLDEN))
+def test_the_newest_schema_has_every_body(label: str) -> None:
+    value = HEAD + GOLDEN[label][10:]
+    assert decode_record(value) == (ENVELOPE, GOLDEN_BODIES[label])
+
+
+@pytest.mark.parametrize("label", sorted(KEPT_GOLDEN))
+def test_no_earlier_schema_has_original_columns(label: str) -> None:
+    for fingerprint in (record.FINGERPRINT_V4, record.FINGERPRINT_V3, record.FINGERPRINT_V1):
+        with pytest.raises(CorruptRecord, match="is unknown"):
+            decode_record(b"\xc3\x01" + fingerprint + KEPT_GOLDEN[label][10:])
 
 
 def test_the_page_shows_these_bytes() -> None:
     page = (ROOT / "docs/internals/formats/record.md").read_text(encoding="utf-8")
     lines = [line.strip("| ") for line in page.split("## Examples")[1].splitlines()]
     shown = dict(line.rstrip("`").split(" | `") for line in lines if line.endswith("`"))
-    assert shown == {label: value.hex() for label, value in GOLDEN.items()}
+    assert shown == {label: value.hex() for label, value in EVERY_GOLDEN.items()}
 
 
 @pytest.mark.parametrize(
@@ -302,6 +374,7 @@ def test_arrays_in_blocks_with_sizes_are_read() -> None:
 
 
 ENVELOPE_BYTES = encode_record(ENVELOPE, b"")
+KEPT_BYTES = HEAD + ENVELOPE_BYTES[10:]
 CELL = b"\x02n"  # The beginning of a cell: its name.
 
 
@@ -316,6 +389,11 @@ CELL = b"\x02n"  # The beginning of a cell: its name.
         (HEAD + b"\x00\x00ownerid8\x00\x08\x00", "group 4"),
         (ENVELOPE_BYTES, "it breaks off"),
         (ENVELOPE_BYTES + b"\x1a", "body 26 is unknown"),
+        (KEPT_BYTES + b"\x20", "body 32 is unknown"),
+        (KEPT_BYTES + b"\x1e\x00\x02\x00\x00\x00\x00", "a boolean of 2"),
+        (KEPT_BYTES + b"\x1e\x00\x01\x00\x02\x02\xff\x00\x00\x00", "can't decode byte"),
+        (KEPT_BYTES + b"\x1e\x00\x01\x00\x02\x01a\x00\x00\x00", "a negative length"),
+        (KEPT_BYTES + b"\x1e\x00\x01\x00\x00\x00\x00\x00", "its body ends at byte"),
         (ENVELOPE_BYTES + b"\x18\x02a\x00\x00", "it breaks off"),
         (ENVELOPE_BYTES + b"\x12\x00\x04", "branch 4 before a place"),
         (ENVELOPE_BYTES + b"\x06\x00\x00\x02\x0e\x02", "a boolean of 2"),
@@ -340,19 +418,23 @@ def test_a_malformed_record_is_corrupt(value: bytes, why: str) -> None:
     assert why in str(corrupt.value)
 
 
-@pytest.mark.parametrize("label", sorted(GOLDEN))
+@pytest.mark.parametrize("label", sorted(EVERY_GOLDEN))
 def test_a_record_cut_anywhere_is_corrupt(label: str) -> None:
-    for size in range(len(GOLDEN[label])):
+    for size in range(len(EVERY_GOLDEN[label])):
         with pytest.raises(CorruptRecord):
-            decode_record(GOLDEN[label][:size])
+            decode_record(EVERY_GOLDEN[label][:size])
 
 
-@pytest.mark.parametrize("label", sorted(GOLDEN))
+@pytest.mark.parametrize("label", sorted(EVERY_GOLDEN))
 def test_a_claimed_size_costs_nothing(label: str) -> None:
     tracemalloc.start()
     try:
-        for place in range(10, len(GOLDEN[label])):
-            value = GOLDEN[label][:place] + b"\xfe\xff\xff\xff\xff\x0f" + GOLDEN[label][place:]
+        for place in range(10, len(EVERY_GOLDEN[label])):
+            value = (
+                EVERY_GOLDEN[label][:place]
+                + b"\xfe\xff\xff\xff\xff\x0f"
+                + EVERY_GOLDEN[label][place:]
+            )
             with contextlib.suppress(CorruptRecord):
                 decode_record(value)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
@@ -361,11 +443,11 @@ def test_a_claimed_size_costs_nothing(label: str) -> None:
 
 
 @given(
-    st.sampled_from(sorted(GOLDEN)),
+    st.sampled_from(sorted(EVERY_GOLDEN)),
     st.lists(st.tuples(st.integers(10, 200), st.integers(0, 9), st.binary(max_size=9)), max_size=4),
 )
 def test_damage_is_read_or_is_corrupt(label: str, damage: list[tuple[int, int, bytes]]) -> None:
-    value = bytearray(GOLDEN[label])
+    value = bytearray(EVERY_GOLDEN[label])
     for start, size, instead in damage:
         value[start : start + size] = instead
     for decoder in (decode_record, decode_envelope):

@@ -21,7 +21,7 @@ from rowtide.core.records import record
 from rowtide.core.values import variant
 
 SCHEMAS = importlib.resources.files("rowtide.core.records").joinpath("schemas")
-V1, V2, V3, V4 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
+V1, V2, V3, V4, V5 = (json.loads(SCHEMAS.joinpath(name).read_text()) for name in record.SCHEMAS)
 ENVELOPE = record.Envelope(5, 6, b"ownerid8", 7, record.SINGLE)
 PUT = record.PutBody([variant.encode("a")], [put_cell(b"n", variant.encode(1), 8)])
 
@@ -34,7 +34,7 @@ def body_of(schema: dict[str, Any], name: str) -> dict[str, Any]:
 
 def add_default_fields() -> dict[str, Any]:
     """Return a later schema: a field more in the envelope, in a body and in a cell."""
-    later: dict[str, Any] = copy.deepcopy(V4)
+    later: dict[str, Any] = copy.deepcopy(V5)
     # Not last: what stands behind an added field must be found again.
     later["fields"].insert(1, {"name": "trace", "type": ["null", "string"], "default": None})
     put = body_of(later, "Put")
@@ -78,7 +78,8 @@ def test_every_schema_ever_used_is_kept() -> None:
         (V1, record.FINGERPRINT_V1, "00ebff1841f294a7"),
         (V2, record.FINGERPRINT_V2, "f794eea38f11e6ce"),
         (V3, record.FINGERPRINT_V3, "ba4f0f07d8403259"),
-        (V4, record.FINGERPRINT, "afab1687423e7f96"),
+        (V4, record.FINGERPRINT_V4, "afab1687423e7f96"),
+        (V5, record.FINGERPRINT, "022a8e459e9b91da"),
     ],
 )
 def test_a_fingerprint_never_changes(
@@ -93,7 +94,7 @@ def test_a_fingerprint_never_changes(
 
 
 def test_each_schema_reads_those_before() -> None:
-    schemas = V1, V2, V3, V4
+    schemas = V1, V2, V3, V4, V5
     for number, later in enumerate(schemas):
         assert all(reads(later, earlier) for earlier in schemas[:number])
 
@@ -102,16 +103,16 @@ def test_a_reader_of_the_first_schema_reads_mutations_of_the_newest() -> None:
     learned = record.IndexWrite(7, True, PUT.key, None)
     body = record.encode_body(record.PutBody(PUT.key, PUT.cells, None, [learned]))
     value = record.encode_record(ENVELOPE, body)[10:]
-    old = avro.io.DatumReader(parse(V4), parse(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
-    new = avro.io.DatumReader(parse(V4)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    old = avro.io.DatumReader(parse(V5), parse(V1)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
+    new = avro.io.DatumReader(parse(V5)).read(avro.io.BinaryDecoder(io.BytesIO(value)))
     del new["body"]["indexes"]
     assert old == new
 
 
 def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     later = parse(add_default_fields())
-    assert reads(V4, add_default_fields())
-    fields = avro.io.DatumReader(parse(V4), parse(V4)).read(
+    assert reads(V5, add_default_fields())
+    fields = avro.io.DatumReader(parse(V5), parse(V5)).read(
         avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
     fields["trace"] = "t-1"
@@ -120,7 +121,7 @@ def test_a_reader_of_today_reads_what_a_later_writer_adds() -> None:
     out = io.BytesIO()
     avro.io.DatumWriter(later).write(fields, avro.io.BinaryEncoder(out))
     out.seek(0)
-    read = avro.io.DatumReader(later, parse(V4)).read(avro.io.BinaryDecoder(out))
+    read = avro.io.DatumReader(later, parse(V5)).read(avro.io.BinaryDecoder(out))
     del fields["trace"], fields["body"]["weight"], fields["body"]["cells"][0]["source"]
     assert read == fields
 
@@ -131,8 +132,8 @@ def write_put() -> bytes:
 
 
 def test_a_later_reader_reads_what_is_written_today() -> None:
-    assert reads(add_default_fields(), V4)
-    read = avro.io.DatumReader(parse(V4), parse(add_default_fields())).read(
+    assert reads(add_default_fields(), V5)
+    read = avro.io.DatumReader(parse(V5), parse(add_default_fields())).read(
         avro.io.BinaryDecoder(io.BytesIO(write_put()))
     )
     assert (read["at"], read["trace"], read["group"]) == (5, None, 3)
@@ -151,7 +152,7 @@ def test_a_later_reader_reads_what_is_written_today() -> None:
 
 @pytest.mark.parametrize("change", ["type", "no default", "fixed size", "body gone"])
 def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
-    later = copy.deepcopy(V4)
+    later = copy.deepcopy(V5)
     if change == "type":
         later["fields"][0]["type"] = "string"
     elif change == "no default":
@@ -160,7 +161,7 @@ def test_a_change_that_breaks_readers_is_detected(change: str) -> None:
         later["fields"][2]["type"]["size"] = 16
     else:
         later["fields"][-1]["type"].remove(body_of(later, "Seal"))
-    assert not reads(later, V4)
+    assert not reads(later, V5)
 
 
 def test_records_of_an_unknown_schema_are_not_guessed_at() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowtide.core.cluster.share_token import (
+    DASHBOARD,
     FEED,
     SECRET_BYTES,
     ShareToken,
@@ -65,6 +66,14 @@ def test_a_document_is_read_back_and_ignores_what_a_later_version_added() -> Non
     content = share_token_content(kept)
     assert share_token_of(content) == kept
     assert share_token_of({**content, "later": 1}) == kept
+
+
+def test_a_token_of_before_dashboards_is_read_and_stored_as_it_was() -> None:
+    content = share_token_content(token("00" * 32))
+    assert "dashboard" not in content
+    assert share_token_of(content).dashboard == ""
+    shown = ShareToken("0b", "00" * 32, DASHBOARD, "demo", "orders", 7, "", 1, "sales")
+    assert share_token_of(share_token_content(shown)) == shown
 
 
 def test_a_digest_of_any_kind_of_text_is_compared() -> None:

@@ -87,6 +87,23 @@ def test_a_packed_row_is_the_row_that_was_packed(values: tuple[str, int, str, by
     assert first_key_value(pack(*values), 1, [SAMPLE]) == variant.encode(partition)
 
 
+ASSIGNED = [KEY[0], (b"id", variant.V_AUTO_INCREMENT), KEY[1]]
+
+
+@given(VALUES)
+def test_a_column_that_the_shard_assigns_takes_no_bytes(
+    values: tuple[str, int, str, bytes],
+) -> None:
+    assume(is_finite(values[1]))
+    sample = HEADER + plainbuffer.encode_row(ASSIGNED, CELLS)
+    key, cells = find_form([sample], 1).read(pack(*values))
+    plain_key, plain_cells = find_form([SAMPLE], 1).read(pack(*values))
+    assert key == [plain_key[0], ASSIGNED[1], plain_key[1]]
+    assert list(cells) == list(plain_cells)
+    assert (key.piece, key.state) == plainbuffer.key_piece(list(key))
+    assert first_key_value(pack(*values), 1, [sample]) == plain_key[0][1]
+
+
 @given(VALUES, st.data())
 def test_bytes_that_are_no_row_of_the_form_are_refused(
     values: tuple[str, int, str, bytes], data: st.DataObject

@@ -1109,7 +1109,7 @@ class GetShardIteratorResponse(_message.Message):
     def __init__(self, shard_iterator: _Optional[str] = ..., next_token: _Optional[str] = ...) -> None: ...
 
 class GetStreamRecordRequest(_message.Message):
-    __slots__ = ("shard_iterator", "limit", "table_name", "want_places", "columns_to_get", "filter", "wait_ms")
+    __slots__ = ("shard_iterator", "limit", "table_name", "want_places", "columns_to_get", "filter", "wait_ms", "want_kept")
     SHARD_ITERATOR_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1117,6 +1117,7 @@ class GetStreamRecordRequest(_message.Message):
     COLUMNS_TO_GET_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    WANT_KEPT_FIELD_NUMBER: _ClassVar[int]
     shard_iterator: str
     limit: int
     table_name: str
@@ -1124,19 +1125,31 @@ class GetStreamRecordRequest(_message.Message):
     columns_to_get: _containers.RepeatedScalarFieldContainer[str]
     filter: bytes
     wait_ms: int
-    def __init__(self, shard_iterator: _Optional[str] = ..., limit: _Optional[int] = ..., table_name: _Optional[str] = ..., want_places: bool = ..., columns_to_get: _Optional[_Iterable[str]] = ..., filter: _Optional[bytes] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    want_kept: bool
+    def __init__(self, shard_iterator: _Optional[str] = ..., limit: _Optional[int] = ..., table_name: _Optional[str] = ..., want_places: bool = ..., columns_to_get: _Optional[_Iterable[str]] = ..., filter: _Optional[bytes] = ..., wait_ms: _Optional[int] = ..., want_kept: bool = ...) -> None: ...
 
 class GetStreamRecordResponse(_message.Message):
     __slots__ = ("stream_records", "next_shard_iterator", "consumed", "may_more_record", "stamps", "sequences")
     class StreamRecord(_message.Message):
-        __slots__ = ("action_type", "record", "origin_record")
+        __slots__ = ("action_type", "record", "origin_record", "kept")
         ACTION_TYPE_FIELD_NUMBER: _ClassVar[int]
         RECORD_FIELD_NUMBER: _ClassVar[int]
         ORIGIN_RECORD_FIELD_NUMBER: _ClassVar[int]
+        KEPT_FIELD_NUMBER: _ClassVar[int]
         action_type: ActionType
         record: bytes
         origin_record: bytes
-        def __init__(self, action_type: _Optional[_Union[ActionType, str]] = ..., record: _Optional[bytes] = ..., origin_record: _Optional[bytes] = ...) -> None: ...
+        kept: GetStreamRecordResponse.KeptColumns
+        def __init__(self, action_type: _Optional[_Union[ActionType, str]] = ..., record: _Optional[bytes] = ..., origin_record: _Optional[bytes] = ..., kept: _Optional[_Union[GetStreamRecordResponse.KeptColumns, _Mapping]] = ...) -> None: ...
+    class KeptColumns(_message.Message):
+        __slots__ = ("existed", "absent", "after")
+        EXISTED_FIELD_NUMBER: _ClassVar[int]
+        ABSENT_FIELD_NUMBER: _ClassVar[int]
+        AFTER_FIELD_NUMBER: _ClassVar[int]
+        existed: bool
+        absent: _containers.RepeatedScalarFieldContainer[str]
+        after: bytes
+        def __init__(self, existed: bool = ..., absent: _Optional[_Iterable[str]] = ..., after: _Optional[bytes] = ...) -> None: ...
     STREAM_RECORDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_SHARD_ITERATOR_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FIELD_NUMBER: _ClassVar[int]

@@ -28,7 +28,14 @@ from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import ShardState
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.limits import Limits
-from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
+from rowtide.core.values.schema import (
+    INTEGER,
+    STRING,
+    KeyColumn,
+    StreamSettings,
+    Table,
+    TableOptions,
+)
 from rowtide.core.values.version import Window
 from rowtide.stream.api.batch_parts import row_fields
 from rowtide.stream.api.index_requests import check_write
@@ -145,7 +152,7 @@ def changes(inputs: Inputs) -> bool:
     expected = python(lambda: outcome(read))
     assert outcome(read) == expected
     if not isinstance(expected, tuple) or not isinstance(
-        expected[1], record.PutBody | record.UpdateBody
+        expected[1], record.PutBody | record.UpdateBody | record.DeleteBody
     ):
         return False
     _, at = record.read_envelope(value)
@@ -243,7 +250,8 @@ def writes(inputs: Inputs) -> bool:
 
 
 def _shard(table: Table) -> Shard:
-    return Shard("s1", table, Store(), ShardState(table.options), limits=LIMITS)
+    state = ShardState(table.options, stream=table.stream)
+    return Shard("s1", table, Store(), state, limits=LIMITS)
 
 
 def _make_write(
@@ -290,7 +298,9 @@ def batches(inputs: Inputs) -> bool:
     chance = inputs.chance
     updates = chance.randrange(4) > 0
     options = TableOptions(max_versions=chance.choice((1, 1, 2, 5)), allow_update=updates)
-    table = Table("i", "t", 1, KEY, options, None, 0, 0, 1, 1, ())
+    columns = chance.choice(((), (), ("a", "c", "z")))
+    stream = StreamSettings("t_1", 1, 24, columns)
+    table = Table("i", "t", 1, KEY, options, stream, 0, 0, 1, 1, ())
     shards = [_shard(table), _shard(table)]
     written = 0
     for step in range(chance.randrange(1, 4)):

@@ -13,9 +13,21 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.records import record
 from rowtide.core.rows import chunk
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.values.cell import Cell
+from tests.core.native.inputs import COLUMNS as COLUMN_NAMES
 from tests.core.native.inputs import NAMES, VERSION_MS, Inputs
-from tests.core.native.test_arguments import BATCH, CALLS, COLUMNS, ODD, PLAIN, STATES
+from tests.core.native.log_agreement import batch_entries
+from tests.core.native.test_arguments import (
+    BATCH,
+    CALLS,
+    COLUMNS,
+    EVALUATED,
+    ODD,
+    PLAIN,
+    STATES,
+)
 from tests.core.native.ways import KERNELS, python
 from tests.core.native.write_agreement import BEHIND_NAME, KINDS, request_of
 
@@ -71,7 +83,30 @@ def _stores(inputs: Inputs) -> Arguments:
         rows.append((chance.choice((1, 1, 2, 3)), chance.randrange(3), *row[2:4], given, *row[5:]))
         firsts.append(_chunk(inputs, given) if chance.randrange(3) else None)
     lowest = chance.choice((-1, VERSION_MS))
-    return rows, firsts, VERSION_MS * 1000, lowest, chance.choice((1, 2)), 40_000
+    rules = VERSION_MS * 1000, lowest, chance.choice((1, 2)), 40_000, 10, Evaluated, Outcome
+    return rows, firsts, *rules
+
+
+def _records(inputs: Inputs) -> Arguments:
+    changes = [
+        EVALUATED._replace(
+            body=b"x" * inputs.chance.randrange(9), stamp=inputs.chance.choice(NUMBERS)
+        )
+        for _ in range(inputs.chance.randrange(4))
+    ]
+    return b"head", 5, 3, b"12345678", changes
+
+
+def _batch(inputs: Inputs) -> Arguments:
+    entries = batch_entries(inputs, headers=inputs.chance.randrange(9) == 0)
+    return entries, 16, VERSION_MS, 5, 1, 7, 1_000_000
+
+
+def _keep(inputs: Inputs) -> Arguments:
+    chance = inputs.chance
+    names = tuple(name.encode() for name in sorted(COLUMN_NAMES) if chance.randrange(2))
+    first = _chunk(inputs, _piece(inputs)) if chance.randrange(4) else None
+    return CALLS["keep_columns"][0], first, names * chance.choice((1, 1, 1, 9)), VERSION_MS
 
 
 def _write(inputs: Inputs) -> Arguments:
@@ -130,6 +165,9 @@ DRAWS: dict[str, Callable[[Inputs], Arguments]] = {
     "read_rows": lambda inputs: (_fields(inputs), 7, COLUMNS, True, 100, 9000, 1000, 9),
     "read_write": _write,
     "stored_writes": _stores,
+    "keep_columns": _keep,
+    "write_records": _records,
+    "record_batch": _batch,
     "whole_rows": _pages,
     "read_get": lambda inputs: (*CALLS["read_get"][:2], 7, COLUMNS, 100),
     "whole_answer": lambda inputs: (_chunk(inputs, _piece(inputs)), 0, 5, 10),

@@ -193,7 +193,8 @@ class Inputs:
         if self._rarely(6):
             made = made[:2] + record.FINGERPRINT_V1 + made[10:-1]
         elif self._rarely(6):
-            made = made[:2] + chance.choice((record.FINGERPRINT_V2, b"unknown!")) + made[10:]
+            others = record.FINGERPRINT, record.FINGERPRINT_V4, record.FINGERPRINT_V2, b"unknown!"
+            made = made[:2] + chance.choice(others) + made[10:]
         return made
 
     def _body(self) -> record.Body:
@@ -202,12 +203,21 @@ class Inputs:
         cells = self._draw_logged_cells()
         before: Sequence[Cell] | None = self.row_cells() if self._rarely(6) else None
         indexes = [record.IndexWrite(7, True, key, cells)] if self._rarely(8) else ()
+        kept = None
+        if self._rarely(3):
+            before, kept = self.row_cells(), self._draw_kept()
         kind = chance.randrange(5)
         if kind == 0:
-            return record.DeleteBody(key, before, indexes)
+            return record.DeleteBody(key, before, indexes, kept)
         if kind < 3:
-            return record.PutBody(key, cells, before, indexes)
-        return record.UpdateBody(key, cells, before, indexes)
+            return record.PutBody(key, cells, before, indexes, kept)
+        return record.UpdateBody(key, cells, before, indexes, kept)
+
+    def _draw_kept(self) -> record.Kept:
+        chance = self.chance
+        absent = [name.encode() for name in chance.sample(COLUMNS, chance.randrange(3))]
+        after = self._draw_logged_cells() if self._rarely(3) else []
+        return record.Kept(chance.randrange(2) == 0, absent, after)
 
     def _key_value(self) -> bytes:
         chance = self.chance

@@ -17,12 +17,13 @@ from tests.core.native.damaged_calls import DRAWS, call_damaged
 from tests.core.native.edge_agreement import EDGE_AGREEMENTS
 from tests.core.native.get_agreement import GET_AGREEMENTS
 from tests.core.native.inputs import Inputs
+from tests.core.native.log_agreement import LOG_AGREEMENTS
 from tests.core.native.test_arguments import CALLS
 from tests.core.native.ways import KERNELS, needs_kernels
 from tests.core.native.write_agreement import WRITE_AGREEMENTS
 
 pytestmark = needs_kernels
-AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS | WRITE_AGREEMENTS
+AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS | WRITE_AGREEMENTS | LOG_AGREEMENTS
 QUICK, ALL = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000"))
 
 Record = Callable[[str, object], None]

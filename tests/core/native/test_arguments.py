@@ -13,6 +13,8 @@ from rowtide.core.protocol.signature import content_md5, request_signature_v2
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records import record
 from rowtide.core.rows import chunk
+from rowtide.core.rows.mutation import Outcome
+from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from tests.core.native.inputs import NAMES
@@ -37,6 +39,9 @@ GET = pb.GetRowRequest(
 ).SerializeToString()
 COLUMNS = ((b"id", variant.STRING), (b"n", variant.INTEGER))
 PLAIN = KERNELS.read_rows([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9) if KERNELS else []
+RULES = (8, -1, 1, 1000, 2, Evaluated, Outcome)
+"""What rows are evaluated with, beside their first chunks."""
+EVALUATED = Evaluated(Outcome(b"", 0, 1), 9, b"key", BODY)
 SECRET = b"secret"
 SENT_S = 1_767_323_045
 STATES = KERNELS.hmac_states(SECRET, False) if KERNELS else None
@@ -73,8 +78,11 @@ CALLS: dict[str, Sequence[object]] = {
     "row_fields": (BATCH.SerializeToString(),),
     "read_rows": ([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9),
     "read_write": (PUT, 3, 1, 1, COLUMNS, True, 100, 1000, 1000, 9),
-    "stored_writes": (PLAIN, [None], 8, -1, 1, 1000),
+    "stored_writes": (PLAIN, [None], *RULES),
+    "keep_columns": (BODY, chunk.encode(CHUNK), (b"c", b"d"), 0),
     "write_record": (b"head", 5, 3, b"12345678", 9, 3, BODY),
+    "write_records": (b"head", 5, 3, b"12345678", [EVALUATED]),
+    "record_batch": ([(b"key", b"value"), (b"key", None, [])], 0, 5, -1, -1, -1, 1000),
     "content_md5": (b"body",),
     "hmac_states": (b"key", True),
     "hmac_text": (bytes(40), b"text"),
@@ -151,11 +159,29 @@ def test_a_row_that_no_kernel_read_is_unusual(odd: object) -> None:
     assert row is not None
     for place in range(len(row)):
         given: list[Any] = [(*row[:place], odd, *row[place + 1 :])]
-        made = KERNELS.stored_writes(given, [None], 8, -1, 1, 1000)
+        made = KERNELS.stored_writes(given, [None], *RULES)
         assert made is not None
         assert len(made) == 1
     damaged: list[Any] = [odd]
-    assert KERNELS.stored_writes(damaged, [None], 8, -1, 1, 1000) == [None]
+    assert KERNELS.stored_writes(damaged, [None], *RULES) == [None]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_change_that_was_not_evaluated_is_unusual(odd: object) -> None:
+    for place in range(len(EVALUATED)):
+        change = (*EVALUATED[:place], odd, *EVALUATED[place + 1 :])
+        made = KERNELS.write_records(b"head", 5, 3, b"12345678", [EVALUATED, change])
+        assert made is None or len(made) == 2
+    assert KERNELS.write_records(b"head", 5, 3, b"12345678", [EVALUATED, odd]) is None
+
+
+def test_a_batch_above_the_limit_is_unusual() -> None:
+    arguments = CALLS["record_batch"][:-1]
+    batch = kernel("record_batch")(*arguments, 1000)
+    assert isinstance(batch, bytes)
+    size = len(batch)
+    assert kernel("record_batch")(*arguments, size) is not None
+    assert kernel("record_batch")(*arguments, size - 1) is None
 
 
 class Pair(tuple[int, ...]):

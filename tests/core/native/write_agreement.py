@@ -26,7 +26,14 @@ from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import StoreError
 from rowtide.core.values.limits import INT64_MAX, Limits
-from rowtide.core.values.schema import INTEGER, STRING, KeyColumn, Table, TableOptions
+from rowtide.core.values.schema import (
+    INTEGER,
+    STRING,
+    KeyColumn,
+    StreamSettings,
+    Table,
+    TableOptions,
+)
 from rowtide.stream.api.index_requests import check_write
 from rowtide.stream.api.plain_change import read_change
 from tests.core.native.inputs import COLUMNS, NAMES, Inputs
@@ -55,8 +62,10 @@ def writes(inputs: Inputs) -> bool:
         allow_update=chance.randrange(8) > 0,
     )
     table = Table("i", "t", 1, KEY, options, None, 0, 0, 1, 1, ())
+    stream = _stream(inputs)
     shards = [
-        Shard("s1", table, Store(), ShardState(table.options), limits=LIMITS) for _ in range(2)
+        Shard("s1", table, Store(), ShardState(table.options, stream=stream), limits=LIMITS)
+        for _ in range(2)
     ]
     answered = 0
     for step in range(chance.randrange(1, 7)):
@@ -70,6 +79,15 @@ def writes(inputs: Inputs) -> bool:
         assert [_describe(one) for one in found] == expected
         answered += 1
     return answered > 0
+
+
+def _stream(inputs: Inputs) -> StreamSettings | None:
+    """Return a stream, which keeps original columns in most cases, or none."""
+    chance = inputs.chance
+    if chance.randrange(3) == 0:
+        return None
+    columns = chance.sample((*COLUMNS, "id", "never"), chance.choice((0, 1, 3, 9)))
+    return StreamSettings("t_1", 1, 24, tuple(columns) * chance.choice((1, 1, 2)))
 
 
 def _plain(inputs: Inputs, table: Table) -> PlainWrite | None:
