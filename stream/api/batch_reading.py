@@ -8,6 +8,7 @@ soon as one row is not known, all other checks run too, in one order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from rowtide.core.protocol.authentication import Identity
 from rowtide.core.protocol.row_form import ask_form
@@ -101,7 +102,8 @@ class BatchReader:
         plain: list[PlainRows] = []
         for found in known:
             read = [row for row in found.rows if row is not None]
-            checked = refuse_repeated(read)
+            is_plain = found.plain is not None and not found.plain.has_expectations()
+            checked = read if is_plain else refuse_repeated(read)
             rows += checked
             if found.plain is not None and checked is read:
                 plain.append(found.plain)
@@ -126,10 +128,10 @@ class BatchReader:
             return self._like.find(table, fields)
         items = wanted.rows
         plain = PlainRows(table, found, lambda index: self._row(table, None, items[index]))
-        rows: list[Row | None] = [
-            None if row is None else (plain, index) for index, row in enumerate(found)
-        ]
-        return KnownRows(rows, (), None if None in rows else plain)
+        rows: list[Row | None] = [*zip(repeat(plain), range(len(found)), strict=False)]
+        if all(found):
+            return KnownRows(rows, (), plain)
+        return KnownRows([r and k for r, k in zip(found, rows, strict=True)], ())
 
     def _read_others(
         self, identity: Identity, request: pb.BatchWriteRowRequest, known: Sequence[KnownRows]
@@ -200,7 +202,7 @@ def _are_all_known(request: pb.BatchWriteRowRequest, known: Sequence[KnownRows])
         return False
     if len(known) > len({table.table_name for table in request.tables}):
         return False
-    return all(found.rows and None not in found.rows for found in known)
+    return all(found.rows and all(found.rows) for found in known)
 
 
 def _first_value(row: BatchRow) -> bytes | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rowtide.core.native import PlainRow
-from rowtide.core.rows.mutation import ChangeRequest
+from rowtide.core.rows.mutation import IGNORE, ChangeRequest
 from rowtide.core.values import key
 from rowtide.core.values.schema import Table
 from rowtide.stream.api.batch_write import BatchRow
@@ -31,6 +31,10 @@ class PlainRows(NamedTuple):
     def expectation(self, index: int) -> int:
         """Return the existence expectation of a row."""
         return self._row(index)[1]
+
+    def has_expectations(self) -> bool:
+        """True if a row has an existence expectation. All rows are plain."""
+        return any(row is not None and row[1] != IGNORE for row in self.rows)
 
     def key_values(self, index: int) -> tuple[bytes, ...]:
         """Return the variants of a row's key."""

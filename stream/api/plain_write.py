@@ -8,7 +8,7 @@ Then rows are written one by one instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -43,8 +43,7 @@ def write_plain(
         return None
     reply = _Reply(tables, directory.consumption, loop)
     for part in parts:
-        rows = cast(list[PlainRow], [part.its.rows[place] for place in part.places])
-        batch = PlainBatch(rows, part.change)
+        batch = PlainBatch(part.rows(), part.change)
         tell = partial(reply.take_outcome, part, batch)
         try:
             part.owner.submit_group(batch, tell)
@@ -64,6 +63,12 @@ class _Part(NamedTuple):
     begin: int
     places: Sequence[int]
 
+    def rows(self) -> list[PlainRow]:
+        """Return its rows, all of which are plain."""
+        if len(self.places) == len(self.its.rows):
+            return cast(list[PlainRow], self.its.rows)
+        return cast(list[PlainRow], [self.its.rows[place] for place in self.places])
+
     def change(self, index: int) -> ChangeRequest:
         """Return one of its rows as a change."""
         return self.its.change(self.places[index])
@@ -74,17 +79,24 @@ def _parts(directory: Directory, tables: Sequence[PlainRows]) -> list[_Part]:
     parts: list[_Part] = []
     begin = 0
     for its in tables:
-        places: dict[ShardRange, list[int]] = {}
+        places: Mapping[ShardRange, Sequence[int]]
         if len(its.table.shards) == 1:
-            places[its.table.shards[0]] = [*range(len(its.rows))]
+            places = {its.table.shards[0]: range(len(its.rows))}
         else:
-            for place, row in enumerate(its.rows):
-                assert row is not None, "every row is plain"
-                shard = directory.catalog.shard_for(its.table, row[3])
-                places.setdefault(shard, []).append(place)
+            places = _divide(directory, its)
         parts += [_Part(directory.shard(s), its, begin, where) for s, where in places.items()]
         begin += len(its.rows)
     return parts
+
+
+def _divide(directory: Directory, its: PlainRows) -> dict[ShardRange, list[int]]:
+    """Return the places of the rows of each shard of a table."""
+    places: dict[ShardRange, list[int]] = {}
+    for place, row in enumerate(its.rows):
+        assert row is not None, "every row is plain"
+        shard = directory.catalog.shard_for(its.table, row[3])
+        places.setdefault(shard, []).append(place)
+    return places
 
 
 class _Reply:
@@ -117,12 +129,21 @@ class _Reply:
             self.future.set_result(UnknownWithin(answer) if self._unknown else answer)
 
     def _take(self, part: _Part, results: Sequence[bytes]) -> None:
-        for place, result in zip(part.places, results, strict=True):
-            self._results[part.begin + place] = result
+        if len(part.places) == len(part.its.rows):
+            self._results[part.begin : part.begin + len(results)] = results
+        else:
+            for place, result in zip(part.places, results, strict=True):
+                self._results[part.begin + place] = result
         self._missing -= len(results)
 
     def _count_results(self, table: Table, outcomes: Sequence[Outcome | StoreError]) -> list[bytes]:
         """Return the results of rows, and count their units."""
+        first, number = outcomes[0], len(outcomes)
+        if not isinstance(first, StoreError) and outcomes.count(first) == number:
+            # The usual case: all rows were written, and each is as small as the others.
+            _, read, write = first
+            self._consumption.count(table, None, number * read, number * write)
+            return [ok_field(read, write)] * number
         results: list[bytes] = []
         reads = writes = 0
         for outcome in outcomes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from rowtide.core.protocol.plainbuffer import HEADER
+from rowtide.core.protocol.plainbuffer import HEADER, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.body import Kept
 from rowtide.core.records.record_wire import StreamRow
 from rowtide.core.values.varint import varint
 
@@ -62,16 +63,20 @@ def range_answer(read: int, rows: list[bytes], next_key: bytes) -> bytes:
     return b"".join(parts)
 
 
-def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool) -> bytes:
+def stream_answer(
+    rows: Iterable[StreamRow], read: int, next_iterator: str, *, more: bool, wants_kept: bool
+) -> bytes:
     """Return GetStreamRecordResponse; an empty ``next_iterator``: the shard is read to its end."""
     parts: list[bytes] = []
-    for action, _, row, before in rows:
+    for action, _, row, before, kept in rows:
         size = len(row)
         head = b"\x12" + (_TWO_BYTES[size] if size < TWO_BYTES_END else varint(size))
         inner = len(head) + size + 2
         origin = b""
         if before is not None:
             origin = field(3, before)
+            if wants_kept and kept is not None:
+                origin += _encode_kept(kept)
             inner += len(origin)
         length = _TWO_BYTES[inner] if inner < TWO_BYTES_END else varint(inner)
         parts += (b"\x0a", length, _ACTIONS[action], head, row, origin)
@@ -81,6 +86,18 @@ def stream_answer(rows: Iterable[StreamRow], read: int, next_iterator: str, *, m
     parts.append(b"\x20\x01" if more else b"\x20\x00")
     return b"".join(parts)
 
+
+def _encode_kept(kept: Kept) -> bytes:
+    """Return the field ``kept`` of a record."""
+    existed, absent, after = kept
+    parts = [b"\x08\x01" if existed else b"\x08\x00", *(field(2, name) for name in absent)]
+    if after:
+        parts.append(field(3, HEADER + encode_row((), after)))
+    content = b"".join(parts)
+    return b"".join((_KEPT_TAG, varint(len(content)), content))
+
+
+_KEPT_TAG = varint(1001 << 3 | 2)
 
 TWO_BYTES_END = 1 << 14
 """Lengths below this take at most two bytes: those of most rows."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from rowtide.core.cluster.catalog import Catalog, Document, token_document
 from rowtide.core.cluster.share_token import (
+    DASHBOARD,
     FEED,
     SECRET_BYTES,
     ShareToken,
@@ -27,6 +28,8 @@ from rowtide.stream.http.handlers import answers
 
 __all__ = ["ShareTokenOperations"]
 
+DASHBOARD_CHARACTERS_MAX = 255
+
 
 class ShareTokenOperations:
     """Handlers by operation."""
@@ -39,11 +42,18 @@ class ShareTokenOperations:
     async def create_token(self, identity: Identity, body: bytes) -> bytes:
         """Create a token for a ``table``, optional ``instance`` and ``key`` (a partition key).
 
-        Its text is shown only here.
+        With ``dashboard`` it is for the dashboard of this name over the table. The worker does not
+        know dashboards: the console checks name and table. Its text is shown only here.
         """
-        fields = json_fields(body, {"instance", "table", "key"})
+        fields = json_fields(body, {"instance", "table", "key", "dashboard"})
         instance = str(fields.get("instance", identity.instance)).lower()
         name, key_text = str(fields.get("table", "")), fields.get("key")
+        dashboard = fields.get("dashboard", "")
+        if not isinstance(dashboard, str) or len(dashboard) > DASHBOARD_CHARACTERS_MAX:
+            raise invalid(f"dashboard must be a name of at most {DASHBOARD_CHARACTERS_MAX} signs.")
+        if dashboard and key_text is not None:
+            raise invalid("A token is for a key or for a dashboard, not for both.")
+        purpose = DASHBOARD if dashboard else FEED
         token_id = secrets.token_hex(9)
         text = token_text(token_id, secrets.token_bytes(SECRET_BYTES))
         made: list[ShareToken] = []
@@ -54,9 +64,8 @@ class ShareTokenOperations:
                 raise no_table()  # An index has no stream of its own.
             key = b"" if key_text is None else encode_partition_key(table, str(key_text))
             digest = token_digest(text)
-            made[:] = [
-                ShareToken(token_id, digest, FEED, instance, name, table.table_id, key.hex(), stamp)
-            ]
+            place = instance, name, table.table_id
+            made[:] = [ShareToken(token_id, digest, purpose, *place, key.hex(), stamp, dashboard)]
             return [token_document(token_id, made[0])]
 
         await self._placement.change(decide)
@@ -115,6 +124,7 @@ class ShareTokenOperations:
             "table": token.table,
             "table_exists": self._has_table(token),
             "key": None if key is None else str(key),
+            "dashboard": token.dashboard or None,
             "created_us": token.created_us,
         }
 

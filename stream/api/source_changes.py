@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from rowtide.core.protocol.plainbuffer import RowChange, decode_row
 from rowtide.core.protocol.row_form import ask_form
 from rowtide.core.protocol.wire import ots_pb2 as pb
-from rowtide.core.rows.mutation import ChangeRequest
+from rowtide.core.rows.mutation import PUT, ChangeRequest
 from rowtide.core.rows.source_form import SourceForm, find_form
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, Cell
@@ -37,6 +37,7 @@ class SourceChanges:
         self._forms = forms
         self._held = held
         self._limits = limits
+        self._auto = table.auto_increment_index
         self._known: dict[tuple[int, int], SourceForm] = {}
         """Forms that fit the table, by their number and the kind of change."""
         self._key_texts = any(kind != variant.INTEGER for _, kind in table.key_wire)
@@ -48,15 +49,16 @@ class SourceChanges:
             form = self._known.get((number, kind)) or self._form(number, kind)
             key, cells = form.read(item.row_change)
             if self._key_texts:
-                check_key(self._table, key, self._limits)
-            change = ChangeRequest(kind, key, cells, time_ms=time_ms)
+                check_key(self._table, key, self._limits, auto=kind == PUT)
+            change = ChangeRequest(kind, key, cells)
         else:
             change = self._change_of(kind, self._row(item.row_change, kind))
-            change.time_ms = time_ms
         if not 0 <= time_ms < VERSION_END:
             raise invalid("Timestamp must be in range [0, INT64_MAX/1000).")
         if not number:
             _check_plain(change)
+        if self._auto is None or change.key[self._auto][1] != V_AUTO_INCREMENT:
+            change.time_ms = time_ms  # Otherwise the row's version is the time of its id.
         return change
 
     def _row(self, buffer: bytes, kind: int) -> RowChange:
@@ -70,7 +72,7 @@ class SourceChanges:
         form = find_form(self._forms, number)
         row = RowChange(form.key, form.cells, False, None)
         check_row(row, kind, self._limits)
-        self._change_of(kind, row)
+        _check_assigned(self._change_of(kind, row))
         self._known[number, kind] = form
         return form
 
@@ -85,9 +87,13 @@ def _check_plain(change: ChangeRequest) -> None:
     """Raise OTSParameterInvalid for a change that only other clients may make."""
     if not ask_form(change.cells).is_checked and not all(map(_is_plain, change.cells)):
         raise invalid("Cells of a source are puts without a version, or deletes of all versions.")
-    for _, value in change.key:
-        if value == V_AUTO_INCREMENT:
-            raise invalid("A source gives every column of a primary key.")
+    _check_assigned(change)
+
+
+def _check_assigned(change: ChangeRequest) -> None:
+    """Raise OTSParameterInvalid if the server would have to assign the key of an existing row."""
+    if change.kind != PUT and any(value == V_AUTO_INCREMENT for _, value in change.key):
+        raise invalid("Only a put of a source can leave an AUTO_INCREMENT column to the server.")
 
 
 def _is_plain(cell: Cell) -> bool:

@@ -219,7 +219,7 @@ def _answer(
         following = ""
     elif more or request.want_places:
         following = encode_position(position._replace(offset=page.next_offset))
-    return stream_answer(page.changes, units, following, more=more)
+    return stream_answer(page.changes, units, following, more=more, wants_kept=request.want_kept)
 
 
 async def _more(owner: ShardOwner, wait_s: float) -> None:

@@ -237,7 +237,7 @@ class ShardOwner:
     # Transactions.
 
     def begin(self, transaction_id: TransactionId, partition_key: bytes, tell: Tell) -> None:
-        """Open a transaction; call ``tell`` once everything that was written before is valid.
+        """Open a transaction; call ``tell`` once all earlier writes to its rows are valid.
 
         From now on others' writes to the partition key are rejected, so nothing that the
         transaction reads can be undone later. Raises ``Unavailable``.
@@ -245,6 +245,9 @@ class ShardOwner:
         self._life.require_open()
         self._require_room()
         held = self.transactions.begin(transaction_id, partition_key)
+        if self._lease.holds() and not self._queue.may_write(partition_key):
+            tell(NOTHING)
+            return
         report = partial(self._report_begin, held, tell)
         self._queue.add(GroupWaiter(report, self._loop.time(), Nothing()))
 
@@ -405,7 +408,7 @@ class ShardOwner:
         """
         shard = self.shard
         at = shard.state.applied + 1
-        pairs = [(e.log_key, shard.encode_record(e, at + i)) for i, e in enumerate(evaluated)]
+        pairs = shard.encode_records(evaluated, at)
         since_s = self._loop.time()
         while True:
             self._queue.is_sent = True

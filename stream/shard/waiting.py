@@ -13,10 +13,11 @@ from typing import ClassVar
 from rowtide.core.records import record
 from rowtide.core.rows.mutation import ChangeRequest, Outcome
 from rowtide.core.shard.evaluated import Evaluated
-from rowtide.core.shard.group import Group
+from rowtide.core.shard.group import AtomicBatch, Group, Transaction
 from rowtide.core.shard.plain_batch import PlainWrite, evaluate_together, is_independent
 from rowtide.core.shard.shard import Shard
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
+from rowtide.stream.shard.open_transactions import Nothing
 
 __all__ = [
     "NOTHING",
@@ -60,6 +61,10 @@ class Waiter:
         """Evaluate the change. Raises if it is rejected."""
         raise NotImplementedError
 
+    def may_write(self, partition_key: bytes, encoded: bytes) -> bool:
+        """True unless no row of this partition key, as variant and encoded, can be written."""
+        return True
+
     def expire(self) -> None:
         """Report an unknown outcome: it has waited too long."""
         fail(self, OutcomeUnknown())
@@ -85,6 +90,9 @@ class ChangeWaiter(Waiter):
     def evaluate(self, shard: Shard, now_us: int) -> None:
         self.evaluated = shard.evaluate(self.change, now_us)
 
+    def may_write(self, partition_key: bytes, encoded: bytes) -> bool:
+        return self.change.key[0][1] == partition_key
+
 
 @dataclass(slots=True)
 class PlainWaiter(Waiter):
@@ -100,6 +108,9 @@ class PlainWaiter(Waiter):
         self.take_result(result)
         if self.error is not None:
             raise self.error
+
+    def may_write(self, partition_key: bytes, encoded: bytes) -> bool:
+        return self.write.row[3].startswith(encoded)
 
     def take_result(self, result: Evaluated | StoreError) -> None:
         """Take the evaluation, or the rejection."""
@@ -121,6 +132,12 @@ class GroupWaiter(Waiter):
     def evaluate(self, shard: Shard, now_us: int) -> None:
         self.many = self.group.evaluate(shard, now_us)
         self.evaluated = Evaluated(NOTHING, 0)
+
+    def may_write(self, partition_key: bytes, encoded: bytes) -> bool:
+        group = self.group
+        if isinstance(group, Transaction | AtomicBatch):
+            return group.partition_key == partition_key
+        return not isinstance(group, Nothing)
 
     def expire(self) -> None:
         self.tell(OutcomeUnknown())

@@ -12,9 +12,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from rowtide.core.values import key
 from rowtide.stream.shard.waiting import PlainWaiter, Waiter
 
 __all__ = ["WriteQueue"]
+
+LOOKED_AT_MAX = 1000
+"""Waiters among which one is searched. That takes about 100 us."""
 
 
 class WriteQueue:
@@ -65,6 +69,17 @@ class WriteQueue:
     def has_barrier(self) -> bool:
         """True if the outcome of an accepted hidden record is not known yet."""
         return self._barriers > 0
+
+    def may_write(self, partition_key: bytes) -> bool:
+        """True if an unanswered waiter may write a row of this partition key, given as variant.
+
+        A rejected change counts too: it is evaluated again if its batch is void, and may be
+        accepted then. True also if there are too many waiters to look at.
+        """
+        if self.count > LOOKED_AT_MAX:
+            return True
+        encoded = key.encode([partition_key])
+        return any(waiter.may_write(partition_key, encoded) for waiter in self)
 
     # Adding.
 
@@ -141,7 +156,7 @@ class WriteQueue:
                 if batch and size > self._bytes_max:
                     break
             elif head.many:
-                size += sum(len(part.body or b"") for part in head.many)
+                size += sum([len(part.body or b"") for part in head.many])
                 count += len(head.many)
                 if batch and (size > self._bytes_max or count > self._records_max):
                     break

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,11 +12,9 @@ from rowtide.cli.client import ProtocolClient, ServerError
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.api.calls import ask, key, put
+from tests.support.metrics_page import DocumentedMetric, documented_metrics
 
 pytestmark = pytest.mark.system
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/metrics.md"
-LINE = re.compile(r"^\| `(rowtide_\w+)` \| (\w+) \| ([\w, ]*)\|", re.MULTILINE)
 
 Numbers = dict[tuple[str, ...], float]
 
@@ -48,22 +44,18 @@ def test_every_metric_is_documented_with_its_kind_and_labels(
     with urllib.request.urlopen(f"{server.endpoint}/metrics", timeout=10) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     served = {
-        family.name + ("_total" if family.type == "counter" else ""): (
+        family.name + ("_total" if family.type == "counter" else ""): DocumentedMetric(
             family.type,
-            {label for sample in family.samples for label in sample.labels} - {"le"},
+            frozenset(label for sample in family.samples for label in sample.labels) - {"le"},
         )
         for family in families
         if family.name.startswith("rowtide_")
     }
-    documented = {
-        name: (kind, set(filter(None, re.split(r"[, ]+", labels))))
-        for name, kind, labels in LINE.findall(PAGE.read_text(encoding="utf-8"))
-    }
     # Those of connectors are another process's: tests/connectors/runtime/test_metrics_page.py.
-    documented = {n: what for n, what in documented.items() if "_connector_" not in n}
+    documented = {n: what for n, what in documented_metrics().items() if "_connector_" not in n}
     assert served.keys() == documented.keys()
     # Without an index there is no sample of one to take labels from.
-    labelled = {name: what for name, what in served.items() if what[1]}
+    labelled = {name: what for name, what in served.items() if what.labels}
     assert labelled == {name: documented[name] for name in labelled}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
-from rowtide.core.cluster.share_token import FEED, token_digest, token_id_of
+from rowtide.core.cluster.share_token import DASHBOARD, FEED, token_digest, token_id_of
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from tests.api.conftest import MakeTable
 from tests.support.servers import serving
@@ -93,6 +93,36 @@ def test_what_is_not_exactly_the_token_is_refused_with_one_text(
         client.call_json("RowtideCheckToken", {"token_id": "\ud800", "digest": "\ud800"})
     with pytest.raises(ServerError, match="both texts"):
         client.call_json("RowtideCheckToken", {"token_id": 1, "digest": None})
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_token_for_a_dashboard_has_this_purpose_alone(
+    client: ProtocolClient, make_table: MakeTable
+) -> None:
+    table = make_table()
+    made = client.call_json("RowtideCreateToken", {"table": table, "dashboard": "sales"})
+    text = made.pop("token")
+    assert (made["dashboard"], made["purpose"]) == ("sales", DASHBOARD)
+    assert check_token(client, text) == {}
+    assert check_token(client, text, purpose=DASHBOARD) == made
+    assert client.call_json("RowtideListTokens", {})["tokens"] == [made]
+    feed = client.call_json("RowtideCreateToken", {"table": table})["token"]
+    assert check_token(client, feed, purpose=DASHBOARD) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"dashboard": "sales", "key": "a"}, "for a key or for a dashboard"),
+        ({"dashboard": 7}, "dashboard must be a name"),
+        ({"dashboard": "x" * 256}, "at most 255"),
+    ],
+)
+def test_a_wrong_dashboard_is_refused(
+    client: ProtocolClient, make_table: MakeTable, fields: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ServerError, match=reason):
+        client.call_json("RowtideCreateToken", {"table": make_table(), **fields})
 
 
 @pytest.mark.usefixtures("clean")

@@ -355,8 +355,19 @@ def test_the_columns_asked_for_come_as_they_were(
     ask(client, update(table, PK, [Put("a", 2), Delete("b")]))
     ask(client, put(table, PK, puts(c=9)))
     ask(client, delete(table, PK))
+    start = follower.iterator
     originals = [record.before or {} for record in follower.read()]
     assert originals == [{}, {"a": 1, "b": "x"}, {"a": 2}, {}]
+    asked = pb.GetStreamRecordRequest(shard_iterator=start)
+    plain = ask(client, asked).stream_records
+    assert not any(record.HasField("kept") for record in plain), "an SDK gets nothing new"
+    asked.want_kept = True
+    records = ask(client, asked).stream_records
+    assert [record.kept.existed for record in records] == [False, True, True, True]
+    assert [list(record.kept.absent) for record in records] == [["a", "b"], [], ["b"], ["a", "b"]]
+    for record in records:
+        record.ClearField("kept")
+    assert list(records) == list(plain)
 
 
 def test_a_stream_can_be_changed_while_it_runs(

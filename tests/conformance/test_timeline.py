@@ -57,7 +57,7 @@ class Written(NamedTuple):
 async def write_ours(client: AsyncClient) -> None:
     """Write what the Java program writes."""
     timelines = Timelines(client, schema_of(OURS))
-    metas = TimelineMetas(client, TimelineMetaSchema(f"{OURS}_meta"))
+    metas = TimelineMetas(client, TimelineMetaSchema(f"{OURS}_meta", stream_hours=0))
     await timelines.create()
     await metas.create()
     group = timelines.of(GROUP)

@@ -6,11 +6,11 @@ import time
 from unittest.mock import patch
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.values.errors import StoreError, Unavailable
-from rowtide.stream.log.kafka.append import MAGIC, NO_PRODUCER, UNCOMPRESSED, Append
+from rowtide.stream.log.kafka.append import Append
 from rowtide.stream.log.kafka.cluster import KafkaCluster
+from rowtide.stream.log.kafka.record_batch import encode_batch
 from rowtide.stream.log.topics import TopicKind, TopicSpec
 
 pytestmark = pytest.mark.kafka
@@ -21,9 +21,8 @@ CLOCKS_H = [-400 * DAY_H, 0.9, 2, 400 * DAY_H]
 
 async def outcome(cluster: KafkaCluster, topic: str, ahead_h: float) -> int | StoreError:
     """Append a record by a clock that is so many hours ahead of the broker's."""
-    builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 0, *NO_PRODUCER, 1 << 20)
-    builder.append(0, int((time.time() + ahead_h * 3600) * 1000), b"key", b"value", [])
-    batches = {(topic, 0): bytes(builder.build())}
+    now_ms = int((time.time() + ahead_h * 3600) * 1000)
+    batches = {(topic, 0): encode_batch([(b"key", b"value")], now_ms=now_ms)}
     return (await Append(cluster.brokers, batches).run(deadline_s=5))[topic, 0]
 
 

@@ -21,6 +21,10 @@ from rowtide.stream.log.kafka.log import append_many
 from rowtide.stream.log.log import Log
 from rowtide.stream.log.topics import TopicSpec
 from tests.changed_topics import change_topic
+from tests.support.waiting import SOON_S
+
+# Its tests share a broker that they stop: they stay in one process.
+pytestmark = pytest.mark.xdist_group("frail broker")
 
 ENTRY = [(b"key", b"value")]
 UNKNOWN_CODES = [-1, 5, 7, 20, 45, 46, 47, 56, 999]
@@ -208,7 +212,7 @@ async def test_a_disconnect_wakes_an_append_at_once(
     try:
         if state == "connecting":  # There is no idle connection left.
             frail.brokers.connections.drop_idle()
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             task = tasks.create_task(failure_of_append(log), name="append")
             await turns()
             await another.disconnect()  # Concerns only its own appends.
@@ -229,7 +233,7 @@ async def test_kill_9_in_flight_is_an_unknown_outcome_and_loses_nothing_acknowle
     acknowledged = [await log.append(ENTRY, deadline_s=5) for _ in range(50)]
     assert frail_broker.pid is not None
     os.kill(frail_broker.pid, signal.SIGSTOP)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(failure_of_append(log), name="append")
         await turns()
         # The lost connection wakes the append long before its deadline.

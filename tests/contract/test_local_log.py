@@ -25,11 +25,11 @@ from rowtide.stream.log.local.store import (
 )
 from rowtide.stream.log.log import Log
 from rowtide.stream.log.topics import TopicSpec
+from tests.support.waiting import SOON_S
 from tests.system.small_disk import Ballast, NoDisk, small_disk
 
 LOG, CHANGELOG = "rowtide.shard.s1", "rowtide-rows-changelog"
 SPECS = [TopicSpec(LOG, 2), TopicSpec(CHANGELOG, 2, "compacted")]
-SOON_S = 20.0
 MIB = 1 << 20
 DAY_MS = 86_400_000
 

@@ -20,10 +20,10 @@ from tests.contract.memory_log import MemoryLog
 from tests.simulation.broker import Broker
 from tests.simulation.memory_cluster import MemoryCluster
 from tests.simulation.network import Link, Network
+from tests.support.waiting import SOON_S
 
 LOGS = ["memory", "simulated", "local", pytest.param("kafka", marks=pytest.mark.kafka)]
 MIB = 1 << 20
-SOON_S = 10.0
 
 
 @pytest.fixture(params=LOGS)

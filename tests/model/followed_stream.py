@@ -11,7 +11,7 @@ from typing import Any
 
 from rowtide.cli.client import ServerError, StreamRecord
 from tests.model.difference import Difference, same
-from tests.model.requests import Entry, Reclaimed
+from tests.model.requests import Entry, Originals, Reclaimed
 from tests.model.row_model import Rows, fold, reclaim_rows
 from tests.model.table_model import TableModel
 from tests.model.world import World
@@ -159,14 +159,17 @@ class FollowedStream:
 
     def _compare(self, records: list[StreamRecord], entries: list[Entry]) -> None:
         for record, entry in zip(records, entries, strict=False):
-            original = None if entry.original is None else (entry.key, entry.original)
+            originals = None if entry.originals is None else (entry.key, entry.originals)
             shown = None
             if record.original is not None:
-                shown = _values(record.original.key), record.original.columns
+                assert record.after is not None, "a record of the newest schema"
+                assert record.existed is not None
+                both = record.original.columns, record.after.columns
+                shown = _values(record.original.key), Originals(*both, record.existed)
             same(
                 f"a record of the stream {self.stream_id}",
                 (record.kind, _values(record.row.key), record.row.changes, shown),
-                (entry.kind, entry.key, entry.changes, original),
+                (entry.kind, entry.key, entry.changes, originals),
             )
         same("how many records the stream has", len(records), len(entries))
 

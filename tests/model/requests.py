@@ -102,16 +102,24 @@ class Done(NamedTuple):
     write: int
 
 
+class Originals(NamedTuple):
+    """A row's original columns before and after a change, and whether it existed before."""
+
+    before: tuple[Put, ...]
+    after: tuple[Put, ...]
+    existed: bool
+
+
 class Entry(NamedTuple):
     """A change as the stream shows it. ``max_versions`` was in force when it was made.
 
-    ``at_ms`` is the time of its stamp.
+    ``at_ms`` is the time of its stamp. ``originals`` is None where the stream keeps none.
     """
 
     kind: str
     key: Key
     changes: tuple[Change, ...]
-    original: tuple[Put, ...] | None
+    originals: Originals | None
     max_versions: int
     at_ms: int
 

@@ -17,6 +17,7 @@ from tests.model.requests import (
     Found,
     Key,
     Options,
+    Originals,
     Read,
     Reclaimed,
     Refused,
@@ -88,12 +89,13 @@ class TableModel:
         return answers
 
     def _commit(self, write: Write, now_ms: int, at_ms: int) -> None:
-        row = self.rows.get(write.key, {})
-        before = choose_cells(row, Read(newest=1), self.options, now_ms)
+        row, read = self.rows.get(write.key), Read(newest=1)
         if self._fold(self.rows, write) and self.stream is not None:
             changes = tuple(sorted(write.changes, key=lambda change: change.name))
-            names = self.stream.originals
-            original = tuple(c for c in before if c.name in names) if names else None
+            rows, names = (row or {}, self.rows.get(write.key, {})), self.stream.originals
+            both = [choose_cells(seen, read, self.options, now_ms) for seen in rows]
+            before, after = (tuple(c for c in cells if c.name in names) for cells in both)
+            original = Originals(before, after, row is not None) if names else None
             shard = int(self.split is not None and write.key[0] >= self.split)
             made = Entry(write.kind, write.key, changes, original, self.options.max_versions, at_ms)
             self.history[shard].append(made)

@@ -29,7 +29,7 @@ from tests.model.world import World
 
 pytestmark = pytest.mark.system
 
-SHORT_S = 12.0
+SHORT_S = 8.0
 LONG_STEPS = 20_000
 MODEL_LINES_MAX = 300
 """Of the two modules that are the model, without empty ones."""

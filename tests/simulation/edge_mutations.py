@@ -64,10 +64,7 @@ def _free(self: OpenTransactions, partition_key: bytes) -> None:
 
 
 def _one_by_one(records: list[Evaluated], shard: Shard) -> list[Evaluated]:
-    found = _grouped(records, shard)
-    for one in found:
-        one.group = record.SINGLE
-    return found
+    return [one._replace(group=record.SINGLE) for one in _grouped(records, shard)]
 
 
 def _skip_question(*_asked: object) -> None:

@@ -21,6 +21,7 @@ from rowtide.stream.worker import balancer as module
 from rowtide.stream.worker.balancer import Balancer
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
+from tests.support.waiting import SOON_S
 
 SHARD = ShardRange("s1", 0)
 LARGE = 1 << 33
@@ -80,7 +81,7 @@ async def test_rows_that_cannot_be_read_end_no_balancer(caplog: pytest.LogCaptur
     ):
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(balancer.run(), name="balancer")
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(SOON_S):
                 await rows.met.wait()
             for _ in range(20):
                 await asyncio.sleep(0)

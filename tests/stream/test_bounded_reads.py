@@ -21,6 +21,7 @@ from rowtide.stream.slot.standby.standby import Standby
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import table
 from tests.stream.test_routing import ANN
+from tests.support.waiting import SOON_S
 
 
 class LeaderlessLog(MemoryLog):
@@ -53,7 +54,7 @@ async def test_while_the_catalog_cannot_be_read_the_owner_is_asked(
     standbys = {1: cast(Standby, None)}
     reads = BoundedReads(directory, {}, standbys, catalog, counts)
     bounded = reads.handlers(dict.fromkeys(STALE_READS, lambda _identity, _body: b"strong"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         answer = bounded["GetRow"](ANN, b"", b"1000")
         assert not isinstance(answer, bytes)
         assert await answer == b"strong"

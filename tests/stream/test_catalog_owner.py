@@ -17,6 +17,7 @@ from rowtide.stream.cluster.catalog_owner import SNAPSHOT_EVERY, CatalogOwner
 from rowtide.stream.log.log import Entry
 from tests.contract.memory_log import Fault, MemoryLog, Pairs
 from tests.simulation.virtual_time import in_virtual_time
+from tests.support.waiting import SOON_S
 
 CLAIM = 1
 
@@ -454,7 +455,7 @@ async def test_proofs_alone_are_trimmed_and_wake_nobody() -> None:
     assert len(changes) == 1, "of the no-op with which the other one began"
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(first.follow(), name="follow")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             while (await log.bounds())[0] == 0:  # noqa: ASYNC110 - A log reports no trim.
                 await asyncio.sleep(0.01)
         following.cancel()

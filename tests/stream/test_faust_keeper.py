@@ -12,6 +12,7 @@ from rowtide.stream.worker import faust_membership
 from rowtide.stream.worker.faust_app import SlotApp
 from rowtide.stream.worker.faust_config import MembershipConfig
 from rowtide.stream.worker.faust_membership import Membership, _Keeper
+from tests.support.waiting import SOON_S
 
 CONFIG = MembershipConfig(
     bootstrap="127.0.0.1:1",
@@ -77,7 +78,7 @@ async def test_an_app_that_ends_is_followed_by_another_however_it_ends(
     keeper = _Keeper(apps, lambda: lost.append("lost"))
     await keeper.start()
     await keeper.joined
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         await apps.second.wait()
     await keeper.stop()
     assert apps.made == 2 + making
@@ -97,6 +98,6 @@ async def test_a_worker_hears_of_a_group_that_is_kept_no_more(
 
     monkeypatch.setattr(_Keeper, "sleep", fails)  # Between two apps, where nothing is expected.
     await membership.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         await lost.wait()
     await membership.stop()

@@ -29,6 +29,7 @@ from rowtide.stream.cluster.hop_frames import (
 )
 from rowtide.stream.cluster.hop_server import HopServer
 from rowtide.stream.http.tally import UnknownWithin
+from tests.support.waiting import SOON_S
 
 SECRET = bytes(range(32))
 ANN = Identity("key-of-ann", "shop", b"")
@@ -270,7 +271,7 @@ async def test_a_stranger_that_says_nothing_is_cut_off_and_a_worker_is_not(
 ) -> None:
     """Else any client that reaches the port could take all connections of this process."""
     monkeypatch.setattr(hop_server, "TRUST_S", 0.05)
-    async with worker(lambda *_: b"answer") as other, asyncio.timeout(5):
+    async with worker(lambda *_: b"answer") as other, asyncio.timeout(SOON_S):
         assert await client.call(other.address, ANN, "GetRow", b"") == b"answer"
         host, _, port = other.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -296,7 +297,7 @@ async def test_who_gives_up_while_it_connects_leaves_no_connection_behind(
         writer.close()
 
     server = await asyncio.start_server(stop_answering, "127.0.0.1", 0)
-    async with server, asyncio.TaskGroup() as tasks, asyncio.timeout(5):
+    async with server, asyncio.TaskGroup() as tasks, asyncio.timeout(SOON_S):
         host, port = server.sockets[0].getsockname()
         address = f"{host}:{port}"
         asked = tasks.create_task(client.call(address, ANN, "RowtideSettle", b""), name="asked")
@@ -422,7 +423,7 @@ async def test_a_worker_that_lives_is_waited_for(client: HopClient) -> None:
         for _ in range(hop_client.SILENT_S):
             for _ in range(2):  # The second sweep sends a ping.
                 caller.expire()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(SOON_S):
                 while caller.silent_s:  # noqa: ASYNC110 - Without an event.
                     await asyncio.sleep(0)
         go.set()
@@ -450,7 +451,7 @@ async def test_a_worker_that_reads_no_answers_is_cut_off(
         assert transport is not None
         transport.pause_reading()
         calls = [tasks.create_task(call(client, other.address, b"%d" % n)) for n in range(40)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             while other.server.connections:  # noqa: ASYNC110 - Without an event.
                 await asyncio.sleep(0.01)
         transport.resume_reading()

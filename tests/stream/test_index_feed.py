@@ -30,6 +30,7 @@ from rowtide.stream.shard.owner import ShardOwner
 from tests.contract.memory_log import MemoryLog
 from tests.core.shard_model import NOW_US, table
 from tests.stream.test_owned_transactions import running
+from tests.support.waiting import SOON_S
 
 SOURCE = ShardRange("s9", 1)
 
@@ -67,7 +68,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_read_from_its_new_beginning(
         noted = asyncio.Event()
         owned.owner.readers.follow(noted)
         feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await noted.wait()
             run.cancel()
@@ -84,7 +85,7 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_where_it_was_to_beg
         feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
         await feeder.begin("s9", 1)
         await log.trim(2)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             while feeder.find_progress()["s9"].following < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -101,7 +102,7 @@ async def test_an_index_follows_a_log_that_was_trimmed_above_what_it_has_read_in
         for end, trimmed in ((1, 0), (4, 3)):
             await log.trim(trimmed)
             feeder = IndexFeeder(owned.owner, lambda: [SOURCE], elsewhere, lambda _shard_id: log)
-            async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
                 run = tasks.create_task(feeder.run())
                 await wait_until_followed(feeder, "s9", end)
                 run.cancel()
@@ -125,7 +126,7 @@ async def test_an_index_that_lost_a_log_says_why_and_goes_on_with_others_and_onc
     async with running(tmp_path) as owned:
         sources = [SOURCE, ShardRange("s10", 1)]
         feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, logs.__getitem__)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await wait_until_followed(feeder, "s9", 4)
             lost.is_lost = True
@@ -166,7 +167,7 @@ async def test_a_feeder_that_ends_leaves_nothing_at_the_shards_that_it_followed(
             lambda _shard_id: source.owner,
             lambda _shard_id: source.log,
         )
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await wait_until_followed(feeder, "s9", 1)
             assert source.owner.readers.has_followers
@@ -203,7 +204,7 @@ async def test_an_end_that_was_read_before_the_catalog_told_of_it_is_noted(
     sources = [SOURCE]
     async with running(tmp_path) as owned:
         feeder = IndexFeeder(owned.owner, lambda: sources, elsewhere, lambda _shard_id: log)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await wait_until_followed(feeder, "s9", 2)
             await log.append([make_record(at) for at in range(2, 4)], deadline_s=1.0)
@@ -245,7 +246,7 @@ async def test_an_index_passes_over_a_log_that_ended_and_was_trimmed_whole_befor
     await logs["s10"].append([make_record(at) for at in range(2)], deadline_s=1.0)
     async with running(tmp_path) as owned:
         feeder = IndexFeeder(owned.owner, lambda: [ended, child], elsewhere, logs.__getitem__)
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
             run = tasks.create_task(feeder.run())
             await wait_until_followed(feeder, "s10", 2)
             run.cancel()

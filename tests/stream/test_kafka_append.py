@@ -9,6 +9,7 @@ from rowtide.stream.log.kafka.brokers import Brokers
 from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.connection import Address
 from rowtide.stream.log.kafka.log import KafkaLog
+from tests.support.waiting import SOON_S
 
 
 class Silent(Brokers):
@@ -49,7 +50,7 @@ async def test_an_append_that_was_cancelled_may_be_dropped_afterwards() -> None:
 
 async def test_an_append_may_be_dropped_while_its_time_ends() -> None:
     log = KafkaLog(Silent(), "log", 0)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         appending = await begin_append(log, tasks)
         await log.disconnect()
         await asyncio.sleep(0)  # Its time has ended; it does not know it yet.

@@ -14,6 +14,7 @@ from rowtide.stream.log.kafka.config import KafkaConfig
 from rowtide.stream.log.kafka.connection import Address, BrokerUnreachable
 from rowtide.stream.log.kafka.errors import BrokerError
 from rowtide.stream.log.kafka.metadata import Metadata, PartitionFound, TopicFound
+from tests.support.waiting import SOON_S
 
 LOG = ("log", 0)
 HOSTS = {1: ("one", 9092), 2: ("two", 9092), 3: ("three", 9092)}
@@ -185,7 +186,7 @@ async def test_one_of_several_brokers_is_asked_unasked(monkeypatch: pytest.Monke
     await look_up_leader(brokers, 1)
     brokers.says |= {THREE: (3, 7)}
     moved = asyncio.Event()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(brokers.watch())
         with brokers.while_led([LOG], moved.set):
             await moved.wait()

@@ -33,9 +33,9 @@ from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, table
 from tests.simulation.virtual_time import in_virtual_time
 from tests.stream.test_lease_renewals import Cluster, renew
+from tests.support.waiting import SOON_S
 
 SLOT, LEASE_S = 0, 1.0
-SOON_S = 10.0
 NOBODY = Identity("", "", b"")
 
 

@@ -101,14 +101,20 @@ class Cluster:
         return answers
 
 
-def keeper_of(cluster: Cluster, owner: bytes = b"ownerid1") -> LeaseKeeper:
+def keeper_of(
+    cluster: Cluster,
+    owner: bytes = b"ownerid1",
+    *,
+    address: str = "here:1",
+    dead: Collection[bytes] = (),
+) -> LeaseKeeper:
     clock_s = asyncio.get_running_loop().time
     made = LeaseKeeper(
         cast(LogCluster, cluster),
         "leases",
         owner=owner,
-        address="here:1",
-        dead=(),
+        address=address,
+        dead=dead,
         settings=LEASE,
         clock_s=clock_s,
     )
@@ -129,9 +135,11 @@ async def renewing(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
 
 
 @asynccontextmanager
-async def following(cluster: Cluster) -> AsyncIterator[LeaseKeeper]:
+async def following(
+    cluster: Cluster, *, dead: Collection[bytes] = ()
+) -> AsyncIterator[LeaseKeeper]:
     """Another worker, which follows the leases of all slots."""
-    keeper = keeper_of(cluster, b"ownerid2")
+    keeper = keeper_of(cluster, b"ownerid2", dead=dead)
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(keeper.others.run(4), name="watch")
         yield keeper
@@ -272,5 +280,21 @@ def test_a_worker_whose_leases_could_not_be_read_for_a_while_is_not_taken_for_de
             assert await find_abandoned(follower, range(4), LEASE.answer_s) == set()
             cluster.brokers[0].takes.set()
             assert await find_abandoned(follower, range(4), 5.0) == set()
+
+    in_virtual_time(program())
+
+
+def test_a_slot_has_the_address_of_its_new_worker_once_it_is_claimed() -> None:
+    async def program() -> None:
+        cluster, former = Cluster(), b"ownerid1"
+        killed = keeper_of(cluster, former, address="former:1")
+        for slot in range(4):
+            await killed.claim(slot)
+        async with following(cluster, dead={former}) as keeper:
+            for slot in range(4):
+                await keeper.others.wait_until_read(slot)
+            assert keeper.others.addresses == dict.fromkeys(range(4), "former:1")
+            await keeper.claim(0)
+            assert keeper.others.addresses[0] == "here:1", "requests are not sent to who died"
 
     in_virtual_time(program())

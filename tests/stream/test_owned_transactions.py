@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -24,6 +25,7 @@ from rowtide.stream.shard.row_store import RowStore, StoreFailed
 from rowtide.stream.shard.waiting import Reply, Tell
 from tests.contract.memory_log import Fault, MemoryLog
 from tests.core.shard_model import NOW_US, change, shown_rows, table
+from tests.support.waiting import SOON_S
 
 Submit = Callable[[Tell], None]
 P, Q = variant.encode("p"), variant.encode("q")
@@ -227,6 +229,54 @@ async def test_a_transaction_begins_when_what_was_written_before_stands(tmp_path
 
 
 @contextmanager
+def late_appends(owned: Owned) -> Iterator[asyncio.Event]:
+    """Let the log append nothing before the event."""
+    append, gate = owned.log.append, asyncio.Event()
+
+    async def append_late(*args: Any, **more: Any) -> int:
+        await gate.wait()
+        return await append(*args, **more)
+
+    with patch.object(owned.log, "append", append_late):
+        yield gate
+
+
+async def test_a_transaction_waits_for_no_write_to_another_partition(tmp_path: Path) -> None:
+    async with running(tmp_path) as owned:
+        with late_appends(owned) as gate:
+            async with asyncio.TaskGroup() as tasks:
+                writes = [tasks.create_task(owned.write("P a=1", "q"))]
+                await asyncio.sleep(0)
+                assert await owned.begin(1) == "ok"
+                writes.append(tasks.create_task(owned.batch("P a=1", "P b=2")))
+                await asyncio.sleep(0)
+                assert await writes[1] == "OTSRowOperationConflict", "it is held from the begin"
+                begun = tasks.create_task(owned.begin(2, Q))
+                await asyncio.sleep(0)
+                assert not begun.done()
+                assert not writes[0].done()
+                gate.set()
+        assert begun.result() == "ok"
+
+
+async def test_a_transaction_waits_for_a_rejected_write_to_its_rows(tmp_path: Path) -> None:
+    """It would be evaluated again, and perhaps accepted, if the batch before it were void."""
+    async with running(tmp_path) as owned:
+        with late_appends(owned) as gate:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(owned.write("P a=1", "q"))
+                await asyncio.sleep(0)
+                rejected = tasks.create_task(owned.write("P? b=1"))
+                await asyncio.sleep(0)
+                begun = tasks.create_task(owned.begin(1))
+                await asyncio.sleep(0)
+                assert not begun.done()
+                gate.set()
+        assert rejected.result() == "OTSConditionCheckFail"
+        assert begun.result() == "ok"
+
+
+@contextmanager
 def unreadable(owned: Owned, name: str) -> Iterator[None]:
     """Let a row not be read for a while, as where a process has too many files open."""
     rows = owned.owner.rows
@@ -250,7 +300,7 @@ async def test_a_commit_that_could_not_read_a_row_may_be_tried_again(tmp_path: P
         with unreadable(owned, "row"), pytest.raises(StoreFailed):
             await owned.commit(1)
         assert await owned.write("P row=9") == "OTSRowOperationConflict", "it is still open"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             assert await owned.commit(1) == "ok"
         assert owned.rows == "row=2"
 

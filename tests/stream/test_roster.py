@@ -20,6 +20,7 @@ from rowtide.stream.slot.opening import openings as openings_module
 from rowtide.stream.slot.opening.openings import Openings
 from rowtide.stream.slot.slot import Slot
 from rowtide.stream.slot.standby.standby import Standby
+from tests.support.waiting import SOON_S
 
 
 class Counted:
@@ -227,7 +228,7 @@ async def test_a_slot_that_is_taken_away_before_it_opens_keeps_nobody_waiting(
             await asyncio.sleep(0)
             assert not opened.done()
             roster.revoke(frozenset({3}))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(SOON_S):
                 await opened
 
 
@@ -352,7 +353,7 @@ async def test_what_a_slot_left_on_disk_goes_in_its_time_and_not_while_it_runs()
         assert looked == []
         roster.revoke(frozenset({3}))
         await roster.hand_over(3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             await gone.wait()
         assert looked == [False, False, False]
         roster.assign(frozenset({3}))
@@ -399,5 +400,5 @@ async def test_a_slot_that_is_given_up_keeps_no_worker_from_serving(
         await asyncio.sleep(2 * OPENED_LOOK_S)
         assert not opened.done()
         monkeypatch.setattr(openings_module, "PATIENCE_S", 0.0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             await opened

@@ -40,6 +40,7 @@ from rowtide.stream.routing.fan_out import HERE, FanOut
 from rowtide.stream.routing.routing import Awaited, Divided, Router
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from tests.contract.memory_log import MemoryLog
+from tests.support.waiting import SOON_S
 
 ANN = Identity("key-of-ann", "shop", b"")
 SLOT = 1
@@ -388,7 +389,7 @@ async def test_an_owner_lists_what_others_have_read_of_before_it_was_told_that_i
     child = ShardRange("sa2", SLOT, parents=("sa",))
     log.held = asyncio.Event()
     asked = pb.DescribeStreamRequest(stream_id="a_1").SerializeToString()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         change = owner.change(lambda _catalog, _stamp: _table("a", child))
         tasks.create_task(change, name="change")
         while "sa2" not in follower.first.catalog.shards:

@@ -26,6 +26,7 @@ from rowtide.stream.slot.life import (
 from rowtide.stream.slot.standby.standby_life import STANDBY_TRANSITIONS, StandbyEvent
 from rowtide.stream.slot.tasks import LifeTasks
 from rowtide.stream.slot.upkeep.jobs import UpkeepJob, every, start_jobs
+from tests.support.waiting import SOON_S
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/internals/slot-life.md"
 TASKS, ROWS = cast(LifeTasks, None), cast(RowStore, None)
@@ -149,6 +150,6 @@ async def test_a_job_waits_for_its_interval_unless_it_is_due_first() -> None:
 
 async def test_a_fixed_interval_returns_each_time() -> None:
     wait = every(0.0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         await wait()
         await wait()

@@ -144,19 +144,23 @@ def request(*parts: pb.RowInBulkImportRequest, only: tuple[str, ...] = ()) -> pb
 
 @asynccontextmanager
 async def running(
-    path: Path, logs: Mapping[str, MemoryLog] | None = None, *, limits: Limits = LIMITS
+    path: Path,
+    logs: Mapping[str, MemoryLog] | None = None,
+    *,
+    limits: Limits = LIMITS,
+    table: Table = SHOP,
 ) -> AsyncIterator[Worker]:
     """Open both shards on what their logs have, and serve them."""
     catalog = MemoryLog()
     known = CatalogOwner(catalog.twin(), catalog.twin(), owner=b"ownerid1", clock_us=lambda: 1)
     await known.open(1)
-    await known.change(lambda _, __: [Document(TABLE, table_id(SHOP), table_content(SHOP))])
+    await known.change(lambda _, __: [Document(TABLE, table_id(table), table_content(table))])
     found = dict(logs or {"s1": MemoryLog("s1"), "s2": MemoryLog("s2")})
     rows = RowStore(path)
     clock = iter(range(NOW_US, NOW_US + 10**9, 1000))
     owners: dict[str, ShardOwner] = {}
     for shard_id, log in found.items():
-        shard = Shard(shard_id, SHOP, rows, ShardState(SHOP.options), limits=limits)
+        shard = Shard(shard_id, table, rows, ShardState(table.options), limits=limits)
         shard.adopt_claim(1, b"ownerid8")
         owner = owners[shard_id] = ShardOwner(
             shard,

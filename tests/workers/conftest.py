@@ -15,6 +15,7 @@ import pytest
 from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
 from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import Ready, Up
+from tests.support.copies import launch
 from tests.support.waiting import until
 
 __all__ = ["Retrying", "Workers", "ask_any", "free_port", "repeat", "workers"]
@@ -80,6 +81,7 @@ class Workers:
                 options=all_options,
                 output=output,
                 command="worker",
+                launch=launch,
             )
         )
         self.running.append(up)

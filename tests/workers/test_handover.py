@@ -79,11 +79,11 @@ def test_a_worker_that_joins_takes_its_share(workers: Workers) -> None:
         repeat(partial(ask, first, create(name)))
     write_all([first], 0)
     second = workers.start(*LONG)
-    for number in range(1, 50):
+    for number in range(1, 20):
         write_all([first, second], number)
     workers.wait_until_divided()
-    check_all(first, range(50))
-    check_all(second, range(50))
+    check_all(first, range(20))
+    check_all(second, range(20))
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

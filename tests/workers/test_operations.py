@@ -76,9 +76,6 @@ def test_a_pause_of_the_reclaimer_holds_for_all_workers_and_over_restarts(worker
     workers.wait_until_divided()
     repeat(partial(clients[0].call_json, "RowtidePauseReclaimer", {}))
     assert [list_paused(client) for client in clients] == [{True}, {True}]
-    clients.append(workers.start(*LONG))
-    workers.wait_until_divided()
-    assert [list_paused(client) for client in clients] == [{True}] * 3
     for worker in workers.running:
         worker.stop()
     workers.running.clear()
@@ -193,7 +190,7 @@ async def change(broker: str, topic: str, name: str, value: str) -> None:
         await change_topic(cluster, topic, name, value)
 
 
-@pytest.mark.parametrize("more", [-1, 3])
+@pytest.mark.parametrize("more", [-1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_worker_takes_the_number_of_slots_that_there_is(workers: Workers, more: int) -> None:
     workers.start(*LONG)
     workers.start(*LONG, "--slots", str(SLOTS + more))

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 from rowtide.stream.log.kafka.brokers import LOST, Brokers
 from rowtide.stream.log.kafka.channel import Channel
@@ -21,14 +19,11 @@ from rowtide.stream.log.kafka.connection import Address
 from rowtide.stream.log.kafka.errors import BrokerError, append_outcome, too_large
 from rowtide.stream.log.kafka.fetch import Place
 from rowtide.stream.log.kafka.produce import ProduceResult
+from rowtide.stream.log.kafka.record_batch import encode_batch
 
 __all__ = ["Append", "Entries", "record_batch"]
 
 Entries = Sequence[tuple[bytes, bytes]]
-
-MAGIC = 2
-UNCOMPRESSED = 0
-NO_PRODUCER = (-1, -1, -1)
 
 
 class Append:
@@ -97,12 +92,7 @@ class Append:
 
 def record_batch(entries: Entries, *, bytes_max: int, where: str) -> bytes:
     """Return ``entries`` as one Kafka record batch. Raises ``Rejected`` above ``bytes_max``."""
-    assert entries, "an append needs an entry"
-    builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 0, *NO_PRODUCER, bytes_max)
-    for index, (key, value) in enumerate(entries):
-        # A builder rejects an entry beyond its size, except the first record.
-        if builder.append(index, None, key, value, []) is None:
-            raise too_large(f"append to {where}: a batch above the limit of {bytes_max} bytes")
-    if builder.size() > bytes_max:
-        raise too_large(f"append to {where}: {builder.size()} bytes, the limit is {bytes_max}")
-    return bytes(builder.build())
+    batch = encode_batch(entries)
+    if len(batch) > bytes_max:
+        raise too_large(f"append to {where}: {len(batch)} bytes, the limit is {bytes_max}")
+    return batch

@@ -26,7 +26,8 @@ from rowtide.stream.log.kafka.transaction import Transactions
 
 __all__ = ["KafkaChangelogReader", "KafkaChangelogWriter"]
 
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20
+"""Encoding a batch holds the event loop: 0.6 ms with kernels, 4 ms without."""
 FLUSH_S_MAX = 900.0
 """A longer flush never succeeds. Brokers allow no more by default. The next fencing ends
 a transaction that an owner leaves open, and no other reader waits for it.

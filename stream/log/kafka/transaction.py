@@ -27,15 +27,14 @@ from aiokafka.protocol.transaction import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.stream.log.changelog import Change, Changes, Fenced
-from rowtide.stream.log.kafka.append import MAGIC, UNCOMPRESSED
 from rowtide.stream.log.kafka.brokers import LOST, Brokers
 from rowtide.stream.log.kafka.connection import Address
 from rowtide.stream.log.kafka.errors import BrokerError, too_large
 from rowtide.stream.log.kafka.fetch import Place
+from rowtide.stream.log.kafka.record_batch import Producer, encode_batch
 
 __all__ = ["Transactions", "partition_of"]
 
@@ -48,6 +47,8 @@ FENCED = frozenset({47, 90})
 """INVALID_PRODUCER_EPOCH and PRODUCER_FENCED: another holder has the transactional id."""
 SLICE = 500
 """Records put into a batch before other tasks get their turn on the event loop."""
+RECORD_BYTES = 32
+"""Bytes of a record, or of a header, besides its texts: this or less."""
 SEQUENCES = 1 << 31
 """Sequence numbers begin again at 0 after this many records."""
 
@@ -225,27 +226,31 @@ class Transactions:
         A change that was taken from ``rest`` and has no room is ``held`` for the next
         batch.
         """
-        state = (tenure.producer_id, tenure.epoch, tenure.sequences[place])
-        builder = DefaultRecordBatchBuilder(MAGIC, UNCOMPRESSED, 1, *state, self._batch_bytes)
-        first = held.pop(place, None)
-        count = 0
+        sequence, first = tenure.sequences[place], held.pop(place, None)
+        batch: list[Change] = []
+        size = 0
         for change in rest if first is None else chain((first,), rest):
-            if change is None or count % SLICE == SLICE - 1:
+            if change is None or len(batch) % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             if change is None:
                 continue
-            if builder.append(count, None, *change) is None:
+            key, value, headers = change
+            size += len(key) + RECORD_BYTES + (len(value) if value is not None else 0)
+            if headers:
+                size += sum([len(name) + len(text) + RECORD_BYTES for name, text in headers])
+            if batch and size > self._batch_bytes:
                 held[place] = change
                 break
-            count += 1
-        if not count:
+            batch.append(change)
+        if not batch:
             return None
+        encoded = encode_batch(batch, Producer(tenure.producer_id, tenure.epoch, sequence))
         limit = self._brokers.config.batch_bytes_max
-        if builder.size() > limit:
+        if len(encoded) > limit:
             where = f"{place[0]}[{place[1]}]"
-            raise too_large(f"transaction on {where}: {builder.size()} bytes, limit {limit}")
-        tenure.sequences[place] = (tenure.sequences[place] + count) % SEQUENCES
-        return bytes(builder.build()), count
+            raise too_large(f"transaction on {where}: {len(encoded)} bytes, limit {limit}")
+        tenure.sequences[place] = (sequence + len(batch)) % SEQUENCES
+        return encoded, len(batch)
 
     async def _commit(self, tenure: Tenure) -> None:
         # Repeating it is harmless: for the same epoch the coordinator gives the same

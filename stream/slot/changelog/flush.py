@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from rowtide.core.rows.chunk import DELETED, header
+from rowtide.core.rows.chunk import DELETED, FLAGS_AT, header
 from rowtide.core.shard.mark import encode_mark, mark_key
 from rowtide.core.values.errors import Unavailable
-from rowtide.stream.log.changelog import Change, ChangelogWriter
+from rowtide.stream.log.changelog import Change, ChangelogWriter, Headers
 from rowtide.stream.shard.copy import Range
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore
@@ -37,7 +37,10 @@ STAMP_HEADER = "stamp"
 NOBODYS = b"\0"
 """A key of the changelog that is removed, and never existed."""
 
-SLICE = 500
+NO_HEADERS: Headers = []
+"""The headers of most changes; never changed."""
+
+SLICE = 250
 """Chunks that are looked up before other tasks get their turn on the event loop."""
 
 
@@ -148,10 +151,9 @@ class ChangelogFlush:
         marks: Sequence[Change],
         into: Gathered,
     ) -> Iterator[Change | None]:
-        """Yield the changes of a flush as of now, its marks last; None at intervals."""
-        for change in chain(self._chunks(get, removed, into), self._tombstones(into), marks):
-            into.count += change is not None
-            yield change
+        """Return the changes of a flush as of now, its marks last; None at intervals."""
+        into.count += len(marks)
+        return chain(self._chunks(get, removed, into), self._tombstones(into), marks)
 
     def _chunks(
         self, get: Callable[[bytes], bytes | None], removed: Mapping[bytes, int], into: Gathered
@@ -160,18 +162,16 @@ class ChangelogFlush:
         for key, stamp in removed.items():
             if get(key) is None:
                 into.removed.add(key)
+                into.count += 1
                 yield key, None, _stamp_headers(stamp)
-        dirty = sorted(key for keys in into.taken.values() for key in keys)
-        for number, key in enumerate(dirty):
-            if number % SLICE == SLICE - 1:
+        dirty = sorted(chain.from_iterable(into.taken.values()))
+        for at in range(0, len(dirty), SLICE):
+            if at:
                 yield None
                 self._require_open()
-            value = get(key)
-            if value is None:
-                continue
-            if key[:1] == b"r" and header(value)[1] & DELETED:
-                into.graves[key] = header(value)[4]
-            yield key, value, []
+            found = _find_chunks(get, dirty[at : at + SLICE], into)
+            into.count += len(found)
+            yield from found
 
     def _tombstones(self, into: Gathered) -> Iterator[Change]:
         """Yield the tombstones of rows whose stamped delete an earlier flush has written."""
@@ -179,6 +179,7 @@ class ChangelogFlush:
         for key, stamp in self._graves.items():
             if key not in into.graves and self._is_grave(key):
                 into.buried.append(key)
+                into.count += 1
                 yield key, None, _stamp_headers(stamp)
 
     def _require_open(self) -> None:
@@ -189,6 +190,21 @@ class ChangelogFlush:
         value = self._rows.get(key)
         stamp = self._graves.get(key)
         return value is not None and bool(header(value)[1] & DELETED) and header(value)[4] == stamp
+
+
+def _find_chunks(
+    get: Callable[[bytes], bytes | None], keys: Sequence[bytes], into: Gathered
+) -> list[Change]:
+    """Return the present chunks of ``keys``; note those of deleted rows in ``into``."""
+    found: list[Change] = []
+    for key in keys:
+        value = get(key)
+        if value is None:
+            continue
+        if key[:1] == b"r" and value[FLAGS_AT] & DELETED:
+            into.graves[key] = header(value)[4]
+        found.append((key, value, NO_HEADERS))
+    return found
 
 
 def _stamp_headers(stamp: int) -> list[tuple[str, bytes]]:

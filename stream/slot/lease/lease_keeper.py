@@ -78,7 +78,6 @@ class LeaseKeeper:
         self.others = LeaseWatch(
             cluster,
             topic,
-            address=address,
             ended=self._ended,
             settings=settings,
             is_ours=self._has_lease,
@@ -149,6 +148,7 @@ class LeaseKeeper:
         # Reads of the lease partition reach as far as our claim by the append rule, so
         # ``view`` is complete up to it.
         held = self._held[slot] = HeldLease(claim, log, view, sent_s)
+        self.others.place(slot, self._address)
         self._counts.claims += 1
         wait_s = view.safe_at(claim, self._settings.lease_s, dead=self._ended) - self._clock_s()
         if wait_s > 0:

@@ -38,7 +38,7 @@ START_S = 2.0
 
 
 class LeaseWatch:
-    """What one worker, at ``address``, knows of all slots' leases.
+    """What one worker knows of all slots' leases.
 
     ``ended`` are owners that serve nothing any more. ``is_ours`` is true for a slot that this
     worker has claimed and not lost.
@@ -49,7 +49,6 @@ class LeaseWatch:
         cluster: LogCluster,
         topic: str,
         *,
-        address: str,
         ended: Collection[bytes],
         settings: LeaseSettings,
         is_ours: Callable[[int], bool],
@@ -57,7 +56,6 @@ class LeaseWatch:
     ) -> None:
         self._cluster = cluster
         self._topic = topic
-        self._address = address
         self._ended = ended
         self._settings = settings
         self._is_ours = is_ours
@@ -124,8 +122,6 @@ class LeaseWatch:
             self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for slot in filter(self._is_ours, self._watched):
-                    self.place(slot, self._address)
                 for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
                     self._followed.add(leader)
                     tasks.create_task(self._follow_leader(leader), name=f"leases of {leader}")
@@ -230,7 +226,8 @@ class LeaseWatch:
         last = view.last
         if last is not None:
             view.forget_ended(read_s, self._settings.lease_s)
-            self.place(slot, "" if last.released else last.address)
+            if not self._is_ours(slot):  # Else its keeper knows more than was read before.
+                self.place(slot, "" if last.released else last.address)
 
     def place(self, slot: int, address: str) -> None:
         """Note whose worker has a slot; an empty ``address``: none that its lease names."""

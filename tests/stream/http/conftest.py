@@ -16,6 +16,7 @@ from rowtide.core.protocol.signature import content_md5, request_signature_v2, s
 from rowtide.core.protocol.wire import ots_pb2 as wire
 from rowtide.stream.http.edge import Edge, Handler
 from rowtide.stream.http.limits import HttpLimits
+from tests.support.waiting import SOON_S
 
 SECRET = "testsecret"
 DATE = "2026-01-02T03:04:05.678Z"
@@ -75,7 +76,7 @@ class Client:
 
     async def answer(self, *, headers_only: bool = False) -> Answer:
         """Read one answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = head.rstrip("\r\n").split("\r\n")
             pairs = (line.partition(":") for line in lines)
@@ -85,7 +86,7 @@ class Client:
 
     async def rest(self) -> bytes:
         """Read until the server closes."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             return await self.reader.read()
 
 

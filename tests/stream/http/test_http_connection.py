@@ -14,7 +14,7 @@ import uvloop
 
 from rowtide.stream.http.limits import HttpLimits
 from rowtide.stream.http.pages import PageAnswer
-from tests.support.waiting import until_async
+from tests.support.waiting import SOON_S, until_async
 
 if TYPE_CHECKING:
     from tests.stream.http.conftest import Client, Running
@@ -465,7 +465,7 @@ async def test_a_client_that_lingers_after_a_refusal_is_cut_off(running: Running
     async with running(limits=SHORT) as live, await live.connect() as client:
         client.send(b"GARBAGE\r\n\r\n")
         assert (await client.answer()).error == MALFORMED
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             await live.edge._unconnected.wait()
 
 
