@@ -21,17 +21,35 @@ if TYPE_CHECKING:
     from rowtide.client.predicates import ColumnPage, Predicate, column
     from rowtide.client.protocols import AsyncRowClient, RowClient
     from rowtide.client.row_values import AUTO_INCREMENT, INF_MAX, INF_MIN, RowDict, Versioned
+    from rowtide.client.search.query import (
+        And,
+        Equals,
+        Everything,
+        Exists,
+        In,
+        Match,
+        Not,
+        Or,
+        Phrase,
+        Prefix,
+        Range,
+        SearchPage,
+        SearchQuery,
+        Sort,
+    )
+    from rowtide.client.search.search_index import SearchIndex
+    from rowtide.client.search.stream_index import IndexStatus
     from rowtide.client.sync_client import Client
     from rowtide.client.sync_transaction import LocalTransaction
     from rowtide.client.table_requests import SecondaryIndex, TableDescription
-    from rowtide.client.timeline.conversations import (
-        Conversation,
-        Conversations,
-        InboxEntry,
-        Unread,
-    )
+    from rowtide.client.timeline.conversations import Conversation, Conversations, Unread
     from rowtide.client.timeline.cursors import Cursors, ReadCursor
     from rowtide.client.timeline.first_version import FirstVersionMessage
+    from rowtide.client.timeline.inbox import Inbox, InboxEntry, Inboxes
+    from rowtide.client.timeline.inbox_position import InboxPosition
+    from rowtide.client.timeline.inbox_schema import inbox_schema
+    from rowtide.client.timeline.inline_fan_out import InlineFanOut
+    from rowtide.client.timeline.members import Members
     from rowtide.client.timeline.meta import TimelineMeta, TimelineMetas
     from rowtide.client.timeline.schema import (
         SYNC_TTL_S,
@@ -42,6 +60,7 @@ if TYPE_CHECKING:
         Timeline,
         TimelineEntry,
         TimelineExpired,
+        TimelineHit,
         Timelines,
     )
     from rowtide.core.records.change import Change
@@ -59,6 +78,7 @@ __all__ = [
     "INF_MAX",
     "INF_MIN",
     "SYNC_TTL_S",
+    "And",
     "AsyncChangeFeed",
     "AsyncClient",
     "AsyncLocalTransaction",
@@ -74,27 +94,48 @@ __all__ = [
     "Conversations",
     "Cursors",
     "DeleteRow",
+    "Equals",
+    "Everything",
+    "Exists",
     "FirstVersionMessage",
     "FollowerSettings",
+    "In",
+    "Inbox",
     "InboxEntry",
+    "InboxPosition",
+    "Inboxes",
+    "IndexStatus",
+    "InlineFanOut",
     "Limits",
     "LocalTransaction",
     "LogTrimmed",
+    "Match",
+    "Members",
+    "Not",
+    "Or",
     "OutcomeUnknown",
+    "Phrase",
     "Predicate",
+    "Prefix",
     "PutRow",
+    "Range",
     "ReadCursor",
     "Rejected",
     "RowClient",
     "RowDict",
     "RowOutcome",
+    "SearchIndex",
+    "SearchPage",
+    "SearchQuery",
     "SecondaryIndex",
     "ShardPlace",
+    "Sort",
     "StoreError",
     "TableDescription",
     "Timeline",
     "TimelineEntry",
     "TimelineExpired",
+    "TimelineHit",
     "TimelineMeta",
     "TimelineMetaSchema",
     "TimelineMetas",
@@ -105,6 +146,7 @@ __all__ = [
     "UpdateRow",
     "Versioned",
     "column",
+    "inbox_schema",
 ]
 
 _HOMES = {
@@ -119,15 +161,28 @@ _HOMES = {
     "client.predicates": ("ColumnPage", "Predicate", "column"),
     "client.protocols": ("AsyncRowClient", "RowClient"),
     "client.row_values": ("AUTO_INCREMENT", "INF_MAX", "INF_MIN", "RowDict", "Versioned"),
+    "client.search.query": (
+        *("And", "Equals", "Everything", "Exists", "In", "Match", "Not", "Or", "Phrase"),
+        *("Prefix", "Range", "SearchPage", "SearchQuery", "Sort"),
+    ),
+    "client.search.search_index": ("SearchIndex",),
+    "client.search.stream_index": ("IndexStatus",),
     "client.sync_client": ("Client",),
     "client.sync_transaction": ("LocalTransaction",),
     "client.table_requests": ("SecondaryIndex", "TableDescription"),
-    "client.timeline.conversations": ("Conversation", "Conversations", "InboxEntry", "Unread"),
+    "client.timeline.conversations": ("Conversation", "Conversations", "Unread"),
     "client.timeline.cursors": ("Cursors", "ReadCursor"),
     "client.timeline.first_version": ("FirstVersionMessage",),
+    "client.timeline.inbox": ("Inbox", "InboxEntry", "Inboxes"),
+    "client.timeline.inbox_position": ("InboxPosition",),
+    "client.timeline.inbox_schema": ("inbox_schema",),
+    "client.timeline.inline_fan_out": ("InlineFanOut",),
+    "client.timeline.members": ("Members",),
     "client.timeline.meta": ("TimelineMeta", "TimelineMetas"),
     "client.timeline.schema": ("SYNC_TTL_S", "TimelineMetaSchema", "TimelineSchema"),
-    "client.timeline.timeline": ("Timeline", "TimelineEntry", "TimelineExpired", "Timelines"),
+    "client.timeline.timeline": (
+        *("Timeline", "TimelineEntry", "TimelineExpired", "TimelineHit", "Timelines"),
+    ),
     "core.records.change": ("Change",),
     "core.values.errors": ("LogTrimmed", "OutcomeUnknown", "Rejected", "StoreError", "Unavailable"),
     "core.values.limits": ("Limits",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from rowtide.client import table_operations
@@ -37,6 +37,14 @@ from rowtide.core.values.limits import Limits
 __all__ = ["AsyncClient"]
 
 _Result = TypeVar("_Result")
+
+
+class Leaves(Protocol):
+    """Reads changes until it leaves."""
+
+    def leave(self) -> None:
+        """Stop reading, without waiting."""
+        ...
 
 
 class AsyncClient:
@@ -72,7 +80,8 @@ class AsyncClient:
         self._operations = Operations(limits or Limits(), patience_s)
         self._tasks: asyncio.TaskGroup | None = None
         """The tasks that read changes, while the client's block is open."""
-        self._feeds = WeakSet[AsyncChangeFeed]()
+        self.feeds = WeakSet[Leaves]()
+        """What reads changes in the client's block. It is stopped when the block ends."""
 
     async def __aenter__(self) -> Self:
         self._tasks = await asyncio.TaskGroup().__aenter__()
@@ -88,7 +97,7 @@ class AsyncClient:
         tasks, self._tasks = self._tasks, None
         assert tasks is not None, "the client's block was entered"
         try:
-            for feed in self._feeds:
+            for feed in self.feeds:
                 feed.leave()
             if isinstance(error, asyncio.CancelledError):
                 await tasks.__aexit__(kind, error, trace)
@@ -106,6 +115,13 @@ class AsyncClient:
     def endpoint(self) -> Endpoint:
         """The client's connections, for calls that it has no method for."""
         return self._endpoint
+
+    @property
+    def tasks(self) -> asyncio.TaskGroup:
+        """The tasks that read changes. They end with the client's block."""
+        if self._tasks is None:
+            raise RuntimeError("changes are read within `async with client:`")
+        return self._tasks
 
     @property
     def limits(self) -> Limits:
@@ -367,10 +383,8 @@ class AsyncClient:
         """
         filter_bytes = b"" if filter is None else filter.encode()
         spec = FeedSpec(table, consumer, begin, tuple(columns), filter_bytes, settings)
-        if self._tasks is None:
-            raise RuntimeError("changes are read within `async with client:`")
-        feed = AsyncChangeFeed(self._endpoint, spec, self._tasks)
-        self._feeds.add(feed)
+        feed = AsyncChangeFeed(self._endpoint, spec, self.tasks)
+        self.feeds.add(feed)
         return feed
 
     async def rewind(self, table: str, *, consumer: str, to: Begin | ShardPlace) -> None:

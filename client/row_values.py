@@ -6,6 +6,7 @@ same type. Cheap checks of the server are made here too and raise the server's c
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "fill_bound",
     "key_pairs",
     "newest",
+    "read_texts",
     "split_row",
     "to_scalar",
 ]
@@ -172,6 +174,16 @@ def newest(row: RowChange) -> RowDict:
     for cell in row.cells:  # The newest version of a column comes first.
         found.setdefault(cell.name.decode(), decode_variant(cell.variant))
     return found
+
+
+def read_texts(text: str) -> list[str] | None:
+    """Return the texts of a JSON array of texts, as lists are stored; None for other text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_list = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return found if is_list else None
 
 
 def cells_of(row: RowChange) -> dict[str, list[Versioned]]:

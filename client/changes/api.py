@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rowtide.client.changes.source import ChangePage, RowPage, SourceShard
 from rowtide.client.endpoint import Endpoint
+from rowtide.client.kept_columns import read_kept_columns
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.operations import READ_ROWS, READ_ROWS_KEYS_MAX
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -121,6 +122,7 @@ class ApiSource:
             shard_iterator=position,
             limit=limit,
             want_places=True,
+            want_kept=True,
             columns_to_get=self.columns,
             filter=self.filter or None,
             wait_ms=int(wait_s * 1000),
@@ -235,6 +237,7 @@ def _changes(
             stamp,
             row=record.record,
             before=record.origin_record,
+            kept=read_kept_columns(record),
         )
 
 

@@ -23,7 +23,16 @@ from rowtide.core.values.key_ranges import Ranges
 from rowtide.core.values.schema import STRING
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["LEASE_TABLE", "START", "Leases", "MemoryLeases", "ReaderLease", "TableLeases"]
+__all__ = [
+    "LEASE_TABLE",
+    "START",
+    "Leases",
+    "MemoryLeases",
+    "ReaderLease",
+    "TableLeases",
+    "decode_pending",
+    "encode_pending",
+]
 
 LEASE_TABLE = "rowtide_readers"
 """The default: one table for all consumers of an instance."""
@@ -246,14 +255,23 @@ def _counter_condition(lease: ReaderLease) -> pb.Condition:
     return pb.Condition(row_existence=pb.EXPECT_EXIST, column_condition=test.SerializeToString())
 
 
+def encode_pending(pending: Ranges) -> str:
+    """Return the text under which the ranges that a reader has not read yet are stored."""
+    return json.dumps([[begin.hex(), end.hex()] for begin, end in pending])
+
+
+def decode_pending(text: str) -> Ranges:
+    """Return the ranges of ``encode_pending``. Raises ValueError."""
+    return tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in json.loads(text))
+
+
 def _columns(lease: ReaderLease) -> dict[str, Scalar]:
-    pending = json.dumps([[begin.hex(), end.hex()] for begin, end in lease.pending])
     return {
         "counter": lease.counter,
         "owner": lease.owner,
         "wanted": lease.wanted,
         "position": lease.position,
-        "pending": pending,
+        "pending": encode_pending(lease.pending),
         "ended": lease.ended,
         "epoch": lease.epoch,
     }
@@ -263,14 +281,13 @@ def _lease(row: plainbuffer.RowChange) -> ReaderLease:
     """Return the lease in a row. Raises ``Rejected`` if the row is not a lease."""
     try:
         columns = {cell.name: variant.decode(cell.variant) for cell in row.cells}
-        pending = json.loads(str(columns[b"pending"]))
         return ReaderLease(
             str(variant.decode(row.key[1][1])),
             int(columns[b"counter"]),
             str(columns[b"owner"]),
             str(columns[b"wanted"]),
             str(columns[b"position"]),
-            tuple((bytes.fromhex(begin), bytes.fromhex(end)) for begin, end in pending),
+            decode_pending(str(columns[b"pending"])),
             bool(columns[b"ended"]),
             int(columns.get(b"epoch", 0)),
         )

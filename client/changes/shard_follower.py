@@ -28,7 +28,14 @@ from rowtide.core.values.errors import (
 )
 from rowtide.core.values.key_ranges import Range, holds
 
-__all__ = ["Batch", "FollowerSettings", "Handle", "ShardFollower", "Unfinished"]
+__all__ = [
+    "Batch",
+    "FollowerSettings",
+    "Handle",
+    "ResumingHandle",
+    "ShardFollower",
+    "Unfinished",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +70,25 @@ class Batch:
 
 Handle = Callable[[Batch], Awaitable[None]]
 """Returns when the batch is finished: then it need not come again."""
+
+Resume = Callable[[ReaderLease], Awaitable[ReaderLease]]
+"""Returns a lease that was just taken, with the position and the ranges at which to begin."""
+
+
+class ResumingHandle:
+    """A handler that stores its own position with what it makes of the changes.
+
+    ``resume`` is called when a shard is taken, before its first batch. The checkpoint in the lease
+    may be behind.
+    """
+
+    def __init__(self, handle: Handle, resume: Resume) -> None:
+        self._handle = handle
+        self.resume = resume
+
+    async def __call__(self, batch: Batch) -> None:
+        """Handle a batch."""
+        await self._handle(batch)
 
 
 class Unfinished(Exception):
@@ -163,9 +189,13 @@ class ShardFollower:
     async def _follow_shard(self) -> bool:
         """Follow while the lease is held; return True if the shard ended."""
         ended = False
+        resuming = isinstance(self._handle, ResumingHandle)
         while self.is_leased and not (ended or self._stopping):
             try:
-                if self._pending:
+                if resuming:
+                    await self._resume()
+                    resuming = False
+                elif self._pending:
                     ended = await self._read_rows(self._pending[0])
                 else:
                     ended = await self._follow(WAIT_S)
@@ -175,6 +205,12 @@ class ShardFollower:
                 logger.debug("shard %s: %s", self.shard_id, error)
                 await asyncio.sleep(RETRY_S)
         return ended
+
+    async def _resume(self) -> None:
+        """Begin where the handler's own state ends."""
+        assert isinstance(self._handle, ResumingHandle), "asked only then"
+        lease = await self._handle.resume(self.lease)
+        self._position, self._pending = lease.position, lease.pending
 
     async def renew(self) -> None:
         """Renew the lease with the finished position. Raises ``StoreError``."""

@@ -114,10 +114,11 @@ async def start_at(source: ChangeSource, begin: Begin) -> Start:
     since_us = begin if isinstance(begin, int) else None if begin == "oldest" else now_us
     shards = await source.shards()
     positions = {s.shard_id: await source.position(s.shard_id, since_us) for s in shards}
-    split = {parent for shard in shards for parent in shard.parents}
     snapshot = begin == "rows"
-    unread = [name for name in positions if snapshot and name not in split]
-    return Start(positions, frozenset(unread), snapshot, {}, now_us)
+    # Also of shards that have ended: they may have changes later than ``now_us``, and their
+    # children's rows, which are read instead, include them.
+    unread = frozenset(positions) if snapshot else frozenset()
+    return Start(positions, unread, snapshot, {}, now_us)
 
 
 async def rewind(source: ChangeSource, leases: Leases, to: Begin | ShardPlace) -> None:

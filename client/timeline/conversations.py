@@ -7,21 +7,30 @@ there, so the number is right after a recall, an expiry or a crash.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rowtide.client.predicates import column
+from rowtide.client.row_values import RowDict
 from rowtide.client.timeline.cursors import Cursors, ReadCursor
-from rowtide.client.timeline.timeline import SCAN_LIMIT, TimelineEntry, Timelines
+from rowtide.client.timeline.inbox import InboxEntry, Inboxes
+from rowtide.client.timeline.merged_scans import merge_scans, scan_page, take
+from rowtide.client.timeline.schema import TTL_FOREVER
+from rowtide.client.timeline.timeline import SCAN_LIMIT, Timeline, TimelineEntry, Timelines
 from rowtide.core.values.errors import first_failure, invalid
 from rowtide.core.values.limits import INT64_MAX
 
-__all__ = ["Conversation", "Conversations", "InboxEntry", "Unread"]
+__all__ = ["Conversation", "Conversations", "Unread"]
 
 UNREAD_LIMIT = 99
 READS_AT_ONCE = 16
+
+WHOLE_ROWS = 32
+"""Rows of a conversation that are read as they are stored, which costs the server a twentieth of
+what it costs to choose a column of each. Messages may be large, so of the rows after these only
+what is counted is read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +53,46 @@ class Conversation(NamedTuple):
     unread: Unread
 
 
-class InboxEntry(NamedTuple):
-    """A message in a user's inbox, and the conversation that it is from."""
-
-    conversation: str
-    entry: TimelineEntry
-
-
 class Conversations:
     """Conversations as timelines of ``store``, each named by one text, and their ``cursors``.
 
     ``sender`` is the field with the user who sent a message. One's own messages are never unread.
+    With ``inboxes``, ``inbox`` reads what a fan-out wrote.
     """
 
-    def __init__(self, store: Timelines, cursors: Cursors, *, sender: str = "sender") -> None:
-        if [kind for _, kind in store.schema.key.columns] != [str]:
-            raise invalid(
-                f"Conversations need one text as identifier; table '{store.schema.table}' has "
-                f"({', '.join(store.schema.key.names)})."
-            )
+    def __init__(
+        self,
+        store: Timelines,
+        cursors: Cursors,
+        *,
+        sender: str = "sender",
+        inboxes: Inboxes | None = None,
+    ) -> None:
+        store.require_one_text("Conversations")
         self._store = store
         self._cursors = cursors
         self._sender = sender
+        self._inboxes = inboxes
 
     async def unread(self, user: str, conversation: str, *, limit: int = UNREAD_LIMIT) -> Unread:
         """Return how many messages of others are above the user's cursor, up to ``limit``."""
+        _check_limit(limit)
         read_id = await self._cursors.get(user, conversation)
-        return await self._count(user, ReadCursor(conversation, read_id), limit)
+        return (await self._read(user, ReadCursor(conversation, read_id), limit)).unread
 
     async def of(self, user: str, *, limit: int = UNREAD_LIMIT) -> list[Conversation]:
         """Return the user's conversations, the one with the newest message first."""
+        _check_limit(limit)
         at_once = asyncio.Semaphore(READS_AT_ONCE)
 
         async def read(cursor: ReadCursor) -> Conversation:
             async with at_once:
+                found = await self._read(user, cursor, limit)
+                if found.last is not None:
+                    return found
+                # The message at the cursor is deleted: the last one is below, or there is none.
                 last = await self._store.of(cursor.conversation).latest()
-                unread = await self._count(user, cursor, limit)
-            return Conversation(cursor.conversation, last, unread)
+                return found._replace(last=last)
 
         cursors = await self._cursors.of(user)
         try:
@@ -102,52 +114,59 @@ class Conversations:
         ``before`` is the last message of the page that the user has. Pages have no seam: messages
         are in the order of their ids, and those with one id in the order of the conversations.
         """
+        if self._inboxes is not None:
+            return await self._inboxes.of(user).page(before=before, limit=limit)
         names = [cursor.conversation for cursor in await self._cursors.of(user)]
-        page: list[InboxEntry] = []
-        heads: list[tuple[int, str, TimelineEntry]] = []
-        scans = {name: self._page_of(name, before, limit) for name in names}
-        try:
-            for name, scan in scans.items():
-                await _push_next(heads, name, scan)
-            while heads and len(page) < limit:
-                _, name, entry = heapq.heappop(heads)
-                page.append(InboxEntry(name, entry))
-                await _push_next(heads, name, scans[name])
-        finally:
-            for scan in scans.values():
-                await scan.aclose()
-        return page
+        last = None if before is None else (before.entry.id, before.conversation)
+        scans = {name: scan_page(self._store.of(name), name, last, limit) for name in names}
+        async with aclosing(merge_scans(scans, newest_first=True)) as merged:
+            found = await take(merged, limit)
+        return [InboxEntry(name, entry, entry.id) for name, entry in found]
 
-    async def _page_of(
-        self, name: str, before: InboxEntry | None, limit: int
-    ) -> AsyncGenerator[TimelineEntry, None]:
-        """Yield a conversation's part of a page, newest first."""
-        high = INT64_MAX
-        if before is not None:
-            # A message of a later name with the same id follows the last one of the page before.
-            high = before.entry.id - (name <= before.conversation)
-        if high > 0:
-            async for entry in self._store.of(name).backward(high, limit=limit):
-                yield entry
+    async def _read(self, user: str, cursor: ReadCursor, limit: int) -> Conversation:
+        """Return a conversation; ``last`` is None if no message is at the cursor or above it."""
+        timeline, sequence = self._store.of(cursor.conversation), self._store.schema.sequence
+        last: TimelineEntry | None = None
+        count = 0
+        async with aclosing(self._rows_down_to(cursor.read_id, timeline)) as rows:
+            async for row in rows:
+                last = last or timeline.entry_of(row)
+                count += row[sequence] != cursor.read_id and row.get(self._sender) != user
+                if count > limit:
+                    break
+        unread = Unread(min(count, limit), has_more=count > limit)
+        return Conversation(cursor.conversation, last, unread)
 
-    async def _count(self, user: str, cursor: ReadCursor, limit: int) -> Unread:
-        if limit < 1:
-            raise invalid(f"The limit of unread messages is 1 at least, not {limit}.")
-        if cursor.read_id >= INT64_MAX - 1:
-            return Unread(0)
-        is_of_others = column(self._sender, or_missing=True) != user
-        found = self._store.of(cursor.conversation).forward(
-            cursor.read_id + 1, limit=limit + 1, filter=is_of_others, fields=[self._sender]
-        )
-        count = len([entry async for entry in found])
-        return Unread(min(count, limit), has_more=count > limit)
+    async def _rows_down_to(self, id: int, timeline: Timeline) -> AsyncGenerator[RowDict, None]:
+        """Yield the rows of messages from the newest one down to an id, which is included."""
+        client, schema = self._store.client, self._store.schema
+
+        def key(id: int) -> RowDict:
+            return {**timeline.identifier, schema.sequence: id}
+
+        low, high = max(0, id - 1), INT64_MAX
+        left = WHOLE_ROWS
+        whole = client.range(schema.table, key(high), key(low), reverse=True, limit=left)
+        async for row in whole:
+            left, high = left - 1, int(row[schema.sequence]) - 1
+            if not schema.has_expired(row):
+                yield row
+        if left or high <= low:
+            return
+        # Where rows expire, one without columns has expired: then all columns are read.
+        columns = [self._sender] if schema.ttl_s == TTL_FOREVER else []
+        async for row in client.range(
+            schema.table,
+            key(high),
+            key(low),
+            reverse=True,
+            columns=columns,
+            page_rows=UNREAD_LIMIT,
+        ):
+            if not schema.has_expired(row):
+                yield row
 
 
-async def _push_next(
-    heads: list[tuple[int, str, TimelineEntry]],
-    name: str,
-    scan: AsyncGenerator[TimelineEntry, None],
-) -> None:
-    entry = await anext(scan, None)
-    if entry is not None:
-        heapq.heappush(heads, (-entry.id, name, entry))
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise invalid(f"The limit of unread messages is 1 at least, not {limit}.")

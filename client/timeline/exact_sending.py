@@ -14,6 +14,7 @@ later at most.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from operator import and_
 
@@ -21,7 +22,7 @@ from rowtide.client.async_client import AsyncClient
 from rowtide.client.predicates import column
 from rowtide.client.row_values import RowDict
 from rowtide.client.timeline.schema import MESSAGE_ID, TimelineSchema
-from rowtide.core.values.errors import Rejected, invalid
+from rowtide.core.values.errors import Rejected, StoreError, invalid
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.variant import Scalar
 
@@ -64,13 +65,13 @@ async def _attempt(
     columns: Mapping[str, Scalar],
 ) -> RowDict:
     partition = next(iter(identifier))
-    stored = await _find(client, schema, index, identifier, columns[MESSAGE_ID])
-    if stored is not None:
-        return stored
     async with client.transaction(schema.table, identifier[partition]) as transaction:
-        # Another sender may have stored it before this transaction began.
+        # Most messages are new. So the index is read once, where the answer counts: no other sender
+        # can store this message before the transaction ends.
         stored = await _find(client, schema, index, identifier, columns[MESSAGE_ID])
         if stored is not None:
+            with suppress(StoreError):  # If this fails, the server ends it later.
+                await transaction.abort()
             return stored
         row = {**identifier, **columns}
         return row | await transaction.put(row)

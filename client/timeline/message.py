@@ -7,10 +7,9 @@ checks are made before anything is sent, and an error names the field.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 
-from rowtide.client.row_values import Input, RowDict, check_columns, to_scalar
+from rowtide.client.row_values import Input, RowDict, check_columns, read_texts, to_scalar
 from rowtide.core.values.errors import Rejected, invalid
 from rowtide.core.values.limits import Limits
 from rowtide.core.values.variant import Scalar
@@ -99,10 +98,5 @@ def _decode_texts(value: Scalar) -> FieldValue:
     """Return the list that a text has. Anything else is returned as it is, so nothing is lost."""
     if not isinstance(value, str):
         return value
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    if isinstance(found, list) and all(isinstance(text, str) for text in found):
-        return found
-    return value
+    found = read_texts(value)
+    return value if found is None else found

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.predicates import Predicate
 from rowtide.client.row_values import RowDict
 from rowtide.client.timeline.message import FieldInput, Fields, decode_fields, encode_fields
 from rowtide.client.timeline.schema import TimelineMetaSchema
+from rowtide.client.timeline.searched_table import SearchedTable
 from rowtide.core.values.variant import Scalar
 
 __all__ = ["TimelineMeta", "TimelineMetas"]
@@ -28,26 +30,34 @@ class TimelineMeta:
     fields: Fields
 
 
-class TimelineMetas:
-    """The meta table. An identifier is given as a list of its columns' values."""
+class TimelineMetas(SearchedTable[TimelineMeta]):
+    """The meta table. An identifier is given as a list of its columns' values.
 
-    def __init__(self, client: AsyncClient, schema: TimelineMetaSchema) -> None:
-        self._client = client
+    ``search_folder`` is for the indexes of searches.
+    """
+
+    def __init__(
+        self, client: AsyncClient, schema: TimelineMetaSchema, *, search_folder: Path | None = None
+    ) -> None:
+        super().__init__(client, schema.table, search_folder)
         self.schema = schema
 
     async def create(self, *, if_missing: bool = False) -> bool:
         """Create the table; return True if it was created."""
-        return await self._client.create_table(
-            self.schema.table, dict(self.schema.key.columns), if_missing=if_missing
+        return await self.client.create_table(
+            self.schema.table,
+            dict(self.schema.key.columns),
+            stream_hours=self.schema.stream_hours,
+            if_missing=if_missing,
         )
 
     async def drop(self) -> None:
         """Delete the table with all its rows."""
-        await self._client.delete_table(self.schema.table)
+        await self.client.delete_table(self.schema.table)
 
     async def put(self, identifier: Identifier, fields: Mapping[str, FieldInput]) -> None:
         """Replace a meta row."""
-        await self._client.put(self.schema.table, self._row(identifier, fields))
+        await self.client.put(self.schema.table, self._row(identifier, fields))
 
     async def update(
         self,
@@ -57,32 +67,32 @@ class TimelineMetas:
         delete: Sequence[str] = (),
     ) -> None:
         """Set some fields and delete others. The row is created if it is absent."""
-        await self._client.update(self.schema.table, self._row(identifier, fields), delete=delete)
+        await self.client.update(self.schema.table, self._row(identifier, fields), delete=delete)
 
     async def get(self, identifier: Identifier) -> TimelineMeta | None:
         """Return a meta row, or None if there is none."""
-        key = self.schema.key.row(identifier, self._client.limits)
-        row = await self._client.get(self.schema.table, key)
-        return None if row is None else self._meta(row)
+        key = self.schema.key.row(identifier, self.client.limits)
+        row = await self.client.get(self.schema.table, key)
+        return None if row is None else self._hit(row)
 
     async def delete(self, identifier: Identifier) -> None:
         """Delete a meta row. An absent one is not an error."""
-        key = self.schema.key.row(identifier, self._client.limits)
-        await self._client.delete(self.schema.table, key)
+        key = self.schema.key.row(identifier, self.client.limits)
+        await self.client.delete(self.schema.table, key)
 
     async def scan(
         self, *, filter: Predicate | None = None, limit: int | None = None
     ) -> AsyncIterator[TimelineMeta]:
         """Yield meta rows in the order of their identifiers."""
-        async for row in self._client.range(self.schema.table, filter=filter, limit=limit):
-            yield self._meta(row)
+        async for row in self.client.range(self.schema.table, filter=filter, limit=limit):
+            yield self._hit(row)
 
     def _row(self, identifier: Identifier, fields: Mapping[str, FieldInput]) -> RowDict:
-        limits = self._client.limits
+        limits = self.client.limits
         columns = encode_fields(fields, key=self.schema.key.names, limits=limits)
         return self.schema.key.row(identifier, limits) | columns
 
-    def _meta(self, row: RowDict) -> TimelineMeta:
+    def _hit(self, row: RowDict) -> TimelineMeta:
         names = self.schema.key.names
         fields = decode_fields(row, key=names, lists=self.schema.lists)
         return TimelineMeta(tuple(row[name] for name in names), fields)

@@ -20,6 +20,7 @@ from rowtide.core.values.variant import Scalar
 __all__ = [
     "MESSAGE_ID",
     "SYNC_TTL_S",
+    "TTL_FOREVER",
     "VERSION_DEVIATION_S",
     "IdentifierType",
     "TimelineIdentifier",
@@ -36,8 +37,10 @@ VERSION_DEVIATION_S = 86_400 * 365 * 100
 MESSAGE_ID = "__message_id"
 """The column of a sender's own id of a message, as in version 1 of the library."""
 
-IDENTIFIER_COLUMNS_MAX = 3
 TTL_FOREVER = -1
+"""The time to live of messages that do not expire."""
+
+IDENTIFIER_COLUMNS_MAX = 3
 
 IdentifierType = type[int] | type[str] | type[bytes]
 """The type of an identifier column."""
@@ -96,7 +99,8 @@ class TimelineSchema:
     ``identifier`` names 1 to 3 columns, as texts or by type: ``{"room": int}``. With
     ``manual_sequence`` the writer chooses the ids. The rising order of commits does not hold then:
     a reader that has passed an id may miss a smaller one. ``ttl_s`` is -1 for no expiry, and
-    86,400 at least. ``lists`` are the fields that a read returns as lists of text.
+    86,400 at least; then each message needs a field. ``lists`` are the fields that a read returns
+    as lists of text.
 
     Changes are kept for ``stream_hours``, for ``follow``. The table has an index by message id,
     which ``send`` needs, unless ``has_send_index`` is False, messages expire, or ids are manual.
@@ -130,6 +134,13 @@ class TimelineSchema:
             return None
         return f"{self.table}_by_message"
 
+    def has_expired(self, row: Mapping[str, Scalar]) -> bool:
+        """True if a whole row has expired, as it was read with all its columns.
+
+        The server keeps the key of such a row until the reclaimer removes it, minutes later.
+        """
+        return self.ttl_s != TTL_FOREVER and len(row) == len(self.key.names) + 1
+
     def key_columns(self) -> dict[str, KeyType]:
         """Return the table's key as ``create_table`` takes it."""
         sequence: KeyType = int if self.manual_sequence else AUTO_INCREMENT
@@ -140,12 +151,14 @@ class TimelineSchema:
 class TimelineMetaSchema:
     """A table with one row for each timeline: its name, its members, whatever belongs to it.
 
-    ``lists`` are the fields that a read returns as lists of text.
+    ``lists`` are the fields that a read returns as lists of text. Changes are kept for
+    ``stream_hours``, for searches.
     """
 
     table: str
     identifier: Sequence[str] | Mapping[str, IdentifierType] = ("timeline_id",)
     lists: Sequence[str] = ()
+    stream_hours: int = 24
     key: TimelineIdentifier = field(init=False, repr=False, compare=False)
     """The identifier with its types."""
 

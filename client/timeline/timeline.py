@@ -8,8 +8,9 @@ after N" is all that a device has to remember. For ids that a writer chooses thi
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.batches import BatchFailed, PutRow, RowOutcome
@@ -19,15 +20,24 @@ from rowtide.client.table_requests import SecondaryIndex
 from rowtide.client.timeline.change_watch import ChangeWatch, Outage
 from rowtide.client.timeline.exact_sending import send_once
 from rowtide.client.timeline.message import FieldInput, Fields, decode_fields, encode_fields
-from rowtide.client.timeline.schema import MESSAGE_ID, VERSION_DEVIATION_S, TimelineSchema
+from rowtide.client.timeline.schema import (
+    MESSAGE_ID,
+    TTL_FOREVER,
+    VERSION_DEVIATION_S,
+    TimelineSchema,
+)
+from rowtide.client.timeline.searched_table import SearchedTable
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, Unavailable, invalid
 from rowtide.core.values.limits import INT64_MAX
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Timeline", "TimelineEntry", "TimelineExpired", "Timelines"]
+__all__ = ["Timeline", "TimelineEntry", "TimelineExpired", "TimelineHit", "Timelines"]
 
 SCAN_LIMIT = 100
 """Messages that a scan returns by default, as in the Java library."""
+
+EXPIRED_AT_ONCE = 1000
+"""Rows that a scan reads at once where many have expired."""
 
 EXPIRY_MARGIN_S = 60
 """A message may expire while it is read: a reader that is this close to it counts as late."""
@@ -53,12 +63,28 @@ class TimelineExpired(Rejected):
         self.oldest = oldest
 
 
-class Timelines:
-    """The timelines of one table."""
+@dataclass(frozen=True, slots=True)
+class TimelineHit:
+    """A message that a search found, and the identifier of its timeline."""
 
-    def __init__(self, client: AsyncClient, schema: TimelineSchema) -> None:
-        self.client = client
+    identifier: tuple[Scalar, ...]
+    entry: TimelineEntry
+
+
+class Timelines(SearchedTable[TimelineHit]):
+    """The timelines of one table. ``search_folder`` is for the indexes of searches."""
+
+    def __init__(
+        self, client: AsyncClient, schema: TimelineSchema, *, search_folder: Path | None = None
+    ) -> None:
+        super().__init__(client, schema.table, search_folder)
         self.schema = schema
+
+    def _hit(self, row: RowDict) -> TimelineHit:
+        names = self.schema.key.names
+        identifier = {name: row[name] for name in names}
+        entry = Timeline(self, identifier).entry_of(row)
+        return TimelineHit(tuple(identifier.values()), entry)
 
     async def create(self, *, if_missing: bool = False) -> bool:
         """Create the table; return True if it was created."""
@@ -87,6 +113,33 @@ class Timelines:
         """Return one timeline, by the values of the identifier columns in order."""
         return Timeline(self, self.schema.key.row(identifier, self.client.limits))
 
+    def require_one_text(self, who: str) -> None:
+        """Raise OTSParameterInvalid unless a timeline is named by one text, as ``who`` need it."""
+        key = self.schema.key
+        if [kind for _, kind in key.columns] != [str]:
+            raise invalid(
+                f"{who} need one text as identifier; table '{self.schema.table}' has "
+                f"({', '.join(key.names)})."
+            )
+
+    async def get_many(
+        self, references: Sequence[tuple[int | str | bytes, int]]
+    ) -> list[TimelineEntry | None]:
+        """Return the message of each (identifier, id), or None if it is absent.
+
+        For tables with one identifier column.
+        """
+        name = self.schema.key.names[0]
+        keys = [{name: identifier, self.schema.sequence: id} for identifier, id in references]
+        rows = await self.client.get_many(self.schema.table, keys) if keys else []
+        names = (*self.schema.key.names, self.schema.sequence)
+        return [
+            None
+            if row is None or self.schema.has_expired(row)
+            else TimelineEntry(id, decode_fields(row, key=names, lists=self.schema.lists))
+            for (_, id), row in zip(references, rows, strict=True)
+        ]
+
 
 class Timeline:
     """One timeline. Calls raise ``Rejected``, ``Unavailable`` or ``OutcomeUnknown``."""
@@ -109,7 +162,7 @@ class Timeline:
         ``id`` is for a table with manual ids, and there replaces a message with this id.
         """
         row = self._new_row(fields, id)
-        return self._entry(row | await self.client.put(self.schema.table, row))
+        return self.entry_of(row | await self.client.put(self.schema.table, row))
 
     async def send(self, fields: Mapping[str, FieldInput], *, message_id: str) -> TimelineEntry:
         """Store a message unless one with this ``message_id`` is stored; return the first entry.
@@ -121,7 +174,7 @@ class Timeline:
         found = await send_once(
             self.client, self.schema, self.identifier, columns, message_id=message_id
         )
-        return self._entry(found)
+        return self.entry_of(found)
 
     async def store_many(
         self, messages: Iterable[Mapping[str, FieldInput]], *, ids: Sequence[int] | None = None
@@ -150,7 +203,7 @@ class Timeline:
                 raise BatchFailed(_add_unsent(outcomes, len(rows))) from failure
             outcomes += [RowOutcome(key, None) for key in keys]
         return [
-            self._entry(row | (outcome.key or {}))
+            self.entry_of(row | (outcome.key or {}))
             for row, outcome in zip(rows, outcomes, strict=True)
         ]
 
@@ -174,7 +227,7 @@ class Timeline:
     async def get(self, id: int) -> TimelineEntry | None:
         """Return a message, or None if there is none."""
         row = await self.client.get(self.schema.table, self._row_key(id))
-        return None if row is None else self._entry(row)
+        return None if row is None or self.schema.has_expired(row) else self.entry_of(row)
 
     def forward(
         self,
@@ -226,10 +279,8 @@ class Timeline:
 
         Raises ``TimelineExpired`` if some of them may have expired, so there is no silent gap.
         """
-        if not 0 <= id < INT64_MAX - 1:
-            raise invalid(f"A reader goes on after an id of 0 to {INT64_MAX - 2}, not {id}.")
-        await self._require_kept(id)
-        async for entry in self.forward(id + 1, limit=limit):
+        _check_after(id)
+        async for entry in self.scan_after(id, limit=limit):
             yield entry
 
     async def follow(self, *, after: int = 0) -> AsyncIterator[TimelineEntry]:
@@ -238,14 +289,18 @@ class Timeline:
         Failures of up to a minute are bridged. Raises ``TimelineExpired`` as ``after`` does. A
         table without a stream is read twice a second.
         """
+        _check_after(after)
         watch = ChangeWatch(self.client, self.schema.table, self.identifier)
         outage = Outage()
+        complete_us = 0
         while True:
             try:
                 await watch.begin()
-                async for entry in self.after(after, limit=None):
+                began_us = self.now_us
+                async for entry in self.scan_after(after, complete_us=complete_us):
                     after = entry.id
                     yield entry
+                complete_us = began_us
                 outage.end()
                 await watch.wait()
             except (Unavailable, OutcomeUnknown) as failure:
@@ -269,7 +324,22 @@ class Timeline:
         for name, value in (("from_id", from_id), ("to_id", to_id)):
             if value > INT64_MAX:
                 raise invalid(f"{name} is {value}, which does not fit 64 bits.")
-        rows = self.client.range(
+        rows = self._rows(from_id, to_id, limit, filter, fields, reverse=reverse)
+        if self.schema.ttl_s != TTL_FOREVER:
+            rows = self._live_rows(from_id, to_id, limit, filter, fields, reverse=reverse)
+        return self._entries(rows)
+
+    def _rows(
+        self,
+        from_id: int,
+        to_id: int,
+        limit: int | None,
+        filter: Predicate | None,
+        fields: Sequence[str],
+        *,
+        reverse: bool = False,
+    ) -> AsyncIterator[RowDict]:
+        return self.client.range(
             self.schema.table,
             {**self.identifier, self.schema.sequence: from_id},
             {**self.identifier, self.schema.sequence: to_id},
@@ -278,23 +348,72 @@ class Timeline:
             filter=filter,
             limit=limit,
         )
-        return self._entries(rows)
+
+    async def _live_rows(
+        self,
+        from_id: int,
+        to_id: int,
+        limit: int | None,
+        filter: Predicate | None,
+        fields: Sequence[str],
+        *,
+        reverse: bool,
+    ) -> AsyncIterator[RowDict]:
+        """Yield the rows of a scan without those that have expired, which the server still has.
+
+        Rows are read with all their fields, because one without fields has expired.
+        """
+        left, at_once = limit, limit
+        kept = {*self._key_names, *fields}
+        while True:
+            last, count = from_id, 0
+            async for row in self._rows(from_id, to_id, at_once, filter, (), reverse=reverse):
+                last, count = self._id_of(row), count + 1
+                if self.schema.has_expired(row):
+                    continue
+                yield {name: row[name] for name in row if name in kept} if fields else row
+                if left is not None and (left := left - 1) == 0:
+                    return
+            from_id = last - 1 if reverse else last + 1
+            if at_once is None or count < at_once or from_id == to_id:
+                return
+            # Old messages expire together: do not read them one by one.
+            at_once = min(max(at_once * 10, SCAN_LIMIT), EXPIRED_AT_ONCE)
 
     async def _entries(self, rows: AsyncIterator[RowDict]) -> AsyncIterator[TimelineEntry]:
         async for row in rows:
-            yield self._entry(row)
+            yield self.entry_of(row)
 
-    async def _require_kept(self, after: int) -> None:
-        """Raise ``TimelineExpired`` if messages after an id may have expired.
+    @property
+    def now_us(self) -> int:
+        """The server's time in microseconds, as its last answer had it."""
+        return self.client.endpoint.answered_us or time.time_ns() // 1000
 
-        An id that the server assigned is a time in microseconds. The answer with the oldest message
-        also brings the server's present time.
+    async def scan_after(
+        self, after: int, *, limit: int | None = None, complete_us: int = 0
+    ) -> AsyncGenerator[TimelineEntry, None]:
+        """Yield the messages after an id. Raises what ``require_kept`` does, before the first."""
+        entries = self.forward(after + 1, limit=limit)
+        first = await anext(entries, None)
+        # The answer has the server's present time, so it costs no request to look.
+        await self.require_kept(after, complete_us=complete_us)
+        if first is not None:
+            yield first
+            async for entry in entries:
+                yield entry
+
+    async def require_kept(self, after: int, *, complete_us: int = 0) -> None:
+        """Raise ``TimelineExpired`` if messages after an id may have expired unread.
+
+        Call it when the messages were read: it uses the time of the last answer. An id that the
+        server assigned is a time in microseconds. A reader that has read everything at a time
+        ``complete_us`` has missed nothing before, however old the last message is.
         """
-        if self.schema.ttl_s < 0 or self.schema.manual_sequence or not after:
+        if self.schema.ttl_s == TTL_FOREVER or self.schema.manual_sequence or not after:
             return
-        oldest = await anext(self.forward(limit=1, fields=[self.schema.sequence]), None)
-        now_us = self.client.endpoint.answered_us or time.time_ns() // 1000
-        if after < now_us - (self.schema.ttl_s - EXPIRY_MARGIN_S) * 1_000_000:
+        kept_us = (self.schema.ttl_s - EXPIRY_MARGIN_S) * 1_000_000
+        if max(after, complete_us) < self.now_us - kept_us:
+            oldest = await anext(self.forward(limit=1), None)
             raise TimelineExpired(after, 0 if oldest is None else oldest.id)
 
     def _batches(self, rows: Sequence[RowDict]) -> Iterable[list[RowDict]]:
@@ -314,6 +433,11 @@ class Timeline:
 
     def _new_row(self, fields: Mapping[str, FieldInput], id: int | None) -> dict[str, Scalar]:
         row = self.identifier | self._columns(fields)
+        if not fields and self.schema.ttl_s != TTL_FOREVER:
+            raise invalid(
+                f"A message of table '{self.schema.table}' needs a field: its messages expire, and "
+                f"one without fields has expired."
+            )
         sequence = self.schema.sequence
         if not self.schema.manual_sequence:
             if id is not None:
@@ -334,10 +458,20 @@ class Timeline:
         _check_id(self.schema.sequence, id)
         return {**self.identifier, self.schema.sequence: id}
 
-    def _entry(self, row: RowDict) -> TimelineEntry:
+    def entry_of(self, row: RowDict) -> TimelineEntry:
+        """Return the message in a row."""
+        fields = decode_fields(row, key=self._key_names, lists=self.schema.lists)
+        return TimelineEntry(self._id_of(row), fields)
+
+    def _id_of(self, row: RowDict) -> int:
         id = row[self.schema.sequence]
         assert isinstance(id, int), "the sequence column is an integer"
-        return TimelineEntry(id, decode_fields(row, key=self._key_names, lists=self.schema.lists))
+        return id
+
+
+def _check_after(id: int) -> None:
+    if not 0 <= id < INT64_MAX - 1:
+        raise invalid(f"A reader goes on after an id of 0 to {INT64_MAX - 2}, not {id}.")
 
 
 def _check_id(sequence: str, id: object) -> None:

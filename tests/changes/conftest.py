@@ -16,6 +16,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready, Up
 from rowtide.stream.log.kafka.cluster import KafkaCluster, KafkaConfig
 from tests.api.conftest import MakeTable, client, make_table
+from tests.support.copies import launch
 from tests.workers.conftest import Retrying
 
 __all__ = [
@@ -44,7 +45,7 @@ def server(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
     options = ["--port", "0", "--kafka", broker, "--topic-prefix", PREFIX, "--slots", str(SLOTS)]
     with (folder / "output").open("wb") as output:
         options += ["--table-operations-per-s", "0"]
-        with Up(folder / "data", options=options, output=output) as up:
+        with Up(folder / "data", options=options, output=output, launch=launch) as up:
             yield up.start()
 
 

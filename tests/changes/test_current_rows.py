@@ -9,11 +9,11 @@ import pytest
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.current_rows import newest, rows_since
 from rowtide.client.changes.reader import read_changes
 from rowtide.client.endpoint import Endpoint
 from rowtide.client.wire_row import Put
 from rowtide.connectors.runtime.kafka_source import KafkaSource
-from rowtide.connectors.runtime.row_making import newest, rows_since
 from rowtide.core.protocol.operations import READ_ROWS
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import key as key_order

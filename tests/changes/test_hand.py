@@ -12,6 +12,7 @@ import pytest
 from rowtide.client.changes.reader import Hand
 from rowtide.client.changes.worker import Batch
 from rowtide.core.values.errors import LogTrimmed
+from tests.support.waiting import SOON_S
 
 TURNS = 20
 
@@ -27,7 +28,7 @@ async def turns() -> None:
 
 
 async def next_of(batches: AsyncIterator[Batch]) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         return (await anext(batches)).shard_id
 
 
@@ -92,7 +93,7 @@ async def test_what_ends_a_reader_is_told_where_its_last_batch_was_taken_away() 
             giving.cancel()
         raise LogTrimmed
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         await hand.run(fail_with_a_batch_given())
     with pytest.raises(LogTrimmed):
         await next_of(hand.batches())

@@ -9,6 +9,7 @@ import pytest
 
 from rowtide.testing.instance import InstanceAccess
 from tests.client.forms import FORMS, Form, open_form
+from tests.support.access import access_of
 
 __all__ = ["access", "form"]
 
@@ -16,12 +17,7 @@ __all__ = ["access", "form"]
 @pytest.fixture
 def access(rowtide_instance: InstanceAccess) -> dict[str, Any]:
     """How a client reaches the test's instance."""
-    return {
-        "endpoint": rowtide_instance.endpoint,
-        "instance": rowtide_instance.name,
-        "access_key_id": rowtide_instance.access_key_id,
-        "access_key_secret": rowtide_instance.access_key_secret,
-    }
+    return access_of(rowtide_instance)
 
 
 @pytest.fixture(params=FORMS)

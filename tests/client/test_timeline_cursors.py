@@ -142,7 +142,7 @@ def test_pages_of_an_inbox_have_no_seam(access: Access) -> None:
         for name, ids in {"a": (1, 2, 5, 7), "b": (2, 3, 5), "c": (2, 9)}.items():
             await cursors.join("ada", name)
             entries = await timelines.of(name).store_many([{"n": id} for id in ids], ids=ids)
-            expected += [InboxEntry(name, entry) for entry in entries]
+            expected += [InboxEntry(name, entry, entry.id) for entry in entries]
         await timelines.of("other").store({"n": 1}, id=4)
         expected.sort(key=lambda one: (-one.entry.id, one.conversation))
         for limit in range(1, 11):

@@ -32,6 +32,7 @@ from rowtide.client import (
 from rowtide.client.http_exchange import HttpAnswer
 from rowtide.client.timeline.message import Fields
 from tests.client.timelines import collect
+from tests.support.searches import examples
 
 pytestmark = pytest.mark.system
 
@@ -219,15 +220,15 @@ def world(access: dict[str, Any]) -> Iterator[World]:
     opened.close()
 
 
-def check(world: World, examples: int) -> None:
+def check(world: World, histories: int) -> None:
     machine = type("Machine", (TimelineMachine,), {"world": world})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=30)
+        machine, settings=settings(max_examples=histories, stateful_step_count=30)
     )
 
 
 def test_a_timeline_is_a_list(world: World) -> None:
-    check(world, 20)
+    check(world, examples(10, 20))
 
 
 @pytest.mark.slow
