@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast
 
+from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import Fields, SettingsRefused
 from rowtide.connectors.sinks.sink import Sink
 from rowtide.connectors.sources.source import Source
@@ -26,6 +27,7 @@ SINKS: Mapping[str, str] = {
     "opensearch": "rowtide.connectors.sinks.opensearch.sink",
     "parquet": "rowtide.connectors.sinks.lake.parquet_sink",
     "tantivy": "rowtide.connectors.sinks.tantivy.sink",
+    "timeline": "rowtide.connectors.sinks.timeline.sink",
     "webhook": "rowtide.connectors.sinks.webhook.sink",
 }
 """Kind of sink to the module that has ``make_sink(fields, surroundings)``."""
@@ -41,11 +43,13 @@ class ConnectorContext(NamedTuple):
     """Where a connector runs.
 
     ``folder`` is the connector's own folder on this machine's disk, for embedded targets.
-    It may be lost with the machine.
+    It may be lost with the machine. ``endpoint`` is the instance's own, for a sink that
+    writes to other tables of the instance. It is None where settings are only checked.
     """
 
     connector: str
     folder: str
+    endpoint: Endpoint | None = None
 
 
 class _SinkModule(Protocol):

@@ -12,17 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rowtide.core.records.change import Kind
 from rowtide.core.values.key_ranges import Range
 from rowtide.core.values.schema import KeyColumn
 from rowtide.core.values.variant import Scalar
 
-__all__ = ["Key", "Refused", "SinkBatch", "SinkRow", "SourceRow", "TableShape"]
+__all__ = ["ASSIGNED", "Key", "Refused", "SinkBatch", "SinkRow", "SourceRow", "TableShape"]
 
 Key = tuple[tuple[str, Scalar], ...]
 """The primary key: (column, value) in the table's order."""
+
+ASSIGNED = cast(Scalar, None)
+"""In the key of a row to write: an AUTO_INCREMENT column, which the shard assigns. A source that
+copies rows has no such column, so the types do not mention it.
+"""
 
 
 class TableShape(NamedTuple):
@@ -38,9 +43,10 @@ class SinkRow:
 
     ``key_bytes`` is the key in an encoding that sorts as the keys do. ``kind`` is the
     kind of change. ``before`` has the original columns if the table's stream keeps them.
-    ``sequence`` is the position in the shard's log. It is -1 for a row of a snapshot and
-    for a parked row that is retried. A sink that stores how far it is in a shard must not
-    take such a row for a repetition.
+    ``existed``: the row existed before the change, None if that is unknown. ``sequence``
+    is the position in the shard's log. It is -1 for a row of a snapshot and for a parked
+    row that is retried. A sink that stores how far it is in a shard must not take such a
+    row for a repetition.
     """
 
     key: Key
@@ -50,6 +56,7 @@ class SinkRow:
     kind: Kind
     before: Mapping[str, Scalar] | None = None
     sequence: int = -1
+    existed: bool | None = None
 
 
 @dataclass(slots=True)
@@ -89,7 +96,8 @@ class SourceRow(NamedTuple):
     row becomes exactly these columns. Otherwise they are merged into the row, and earlier
     versions stay as history. ``time_ms`` is when the source committed the row.
     ``position`` rises, compared as bytes, with every row of a source. A shard skips rows
-    that are not above its position.
+    that are not above its position. A row whose key the shard completes is new and
+    ``whole``. Its versions are the time of its id, so ``time_ms`` does not count.
     """
 
     table: str

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.back_off import BackOff
-from rowtide.connectors.runtime.declaration import Declaration
 from rowtide.connectors.runtime.lag import Lag
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import ProcessContext
@@ -17,21 +17,40 @@ from rowtide.connectors.runtime.progress import Progress
 from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.core.values.errors import StoreError, first_failure
 
-__all__ = ["STATES", "ConnectorRun"]
+__all__ = ["STATES", "ConnectorRun", "RunDeclaration"]
 
 logger = logging.getLogger(__name__)
 
 STATES = ("starting", "waiting", "running", "failed", "stopped")
 
 
+class RunDeclaration(Protocol):
+    """What is run under a name. A run with another ``text`` is stopped and started again."""
+
+    @property
+    def name(self) -> str:
+        """The name of reports, log lines and metrics."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Everything on which the run depends."""
+        ...
+
+    @property
+    def described(self) -> str:
+        """What it does, in a few words."""
+        ...
+
+
 class ConnectorRun(ABC):
-    """What the run of a sink and the run of a source share.
+    """What the runs of sinks, of sources and of dashboards share.
 
     ``state`` is one of ``STATES``. A run is ``waiting`` while another process has the
     connector, and ``failed`` during the pause before a restart.
     """
 
-    def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
+    def __init__(self, declaration: RunDeclaration, place: ProcessContext) -> None:
         self.declaration = declaration
         self.progress = Progress()
         self.state = "starting"

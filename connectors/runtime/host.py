@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from rowtide.connectors.runtime.connector_log import ConnectorLog, LineBuffer, of_connector
-from rowtide.connectors.runtime.connector_run import ConnectorRun
-from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector
+from rowtide.connectors.runtime.connector_run import ConnectorRun, RunDeclaration
+from rowtide.connectors.runtime.declaration import Declaration
+from rowtide.connectors.runtime.declarations import Declarations
 from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.sink_run import SinkRun
 from rowtide.connectors.runtime.source_run import SourceRun
 from rowtide.connectors.runtime.status_board import StatusBoard, report_of
 from rowtide.core.values.errors import StoreError
 
-__all__ = ["Host"]
+__all__ = ["DeclaredRun", "Host", "RunKind"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,19 +29,74 @@ LOOK_S = 1.0
 TELL_S = 2.0
 
 
+class DeclaredRun(Protocol):
+    """What is declared under a name, and whether it should run.
+
+    ``asked`` rises when an operator asks to retry or skip parked rows.
+    """
+
+    @property
+    def declaration(self) -> RunDeclaration | None:
+        """What to run; None if this version cannot read it."""
+        ...
+
+    @property
+    def paused(self) -> bool:
+        """True if no process should run it."""
+        ...
+
+    @property
+    def asked(self) -> int:
+        """How often parked rows were requested."""
+        ...
+
+
+class RunKind(Protocol):
+    """One kind of what is declared: where its declarations are, and what runs them."""
+
+    async def all(self) -> Mapping[str, DeclaredRun]:
+        """Return every declaration by its name. Names of two kinds differ."""
+        ...
+
+    def make_run(self, declaration: RunDeclaration, place: ProcessContext) -> ConnectorRun | None:
+        """Return the run of a declaration; None if it is of another kind."""
+        ...
+
+
+class _Connectors:
+    """Sinks and sources."""
+
+    def __init__(self, place: ProcessContext) -> None:
+        self._declarations = Declarations(place.endpoint)
+
+    async def all(self) -> Mapping[str, DeclaredRun]:
+        """Return the connectors, see ``RunKind.all``."""
+        return await self._declarations.all()
+
+    def make_run(self, declaration: RunDeclaration, place: ProcessContext) -> ConnectorRun | None:
+        """Return the run of a connector, see ``RunKind.make_run``."""
+        if not isinstance(declaration, Declaration):
+            return None
+        return SinkRun(declaration, place) if declaration.sink else SourceRun(declaration, place)
+
+
 class Host:
-    """Runs the connectors of ``names``, or all. ``on_report`` is called with the measured runs."""
+    """Runs the connectors of ``names``, or all. ``on_report`` is called with the measured runs.
+
+    ``kinds`` are what it runs besides connectors.
+    """
 
     def __init__(
         self,
         place: ProcessContext,
         names: Collection[str] = (),
         on_report: Callable[[Collection[ConnectorRun]], None] | None = None,
+        kinds: Collection[RunKind] = (),
     ) -> None:
         self._place = place
         self._names = frozenset(names)
         self._on_report = on_report
-        self._declarations = Declarations(place.endpoint)
+        self._kinds: Collection[RunKind] = (_Connectors(place), *kinds)
         self._board = StatusBoard(place.endpoint)
         self._log = ConnectorLog(place.endpoint)
         self._gathered = LineBuffer()
@@ -66,7 +123,7 @@ class Host:
         failing = False
         while not stop.is_set():
             try:
-                self._fit(await self._declarations.all(), tasks)
+                self._fit(await self._find_declared(), tasks)
                 failing = False
             except StoreError as error:
                 if not failing:
@@ -83,7 +140,18 @@ class Host:
         for run in self._runs.values():
             run.stop()
 
-    def _fit(self, declared: dict[str, DeclaredConnector], tasks: asyncio.TaskGroup) -> None:
+    async def _find_declared(self) -> dict[str, DeclaredRun]:
+        """Return the declarations of all kinds by name."""
+        found: dict[str, DeclaredRun] = {}
+        for kind in self._kinds:
+            found |= await kind.all()
+        return found
+
+    def _make_run(self, declaration: RunDeclaration) -> ConnectorRun:
+        runs = (kind.make_run(declaration, self._place) for kind in self._kinds)
+        return next(run for run in runs if run is not None)
+
+    def _fit(self, declared: Mapping[str, DeclaredRun], tasks: asyncio.TaskGroup) -> None:
         """Stop runs whose declaration changed or is gone, and start those that are missing."""
         wanted = {
             name: found.declaration
@@ -98,8 +166,7 @@ class Host:
         for name, declaration in wanted.items():
             asked = declared[name].asked
             if name not in self._runs:
-                kind = SinkRun if declaration.sink else SourceRun
-                run = self._runs[name] = kind(declaration, self._place)
+                run = self._runs[name] = self._make_run(declaration)
                 tasks.create_task(self._run(run), name=f"connector {name}")
             elif self._asked.get(name) != asked:
                 self._runs[name].request_retries()
@@ -132,11 +199,13 @@ class Host:
         name = run.declaration.name
         try:
             await self._report_one(run)
-            found = (await self._declarations.all()).get(name)
+            found = (await self._find_declared()).get(name)
         except StoreError as error:
             logger.debug("%s could not report its start, and starts later: %s", name, error)
             return False
-        return found is not None and not found.paused and found.text == run.declaration.text
+        if found is None or found.paused or found.declaration is None:
+            return False
+        return found.declaration.text == run.declaration.text
 
     async def _report_one(self, run: ConnectorRun) -> None:
         name, process = run.declaration.name, self._place.process

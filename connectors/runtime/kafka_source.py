@@ -40,7 +40,12 @@ __all__ = ["KafkaSource"]
 FETCH_BYTES = 2 * 1024 * 1024
 """Bytes of one fetch, which bounds the memory of one shard."""
 
-_KINDS: dict[int, Kind] = {2: PUT_ROW, 4: UPDATE, 6: DELETE}
+_KIND_OF: dict[type, Kind] = {
+    record.PutBody: PUT_ROW,
+    record.UpdateBody: UPDATE,
+    record.DeleteBody: DELETE,
+}
+_KINDS = {branch: _KIND_OF[body] for branch, body in record.CHANGES.items()}
 """Kinds by the branch of the body in the schema's union."""
 
 _OPTIONS, _SEAL = 8, 12

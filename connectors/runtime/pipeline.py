@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from rowtide.client.changes.api import ApiSource
+from rowtide.client.changes.current_rows import newest, rows_since
 from rowtide.client.changes.shard_follower import Unfinished
 from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Refused, SinkBatch, SinkRow
 from rowtide.connectors.runtime.back_off import BackOff
 from rowtide.connectors.runtime.parking import RETRY, SKIP, ParkedEntry, ParkedRows
 from rowtide.connectors.runtime.progress import Progress
-from rowtide.connectors.runtime.row_making import TOO_LARGE, RowMaker, newest, rows_since
+from rowtide.connectors.runtime.row_making import TOO_LARGE, RowMaker
 from rowtide.connectors.runtime.transforms import Function, Transforms
 from rowtide.connectors.sinks.sink import Sink, traits_of
 from rowtide.core.records.change import DELETE, UPDATE

@@ -36,7 +36,7 @@ class ProcessContext:
 
     def surroundings(self, name: str) -> ConnectorContext:
         """Return the context of one connector."""
-        return ConnectorContext(name, f"{self.folder}/{name}")
+        return ConnectorContext(name, f"{self.folder}/{name}", self.endpoint)
 
 
 async def table_shape(endpoint: Endpoint, table: str) -> TableShape:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import time
 from collections.abc import Sequence
 
 from rowtide.client.changes.api import ApiSource
@@ -19,14 +17,11 @@ from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnec
 from rowtide.connectors.runtime.parking import ParkedRows
 from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE
-from rowtide.connectors.runtime.status_board import FRESH_S, StatusBoard
+from rowtide.connectors.runtime.status_board import StatusBoard
 from rowtide.connectors.sources.source import LeavesTraces, Repeatable, Source
-from rowtide.core.values.errors import StoreError, Unavailable, invalid
+from rowtide.core.values.errors import StoreError, invalid
 
 __all__ = ["begin_again", "delete", "list_unused_traces", "recopy", "rest"]
-
-STOPPED_S_MAX = 30.0
-LOOK_S = 0.2
 
 
 async def begin_again(
@@ -83,18 +78,8 @@ async def rest(endpoint: Endpoint, name: str) -> bool:
     """
     if not await Declarations(endpoint).pause(name, paused=True):
         return False
-    board, until_s = StatusBoard(endpoint), time.monotonic() + STOPPED_S_MAX
-    while True:
-        reports = (await board.all()).get(name, [])
-        now_us = endpoint.answered_us
-        running = [r.process for r in reports if now_us - r.told_us < FRESH_S * 1_000_000]
-        if not running:
-            return True
-        if time.monotonic() > until_s:
-            raise Unavailable(
-                f"Connector {name} still runs on {', '.join(running)}", "OTSServerBusy"
-            )
-        await asyncio.sleep(LOOK_S)
+    await StatusBoard(endpoint).wait_until_stopped([name], f"Connector {name}")
+    return True
 
 
 async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence[str]:
@@ -113,9 +98,7 @@ async def delete(place: ProcessContext, declared: DeclaredConnector) -> Sequence
     for table in ("", *_tables(declared)):
         await _remove_leases(leases, table)
     left = [*left, *await _remove_entries(ParkedRows(endpoint, name))]
-    board = StatusBoard(endpoint)
-    for report in (await board.all()).get(name, []):
-        await board.withdraw(name, report.process)
+    await StatusBoard(endpoint).withdraw_all(name)
     await ConnectorLog(endpoint).remove(name)
     await Declarations(endpoint).remove(name)
     return left

@@ -8,29 +8,22 @@ skipped when they arrive.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from rowtide.client.changes.api import ApiSource, CurrentRow
+from rowtide.client.changes.current_rows import newest, rows_since
 from rowtide.client.changes.worker import Batch
 from rowtide.connectors.rows import Key, Refused, SinkRow
 from rowtide.core.records.change import DELETE, ROW, UPDATE, Change
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
-from rowtide.core.values.cell import PUT, Cell
-from rowtide.core.values.errors import Unavailable
-from rowtide.core.values.variant import Scalar
 
-__all__ = ["TOO_LARGE", "Made", "RowMaker", "newest", "rows_since"]
+__all__ = ["TOO_LARGE", "Made", "RowMaker"]
 
 AHEAD_MAX = 20_000
 """Rows per shard remembered as ahead of the stream. Forgetting one costs a repetition."""
-
-BEHIND_S = 0.02
-BEHIND_TIMES = 100
-"""Pause and number of reads while a shard has not applied a change yet."""
 
 TOO_LARGE = "the row is larger than one answer of the server can be"
 
@@ -115,6 +108,7 @@ class RowMaker:
             change.kind,
             None if parts.before is None else change.before,
             change.sequence,
+            None if parts.kept is None else parts.kept.existed,
         )
 
     def _make_current(
@@ -133,6 +127,7 @@ class RowMaker:
             DELETE if columns is None else UPDATE,
             first.before,
             last.sequence,
+            first.existed,
         )
         if now.too_large:
             made.refused.append(Refused(row, TOO_LARGE))
@@ -155,25 +150,6 @@ class RowMaker:
                 self._ahead.clear()
 
 
-async def rows_since(api: ApiSource, stamps: Mapping[bytes, int]) -> dict[bytes, CurrentRow]:
-    """Return the rows of keys, each as of its stamp or later.
-
-    A reader of the log may have a change before the shard has applied it. Until then the
-    shard answers as of an earlier stamp, without the change. Raises ``Unavailable`` if
-    that takes too long.
-    """
-    found: dict[bytes, CurrentRow] = {}
-    if not stamps:
-        return found
-    for _ in range(BEHIND_TIMES):
-        rows = await api.current([key for key in stamps if key not in found])
-        found |= {key: row for key, row in rows.items() if row.stamp >= stamps[key]}
-        if len(found) == len(stamps):
-            return found
-        await asyncio.sleep(BEHIND_S)
-    raise Unavailable("A shard has not applied all entries of its log yet.")
-
-
 def _updates_at_end(changes: Sequence[Change]) -> int:
     """Return how many updates are at the end."""
     count = 0
@@ -182,19 +158,3 @@ def _updates_at_end(changes: Sequence[Change]) -> int:
             break
         count += 1
     return count
-
-
-def newest(cells: Sequence[Cell]) -> dict[str, Scalar]:
-    """Return each column with its newest value."""
-    found: dict[str, Scalar] = {}
-    versions: dict[str, int] = {}
-    decode = variant.decode
-    for cell in cells:
-        if cell.op != PUT:
-            continue
-        name, version = cell.name.decode(), cell.version_ms or 0
-        if name in versions and version <= versions[name]:
-            continue
-        versions[name] = version
-        found[name] = decode(cell.variant)
-    return found

@@ -28,6 +28,7 @@ def row_text(row: SinkRow) -> str:
         "before": None if row.before is None else _documents(row.before),
         "stamp": row.stamp,
         "sequence": row.sequence,
+        "existed": row.existed,
     }
     return json.dumps(document, ensure_ascii=False)
 
@@ -43,6 +44,7 @@ def read_row(text: str, key_bytes: bytes) -> SinkRow:
         cast(Kind, document["kind"]),
         None if document["before"] is None else _values(document["before"]),
         int(document["sequence"]),
+        document.get("existed"),  # Missing in texts of earlier versions.
     )
 
 

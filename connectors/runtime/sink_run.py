@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.shard_follower import Unfinished
+from rowtide.client.changes.start import Begin
 from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink
@@ -41,6 +42,8 @@ LOOK_AGAIN_S = 2.0
 
 class SinkRun(ConnectorRun):
     """Runs the sink of a ``declaration``."""
+
+    declaration: Declaration
 
     def __init__(self, declaration: Declaration, place: ProcessContext) -> None:
         super().__init__(declaration, place)
@@ -111,7 +114,7 @@ class SinkRun(ConnectorRun):
             self._api if cluster is None else _from_kafka(self._api, cluster),
             self._leases,
             lambda batch: self._handle(pipeline, batch),
-            begin=begin_of(declaration.begin, "begin"),
+            begin=begin_of_sink(declaration, sink),
             settings=follower_settings(declaration, sink),
         )
         if self._stopping.is_set():
@@ -160,6 +163,12 @@ class SinkRun(ConnectorRun):
             except Exception as error:  # noqa: BLE001 - it is raised when the worker has ended.
                 self._fail(error)
                 return
+
+
+def begin_of_sink(declaration: Declaration, sink: Sink) -> Begin:
+    """Return where a new connector begins."""
+    begin = begin_of(declaration.begin, "begin")
+    return "oldest" if begin == "rows" and traits_of(sink).changes_only else begin
 
 
 def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:

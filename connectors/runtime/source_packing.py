@@ -19,7 +19,6 @@ from rowtide.core.rows.source_form import TEXT_BYTES_MAX, SourceForm, layout
 from rowtide.core.values import variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.errors import Rejected
-from rowtide.core.values.variant import Scalar
 
 __all__ = ["Packing", "forget", "packing_of"]
 
@@ -31,9 +30,13 @@ _KINDS: dict[type, int] = {
     str: variant.STRING,
     bytes: variant.BLOB,
 }
-_EMPTY: dict[type, Scalar] = {int: 0, float: 0.0, str: "", bytes: b""}
 _TEXTS = (str, bytes)
 _NOTHING = type(None)
+_EMPTY: dict[type, bytes] = {
+    **{kind: variant.encode(kind()) for kind in _KINDS},
+    _NOTHING: variant.V_AUTO_INCREMENT,
+}
+"""A value of each type. A key column without a value is one that the shard assigns."""
 
 _Column = tuple[str, type]
 
@@ -52,11 +55,12 @@ class Packing:
         except Rejected as error:
             raise ValueError(error.message) from error
         place_of = {name: len(key) + place for place, (name, _) in enumerate(columns)}
-        ordered = [(place, kind) for place, (_, kind) in enumerate(key)]
+        given = [column for column in key if column[1] is not _NOTHING]
+        ordered = [(place, kind) for place, (_, kind) in enumerate(key) if kind is not _NOTHING]
         ordered += [(place_of[name], kind) for name, kind in kept]
         self._numbers = picker([place for place, kind in ordered if kind not in _TEXTS])
         self._texts = picker([place for place, kind in ordered if kind in _TEXTS])
-        kinds = [_KINDS[kind] for _, kind in (*key, *kept)]
+        kinds = [_KINDS[kind] for _, kind in (*given, *kept)]
         self._head = Struct(layout(kinds, number="")).pack
 
     def pack(self, row: SourceRow) -> bytes | None:
@@ -108,7 +112,7 @@ def forget() -> None:
 
 
 def _empty(columns: Sequence[_Column]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), variant.encode(_EMPTY[kind])) for name, kind in columns]
+    return [(name.encode(), _EMPTY[kind]) for name, kind in columns]
 
 
 def _cells(columns: Sequence[_Column]) -> list[Cell]:

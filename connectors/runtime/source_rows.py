@@ -62,6 +62,9 @@ _SOURCE = b"\xca\x3e"  # Field 1001 of the request, a string.
 _varint = lru_cache(4096)(varint)
 """Cached for sizes, and for times that many rows share."""
 
+_LEAVE_OUT, _REMOVE, _ASSIGN = range(3)
+"""What a column without a value means: nothing, a delete, a column of the key to assign."""
+
 _LENGTH = Struct("<I").pack
 _INTEGER = Struct("<q").pack
 _DOUBLE = Struct("<d").pack
@@ -174,7 +177,7 @@ def encode_source_row(row: SourceRow) -> bytes:
     _, key, columns, whole, _, _ = row
     parts = [b"\x75\x00\x00\x00\x01"]
     checksums = bytearray()
-    _add(parts, checksums, key, removes=False)
+    _add(parts, checksums, key, of_none=_ASSIGN)
     if columns is None:
         kind = _DELETE
         parts.append(b"\x08")
@@ -182,7 +185,7 @@ def encode_source_row(row: SourceRow) -> bytes:
         kind = _PUT if whole else _UPDATE
         begin = len(parts)
         parts.append(b"\x02")
-        _add(parts, checksums, columns.items(), removes=not whole)
+        _add(parts, checksums, columns.items(), of_none=_LEAVE_OUT if whole else _REMOVE)
         if len(parts) == begin + 1:
             parts.pop()
     parts.append(ROW_ENDS[STEP[crc8(checksums) ^ (columns is None)]])
@@ -211,9 +214,9 @@ def _add(
     checksums: bytearray,
     cells: Iterable[tuple[str, Scalar | None]],
     *,
-    removes: bool,
+    of_none: int,
 ) -> None:
-    """Add cells and their checksums. With ``removes`` a value of None is a delete."""
+    """Add cells and their checksums. ``of_none`` says what a column without a value means."""
     for name, value in cells:
         kind = type(value)
         column = _COLUMNS.get(name) or _column(name)
@@ -230,7 +233,10 @@ def _add(
             encoded = variant.encode(value)
             data = encoded[1:]
             head, seed = column.head(encoded[0], len(data))
-        elif removes:
+        elif of_none == _ASSIGN:
+            head, seed = column.head(variant.AUTO_INCREMENT, 0)
+            data = b""
+        elif of_none == _REMOVE:
             parts.append(column.deleted)
             checksums.append(column.deleted_checksum)
             continue

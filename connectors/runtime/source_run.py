@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_source
 from rowtide.connectors.runtime.connector_run import ConnectorRun
-from rowtide.connectors.runtime.declaration import resolve_columns
+from rowtide.connectors.runtime.declaration import Declaration, resolve_columns
 from rowtide.connectors.runtime.masking import MaskedCopies, Masking, MaskingTarget
 from rowtide.connectors.runtime.source_parking import ParkingTarget
 from rowtide.connectors.runtime.table_target import TableTarget
@@ -36,6 +36,7 @@ STOP_S_MAX = 20.0
 class SourceRun(ConnectorRun):
     """Runs the source of a ``declaration``."""
 
+    declaration: Declaration
     _running: Source | None = None
 
     @property

@@ -12,7 +12,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.declarations import Declarations, DeclaredConnector, group_of
 from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.connectors.runtime.parking import ParkedRows
-from rowtide.connectors.runtime.status_board import FRESH_S, Report, StatusBoard
+from rowtide.connectors.runtime.status_board import Report, StatusBoard
 from rowtide.connectors.runtime.table_states import FAILED
 from rowtide.connectors.sources.source import Behind, TableState
 from rowtide.core.values.errors import Rejected
@@ -90,7 +90,7 @@ async def standings(endpoint: Endpoint, names: Collection[str] = ()) -> dict[str
     for name, one in declared.items():
         if names and name not in names:
             continue
-        fresh = [r for r in reports.get(name, []) if now_us - r.told_us < FRESH_S * 1_000_000]
+        fresh = [report for report in reports.get(name, []) if report.is_fresh(now_us)]
         found[name] = await _standing(endpoint, one, fresh)
     return found
 

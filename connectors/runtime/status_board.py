@@ -7,7 +7,10 @@ a process that ended without removing it. It expires after a day.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 
 from rowtide.client.endpoint import Endpoint
@@ -15,6 +18,7 @@ from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.kept_rows import Columns, KeptRows
 from rowtide.connectors.runtime.table_states import fit_states
 from rowtide.connectors.sources.source import Behind, TableState
+from rowtide.core.values.errors import Unavailable
 
 __all__ = ["FRESH_S", "STATUS_TABLE", "Report", "StatusBoard", "report_of"]
 
@@ -24,6 +28,9 @@ FRESH_S = 10.0
 """An older report is of a process that ended or can't reach the server."""
 
 DAY_S = 86_400
+
+STOPPED_S_MAX = 30.0
+LOOK_S = 0.2
 
 
 @dataclass(slots=True)
@@ -48,6 +55,10 @@ class Report:
     """Tables of a source, sorted by name. ``tables_omitted`` more do not fit into the report."""
     tables_failed: int = 0
     tables_omitted: int = 0
+
+    def is_fresh(self, now_us: int) -> bool:
+        """True if the process still runs the connector, as far as its report shows."""
+        return now_us - self.told_us < FRESH_S * 1_000_000
 
 
 def report_of(run: ConnectorRun, process: str, now_us: int) -> Report:
@@ -76,6 +87,7 @@ class StatusBoard:
     """The table of reports."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         key = (("connector", str), ("process", str))
         self._rows = KeptRows(endpoint, STATUS_TABLE, key, ttl_s=DAY_S)
 
@@ -87,6 +99,32 @@ class StatusBoard:
     async def withdraw(self, connector: str, process: str) -> None:
         """Remove the report of a process that no longer runs the connector."""
         await self._rows.delete((connector, process))
+
+    async def wait_until_stopped(self, connectors: Collection[str], what: str) -> None:
+        """Return once no process runs one of the connectors.
+
+        Raises ``Unavailable`` with ``what`` if a process takes too long.
+        """
+        until_s = time.monotonic() + STOPPED_S_MAX
+        while True:
+            reports = await self.all()
+            now_us = self._endpoint.answered_us
+            running = [
+                report.process
+                for connector in connectors
+                for report in reports.get(connector, [])
+                if report.is_fresh(now_us)
+            ]
+            if not running:
+                return
+            if time.monotonic() > until_s:
+                raise Unavailable(f"{what} still runs on {', '.join(running)}", "OTSServerBusy")
+            await asyncio.sleep(LOOK_S)
+
+    async def withdraw_all(self, connector: str) -> None:
+        """Remove every report on a connector."""
+        for report in (await self.all()).get(connector, []):
+            await self.withdraw(connector, report.process)
 
     async def all(self) -> dict[str, list[Report]]:
         """Return the reports by connector, including old ones."""

@@ -1,15 +1,13 @@
 """Where a source writes, over the protocol: tables of an instance.
 
-Rows of one table are sent in order, one request at a time. A shard takes only what is
-above its position, so a request that overtook another would have its rows skipped. For
-the same reason a failed request can be sent again unchanged.
+Rows of one table are sent in order (``source_writer.py``), those of several tables at the same
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -17,11 +15,10 @@ from typing import Self
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.own_tables import make_table
 from rowtide.client.endpoint import Endpoint
-from rowtide.client.failures import failure_of
 from rowtide.connectors.rows import Key, SourceRow, TableShape
 from rowtide.connectors.runtime.source_lease import SOURCE_TABLE, SourceLease
-from rowtide.connectors.runtime.source_rows import EncodedRows, SourceRequest, requests
-from rowtide.connectors.sources.source import RowRefused
+from rowtide.connectors.runtime.source_rows import EncodedRows
+from rowtide.connectors.runtime.source_writer import SourceWriter
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values import variant
@@ -37,14 +34,8 @@ from rowtide.core.values.schema import KeyColumn
 
 __all__ = ["TableTarget"]
 
-logger = logging.getLogger(__name__)
-
 WAIT_S = 0.05
-WAIT_S_MAX = 2.0
 RELEASE_S = 2.0
-
-_ALL_DONE = b"\x12\x02\x08\x01"
-"""A row's result in a response if the row is durable."""
 
 
 class TableTarget:
@@ -76,6 +67,9 @@ class TableTarget:
         self._max_versions = max_versions
         self._stream_hours = stream_hours
         self._known: set[TableShape] = set()
+        self._writer = SourceWriter(
+            endpoint, source, deadline_s=deadline_s, on_dropped=self._known.clear
+        )
         self._tasks = asyncio.TaskGroup()
         self._renewing: asyncio.Task[None] | None = None
 
@@ -144,7 +138,7 @@ class TableTarget:
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = [
-                    tasks.create_task(self._write_table(table, of_table), name=f"write[{table}]")
+                    tasks.create_task(self._writer.write(table, of_table), name=f"write[{table}]")
                     for table, of_table in by_table.items()
                 ]
         except BaseExceptionGroup as group:
@@ -153,72 +147,6 @@ class TableTarget:
         if refused:
             # Raise only now: earlier rows of other tables are durable too.
             raise next(refused[id(row)] for row in rows if id(row) in refused)
-
-    async def _write_table(self, table: str, rows: Sequence[SourceRow]) -> RowRefused | None:
-        """Write one table's rows. Return the first refused row, if any."""
-        try:
-            await self._write_requests(table, rows)
-        except BaseExceptionGroup as group:
-            failure = first_failure(group)
-            if isinstance(failure, RowRefused):
-                return failure
-            raise
-        return None
-
-    async def _write_requests(self, table: str, rows: Sequence[SourceRow]) -> None:
-        """Write one table's rows. Encode each request while the one before is sent."""
-        async with asyncio.TaskGroup() as tasks:
-            under_way: asyncio.Task[None] | None = None
-            try:
-                for request in self._requests(table, rows):
-                    if under_way is not None:
-                        await under_way
-                    under_way = tasks.create_task(self._send(table, request), name=f"send[{table}]")
-                    await asyncio.sleep(0)  # Send it now, before the next one is encoded.
-            except RowRefused:
-                if under_way is not None:
-                    await under_way
-                raise
-
-    def _requests(self, table: str, rows: Sequence[SourceRow]) -> Iterator[SourceRequest]:
-        if isinstance(rows, EncodedRows):
-            return rows.requests()
-        return requests(self._source, table, rows)
-
-    async def _send(self, table: str, request: SourceRequest) -> None:
-        """Send a request until its rows are durable, one is refused, or the deadline passes."""
-        until_s = asyncio.get_running_loop().time() + self._deadline_s
-        wait_s = WAIT_S
-        while True:
-            failed = await self._failure(request)
-            if failed is None:
-                return
-            if failed.code == "OTSObjectNotExist":
-                self._known.clear()  # The table was dropped since.
-            if isinstance(failed, Rejected) or asyncio.get_running_loop().time() > until_s:
-                raise failed
-            logger.info("source %s, table %s: %s", self._source, table, failed)
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, WAIT_S_MAX)
-
-    async def _failure(self, request: SourceRequest) -> StoreError | None:
-        """Send a request once. Return an error unless all of its rows are durable."""
-        try:
-            answer = await self._endpoint.ask("BulkImport", request.body)
-        except Rejected as error:
-            return RowRefused(request.rows[0], error) if len(request.rows) == 1 else error
-        except (Unavailable, OutcomeUnknown) as error:
-            return error
-        if answer.endswith(_ALL_DONE * len(request.rows)):
-            return None
-        response = pb.BulkImportResponse.FromString(answer)
-        for row, result in zip(request.rows, response.rows, strict=True):
-            if not result.is_ok:
-                why = failure_of(result.error.code, result.error.message)
-                # The first failed row decides: a row before a refused one may still be
-                # written.
-                return RowRefused(row, why) if isinstance(why, Rejected) else why
-        return None
 
     async def keys(self, table: str, after: Key | None, *, limit: int) -> Sequence[Key]:
         """Return up to ``limit`` keys that follow ``after``, see ``SourceTarget.keys``."""

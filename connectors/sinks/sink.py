@@ -18,12 +18,14 @@ class Traits(NamedTuple):
     topic does, a table does not). ``alone``: the target is files of this machine, which
     one process writes at a time. So all shards go through one process. ``batch_rows``:
     most changes of a shard in one batch, unless the declaration sets it. Choose more
-    where each call is expensive.
+    where each call is expensive. ``changes_only``: the sink does nothing with the rows of
+    a snapshot. So a new one that would begin with them begins with the oldest change.
     """
 
     every_change: bool = False
     alone: bool = False
     batch_rows: int = 1000
+    changes_only: bool = False
 
 
 def traits_of(sink: Sink) -> Traits:

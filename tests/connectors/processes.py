@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +21,8 @@ from rowtide.connectors.runtime.declarations import Declarations, group_of
 from rowtide.connectors.runtime.lag import Lag, measure_lag
 from rowtide.connectors.runtime.place import ProcessContext
 from rowtide.connectors.runtime.removal import begin_again
-from rowtide.deploy.up import Ready
+from rowtide.deploy.up import Child, Ready
+from tests.support.copies import start
 
 __all__ = ["ROOT", "ConnectorProcesses", "declare", "lag_of", "rewind", "yaml_of"]
 
@@ -36,7 +35,7 @@ class ConnectorProcesses:
     """All use one folder, as processes of one machine do. ``closing`` ends them."""
 
     def __init__(self, server: Ready, folder: Path, closing: ExitStack) -> None:
-        self.running: list[subprocess.Popen[bytes]] = []
+        self.running: list[Child] = []
         self.folder = folder
         self._server = server
         self._closing = closing
@@ -44,20 +43,18 @@ class ConnectorProcesses:
 
     def start(self, *options: str) -> None:
         """Start one more."""
-        run = [sys.executable, "-c", "from rowtide.cli.main import main; main()"]
-        run += ["connector", "run", "--folder", str(self.folder / "connectors"), *options]
+        words = ["connector", "run", "--folder", str(self.folder / "connectors"), *options]
         output = self._closing.enter_context(self._log.open("ab"))
-        child = subprocess.Popen(
-            run, cwd=ROOT, env={**os.environ, **environment(self._server)}, stderr=output
-        )
-        self._closing.enter_context(child)
+        variables = {**os.environ, **environment(self._server)}
+        child = start("connectors", words, folder=ROOT, environment=variables, error=output)
+        self._closing.callback(child.wait)
         self._closing.callback(child.kill)
         self.running.append(child)
 
     def stop(self, which: int = 0) -> None:
         """Let one finish; it must."""
         child = self.running.pop(which)
-        child.terminate()
+        child.send_signal(signal.SIGTERM)
         status = child.wait(STOP_S_MAX)
         # A signal before it had its handlers ended it like any program.
         assert status in (0, -signal.SIGTERM), f"exit code {status}:\n{self.said()}"

@@ -13,6 +13,7 @@ from rowtide.connectors.sources.errands import Errands
 from rowtide.connectors.sources.life import ServerSource
 from rowtide.connectors.sources.source import Behind
 from rowtide.core.values.errors import Unavailable
+from tests.support.waiting import SOON_S
 
 HERE = Behind(0.0, 0, 0)
 
@@ -81,6 +82,6 @@ async def test_whoever_asks_a_life_that_fails_before_it_looks_is_told() -> None:
 
 
 async def _expect_refusal(source: Followed) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         with pytest.raises(Unavailable, match="does not follow its server now"):
             await source.copy_again("a", [1], ignore)

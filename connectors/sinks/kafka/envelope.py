@@ -1,10 +1,10 @@
 """A row in Debezium's envelope: before, after, source, op, ts_ms.
 
-``op`` is ``r`` for a snapshot's row, ``d`` for a deleted row and ``u`` for an update. For
-a put it is ``u`` if the stream kept the original row, otherwise ``c``: then it is unknown
-whether a row existed. ``before`` has the original columns if the stream keeps them. A
-delete has at least the key, like Debezium's own for a table without old values. Values
-are rowtide's; a form turns them into bytes.
+``op`` is ``r`` for a snapshot's row and ``d`` for a deleted row. Otherwise it is ``u`` if
+the row existed before, and ``c`` if not. If that is unknown, an update is ``u`` and a put
+``c``. ``before`` has the original columns if the stream keeps them. A delete has at least
+the key, like Debezium's own for a table without old values. Values are rowtide's; a form
+turns them into bytes.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ def op_of(row: SinkRow) -> str:
         return "d"
     if row.kind == ROW:
         return "r"
-    if row.kind == PUT_ROW and not row.before:
-        return "c"
-    return "u"
+    if row.existed is not None:
+        return "u" if row.existed else "c"
+    return "c" if row.kind == PUT_ROW and not row.before else "u"
 
 
 def before_of(row: SinkRow) -> RowColumns | None:
     """Return the row before the change, as far as it is known."""
-    if row.before:
-        return {**dict(row.key), **row.before}
+    if row.before or row.existed:
+        return {**dict(row.key), **(row.before or {})}
     return dict(row.key) if row.columns is None else None
 
 

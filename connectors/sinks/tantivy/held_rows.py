@@ -15,13 +15,12 @@ read-only.
 
 from __future__ import annotations
 
-import base64
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from rowtide.client.search.row_json import decode_row_json, encode_row_json
 from rowtide.connectors.floors import Floor, Floors
 from rowtide.connectors.rows import SinkBatch
 from rowtide.core.values.key_ranges import Range
@@ -194,23 +193,8 @@ class HeldRows:
 
 
 def _text(document: TextDocument | None) -> str | None:
-    return None if document is None else _encode(document)
+    return None if document is None else encode_row_json(document)
 
 
 def _document(text: str | None) -> TextDocument | None:
-    return None if text is None else TextDocument(*json.loads(text, object_hook=_from_base64))
-
-
-# No column's name begins with '#', so no row looks like a binary value.
-_BINARY = "#base64"
-
-
-def _as_base64(value: bytes) -> dict[str, str]:
-    return {_BINARY: base64.b64encode(value).decode()}
-
-
-def _from_base64(found: dict[str, Any]) -> Any:
-    return base64.b64decode(found[_BINARY]) if _BINARY in found else found
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, default=_as_base64).encode
+    return None if text is None else TextDocument(*decode_row_json(text))

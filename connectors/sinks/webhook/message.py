@@ -119,6 +119,7 @@ def _row(row: SinkRow) -> str:
             "key": _columns(dict(row.key)),
             "columns": None if row.columns is None else _columns(row.columns),
             "before": None if row.before is None else _columns(row.before),
+            "existed": row.existed,
         }
     )
 

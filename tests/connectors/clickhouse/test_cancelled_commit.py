@@ -11,6 +11,7 @@ from rowtide.connectors.sinks.clickhouse.sink import ClickhouseSettings, Clickho
 from rowtide.connectors.sinks.columnar.layout import Cells
 from rowtide.core.values.errors import Unavailable
 from tests.connectors.row_histories import put
+from tests.support.waiting import SOON_S
 
 
 class Hanging(ClickhouseSink):
@@ -33,7 +34,7 @@ class Hanging(ClickhouseSink):
 async def test_a_cancelled_insert_is_not_taken_for_a_server_that_is_away() -> None:
     """As Unavailable the batch was sent again and again, by a process that had to stop it."""
     sink = Hanging()
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         applied = tasks.create_task(sink.apply(SinkBatch("t", "s", [put(5, [1], {})])))
         await sink.inserting.wait()
         applied.cancel()

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from rowtide.connectors.rows import SinkBatch, SinkRow
-from rowtide.core.records.change import DELETE, ROW, UPDATE
+from rowtide.core.records.change import DELETE, PUT_ROW, ROW, UPDATE
 from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 from rowtide.core.values.variant import Scalar
 from rowtide.stream.log.kafka.cluster import KafkaCluster
@@ -40,6 +40,8 @@ async def test_a_put_an_update_a_snapshots_row_and_a_delete_are_c_u_r_and_d(
                 put(STAMP + 3, [1], {"a": 3}, before={"a": 2}, sequence=9),
                 SinkRow(key, key_bytes, STAMP + 4, None, DELETE, {"a": 3}, 10),
                 delete(STAMP + 5, [2], sequence=11),
+                SinkRow(key, key_bytes, STAMP + 6, {"a": 4}, PUT_ROW, {}, 12, True),
+                SinkRow(key, key_bytes, STAMP + 7, {"a": 5}, UPDATE, {}, 13, False),
             )
         )
     found = await read_records(broker, topic)
@@ -54,9 +56,11 @@ async def test_a_put_an_update_a_snapshots_row_and_a_delete_are_c_u_r_and_d(
         None,
         ("d", {"id": 2}, None),
         None,
+        ("u", {"id": 1}, {"id": 1, "a": 4}),
+        ("c", None, {"id": 1, "a": 5}),
     ]
     assert found[0].key == {"id": 1}
-    assert [r.headers["rowtide.stamp"] for r in found[-2:]] == [str(STAMP + 5).encode()] * 2
+    assert [r.headers["rowtide.stamp"] for r in found[-4:-2]] == [str(STAMP + 5).encode()] * 2
     assert values[0]["source"] | {"ts_ms": 0} == {
         "version": "1",
         "connector": "rowtide",

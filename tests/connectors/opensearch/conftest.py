@@ -12,19 +12,14 @@ from demo.servers.opensearch import OpenSearch
 from demo.servers.search_server import SearchServer
 from rowtide.deploy.kafka.errors import JarsUnavailable
 
-LONG = pytest.mark.parametrize(
-    "search_server",
-    [OpenSearch, pytest.param(Elasticsearch, marks=pytest.mark.slow)],
-    indirect=True,
+
+@pytest.fixture(
+    scope="session", params=[OpenSearch, pytest.param(Elasticsearch, marks=pytest.mark.slow)]
 )
-"""Marks a test that takes long; against the second server it is one of ``make test-all``."""
-
-
-@pytest.fixture(scope="session", params=[OpenSearch, Elasticsearch])
 def search_server(
     request: pytest.FixtureRequest, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SearchServer]:
-    """Start it once for the run."""
+    """Start it once for the run. Against Elasticsearch the tests are those of ``make test-all``."""
     kind: type[SearchServer] = request.param
     running = kind(tmp_path_factory.mktemp(kind.distribution.name), cache_dir)
     try:

@@ -1,6 +1,6 @@
 """A table in a real search server: idempotent, whatever comes late, whatever types meet.
 
-All tests with a search server are in this file: its two servers take longer to start than any test.
+All tests with a search server are in this file: a server takes longer to start than any test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from rowtide.core.values.variant import Scalar
 from rowtide.deploy.up import Ready
 from tests.connectors.histories import check_history
 from tests.connectors.opensearch.busy_proxy import busy_proxy
-from tests.connectors.opensearch.conftest import LONG
 from tests.connectors.sink_histories import TABLE, Columns, History, histories, key_bytes, row
 from tests.support.searches import examples
 
@@ -142,7 +141,6 @@ async def test_a_page_of_a_snapshot_ends_rows_that_it_has_not(
         assert key_bytes("c") not in await read_sink_rows(sink)
 
 
-@LONG
 @given(history=histories())
 @settings(max_examples=examples(10, 25), suppress_health_check=list(HealthCheck))
 def test_whatever_the_order_the_end_is_the_table(
@@ -283,7 +281,6 @@ async def test_a_cluster_that_stays_busy_is_unavailable(
         assert len(await read_sink_rows(sink)) == 100
 
 
-@LONG
 async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
     search_server: SearchServer, alias: str
 ) -> None:
@@ -297,6 +294,7 @@ async def test_bulks_that_kill_9_cut_off_are_made_good_by_the_same_bulks(
                 tasks.create_task(_apply_again(sink, one, place, done))
             tasks.create_task(_kill_when(search_server, lambda: len(done) >= 10))
         assert sorted(done) == list(range(40))
+        # A bulk that was acknowledged before the kill is not sent again.
         rows = await read_sink_rows(sink)
         assert len(rows) == 4000
 
@@ -432,8 +430,9 @@ async def test_an_index_of_another_table_is_left_alone(
     await sink.close()
 
 
-@LONG
+@pytest.mark.slow
 def test_a_document_acknowledged_is_there_after_kill_9(search_server: SearchServer) -> None:
+    """The bulks that were acknowledged before a kill, above, show the same in ``make test``."""
     url = search_server.url
     search_server.call("PUT", "/killed/_doc/1", {"kept": True})
     search_server.kill()
@@ -445,7 +444,6 @@ def test_a_document_acknowledged_is_there_after_kill_9(search_server: SearchServ
     search_server.call("DELETE", "/killed")
 
 
-@LONG
 def test_any_history_ends_in_the_table(
     server: Ready, search_server: SearchServer, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
 from tests.connectors.postgres.following import Running, following, plain, source_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 
@@ -174,6 +175,32 @@ async def test_a_copy_goes_on_where_it_was(
     assert len(target.made) <= ROWS + 10, "no more than the chunk in hand was read again"
 
 
+def waiting_commits(server: PostgreSQL) -> int:
+    """Return how many commits wait for a standby."""
+    return len(server.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+
+
+def let_commits_wait(server: PostgreSQL) -> threading.Thread:
+    """Let commits wait for a standby that is missing. Return one that does.
+
+    A process of the server takes the setting some time after it was given. Until then commits do
+    not wait.
+    """
+    server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+    server.rows("SELECT pg_reload_conf()")
+    probes: list[threading.Thread] = []
+
+    def waits() -> bool:
+        if not probes or not probes[-1].is_alive():
+            message = "SELECT pg_logical_emit_message(true, 'probe', '')"
+            probes.append(threading.Thread(target=server.execute, args=(message,)))
+            probes[-1].start()
+        return waiting_commits(server) == 1
+
+    until(waits)
+    return probes[-1]
+
+
 async def test_a_transaction_that_the_server_does_not_show_yet(
     make_postgres: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,14 +216,12 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
     server = make_postgres()
     make_numbers(server)
     target = await crash_after(12, server)
-    server.execute("ALTER SYSTEM SET synchronous_standby_names = 'missing'")
-    server.rows("SELECT pg_reload_conf()")
+    probe = let_commits_wait(server)
     update = "UPDATE shop.a SET n = 4711 WHERE id = 40"
     waiting = threading.Thread(target=server.execute, args=(update,))
     waiting.start()
     try:
-        while not server.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
-            pass
+        until(lambda: waiting_commits(server) == 2)
         async with following(server, target, chunk_rows=10) as running:
             await running.until(
                 lambda: plain(target.rows["a"]).get(40) == {"n": 4711}, "it is in the stream"
@@ -214,6 +239,7 @@ async def test_a_transaction_that_the_server_does_not_show_yet(
         server.execute("ALTER SYSTEM RESET synchronous_standby_names")
         server.rows("SELECT pg_reload_conf()")
         waiting.join()
+        probe.join()
 
 
 async def test_a_large_transaction_that_is_cut_in_the_middle(postgres: PostgreSQL) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -148,7 +148,23 @@ REGROUPED: Mapping[str, Sequence[str]] = {
     ],
     "a column is added with a value": ["ALTER TABLE shop.t ADD more int DEFAULT 5"],
 }
-WHILE = pytest.mark.parametrize("running", [True, False], ids=["while it runs", "while it is away"])
+
+
+def in_turn(cases: Iterable[str]) -> pytest.MarkDecorator:
+    """Mark a test of all cases. ``make test`` has each second one while the source runs, the others
+    while it is away; ``make test-all`` has each in both ways.
+    """
+    both = [
+        pytest.param(
+            what,
+            running,
+            id=f"{what}-while it {'runs' if running else 'is away'}",
+            marks=() if running == bool(number % 2) else pytest.mark.slow,
+        )
+        for number, what in enumerate(cases)
+        for running in (True, False)
+    ]
+    return pytest.mark.parametrize(("what", "running"), both)
 
 
 async def see(postgres: PostgreSQL, statements: Sequence[str], *, running: bool) -> None:
@@ -173,8 +189,7 @@ async def wait_until_equal(source: Running) -> None:
         await still_follows(source)
 
 
-@WHILE
-@pytest.mark.parametrize("what", STREAMED)
+@in_turn(STREAMED)
 async def test_what_the_stream_has_is_not_copied_again(
     postgres: PostgreSQL, caplog: pytest.LogCaptureFixture, what: str, running: bool
 ) -> None:
@@ -182,8 +197,7 @@ async def test_what_the_stream_has_is_not_copied_again(
     assert "copied again" not in caplog.text
 
 
-@WHILE
-@pytest.mark.parametrize("what", REGROUPED)
+@in_turn(REGROUPED)
 async def test_rows_that_come_or_go_with_a_partition(
     postgres: PostgreSQL, what: str, running: bool
 ) -> None:
@@ -247,8 +261,7 @@ UNFIT: Mapping[str, tuple[Sequence[str], str, Sequence[str]]] = {
 }
 
 
-@WHILE
-@pytest.mark.parametrize("what", UNFIT)
+@in_turn(UNFIT)
 async def test_a_partition_that_can_not_be_followed(
     postgres: PostgreSQL, what: str, running: bool
 ) -> None:

@@ -88,7 +88,8 @@ def test_a_report_that_is_withdrawn_late_is_not_the_next_runs(
         host = Host(ProcessContext(endpoint, {}, ""))
         board, declarations = Board(endpoint), Declarations(endpoint)
         monkeypatch.setattr(host, "_board", board)
-        monkeypatch.setattr(host, "_declarations", declarations)
+        [connectors] = host._kinds
+        monkeypatch.setattr(connectors, "_declarations", declarations)
         await _pause_and_go_on(host, board, declarations)
 
     monkeypatch.setattr("rowtide.connectors.runtime.host.SinkRun", Run)

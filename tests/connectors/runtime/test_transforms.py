@@ -196,5 +196,5 @@ def test_a_row_is_read_again_as_it_was_written() -> None:
     columns: dict[str, Scalar] = {"i": 1, "d": 1.0, "b": b"\x00\xff", "t": "ä", "y": True}
     given = SinkRow((("id", b"\x01"),), b"k", 7, {**columns, "inf": float("inf")}, UPDATE, columns)
     assert read_row(row_text(given), b"k") == given
-    gone = SinkRow((("id", 1),), b"k", 7, None, UPDATE)
+    gone = SinkRow((("id", 1),), b"k", 7, None, UPDATE, existed=True)
     assert read_row(row_text(gone), b"k") == gone

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.connectors.rows import SourceRow
+from rowtide.connectors.rows import ASSIGNED, SourceRow
 from rowtide.connectors.runtime import source_packing, source_rows
 from rowtide.connectors.runtime.source_rows import (
     PACKED_ROWS_MIN,
@@ -27,7 +27,8 @@ scalars: st.SearchStrategy[Scalar] = st.one_of(
     integers, st.floats(allow_nan=False), st.booleans(), texts, st.binary()
 )
 names = st.text(min_size=1, max_size=20) | st.just("名" * 85)
-keys = st.lists(st.tuples(names, integers | texts | st.binary()), min_size=1, max_size=4)
+key_values = st.just(ASSIGNED) | integers | texts | st.binary()
+keys = st.lists(st.tuples(names, key_values), min_size=1, max_size=4)
 columns = st.none() | st.dictionaries(names, st.none() | scalars, max_size=5)
 rows = st.builds(
     SourceRow,
@@ -42,7 +43,10 @@ rows = st.builds(
 
 def message(row: SourceRow) -> pb.RowInBulkImportRequest:
     """Return the part of a request, made as every other client makes it."""
-    key = [(name.encode(), variant.encode(value)) for name, value in row.key]
+    key = [
+        (name.encode(), variant.V_AUTO_INCREMENT if value is ASSIGNED else variant.encode(value))
+        for name, value in row.key
+    ]
     cells = [
         plainbuffer.delete_cell(name.encode(), None)
         if value is None
@@ -81,7 +85,19 @@ plain_columns = st.none() | st.dictionaries(
 @st.composite
 def alike(draw: st.DrawFn) -> list[SourceRow]:
     """Return many rows, of a few forms most of them."""
-    key = draw(st.sampled_from([(1,), ("p", 5), (b"b", "é"), ("k" * 600,), (True,)]))
+    key = draw(
+        st.sampled_from(
+            [
+                (1,),
+                ("p", 5),
+                (b"b", "é"),
+                ("k" * 600,),
+                (True,),
+                ("p", ASSIGNED),
+                ("p", ASSIGNED, 5),
+            ]
+        )
+    )
     some = draw(st.lists(plain_columns, min_size=1, max_size=3))
     return [
         SourceRow(

@@ -91,6 +91,7 @@ async def test_rows_arrive_with_all_that_is_known_of_them() -> None:
         "key": {"id": 1},
         "columns": {"i": 1, "n": "NaN", "t": "ä", "b": "/w==", "f": False},
         "before": {"i": 0},
+        "existed": None,
     }
     assert (second["kind"], second["columns"], second["key"]) == ("delete", None, {"id": 2})
     assert first["order"] == rows[0].key_bytes.hex()
