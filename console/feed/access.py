@@ -21,7 +21,15 @@ from rowtide.console.workers.tokens import ShareTokens
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
 
-__all__ = ["SESSION_FEEDS_MAX", "TOKENS", "FeedAccess", "authorize", "require_origin"]
+__all__ = [
+    "SESSION_FEEDS_MAX",
+    "TOKENS",
+    "TOKEN_FEEDS_MAX",
+    "FeedAccess",
+    "authorize",
+    "bearer_token",
+    "require_origin",
+]
 
 SESSION_FEEDS_MAX = 20
 TOKEN_FEEDS_MAX = 2000
@@ -63,11 +71,17 @@ def require_origin(request: web.Request) -> None:
         raise RequestRefused(403, "failure.origin")
 
 
+def bearer_token(request: web.Request) -> str:
+    """Return the token of the header ``Authorization``; empty if there is none."""
+    header = request.headers.get("Authorization", "")
+    return header[len(BEARER) :].strip() if header[: len(BEARER)].lower() == BEARER else ""
+
+
 def find_token(request: web.Request) -> str:
     """Return the share token of a request; empty if it has none."""
-    header = request.headers.get("Authorization", "")
-    if header[: len(BEARER)].lower() == BEARER:
-        return header[len(BEARER) :].strip()
+    token = bearer_token(request)
+    if token:
+        return token
     return "" if find_session(request) is not None else request.cookies.get(TOKEN_COOKIE, "")
 
 

@@ -1,7 +1,8 @@
 """One change as the JSON text that viewers get, and back.
 
     {"kind": "put", "key": {...}, "columns": {...}, "removed": [...], "before": {...} or null,
-     "stamp": ..., "sequence": ..., "shard": "s1"}
+     "after": {...} or null, "existed": true, false or null, "stamp": ..., "sequence": ...,
+     "shard": "s1"}
 
 A browser reads JSON numbers as doubles. So that no type and no digit is lost, bytes are
 {"base64": ...}, doubles that JSON lacks or that have no fraction {"double": "1.0"}, and integers
@@ -40,7 +41,7 @@ def change_text(change: Change, hidden: frozenset[str]) -> bytes:
 
     Joined from the texts of its values: dictionaries for a JSON encoder take twice the time.
     """
-    key_values, cells, before_cells = change.parts
+    key_values, cells, before_cells, kept = change.parts
     hidden_names = _encode_names(hidden)
     key = ",".join(
         [
@@ -49,13 +50,16 @@ def change_text(change: Change, hidden: frozenset[str]) -> bytes:
         ]
     )
     columns, removed = _columns_text(cells, hidden_names)
-    before = "null"
+    before = after = existed = "null"
     if before_cells is not None:
         before = "{" + _columns_text(before_cells, hidden_names)[0] + "}"
+    if kept is not None:
+        after = "{" + _columns_text(change.after_cells or (), hidden_names)[0] + "}"
+        existed = "true" if kept.existed else "false"
     return (
         f'{{"kind":"{change.kind}","key":{{{key}}},"columns":{{{columns}}},"removed":[{removed}],'
-        f'"before":{before},"stamp":{change.stamp},"sequence":{change.sequence},'
-        f'"shard":{_quote(change.shard)}}}'
+        f'"before":{before},"after":{after},"existed":{existed},"stamp":{change.stamp},'
+        f'"sequence":{change.sequence},"shard":{_quote(change.shard)}}}'
     ).encode()
 
 
@@ -144,8 +148,9 @@ def narrow_text(text: bytes, columns: Set[str]) -> bytes | None:
     record["removed"] = [name for name in record["removed"] if name in columns]
     if record["kind"] == "update" and not record["columns"] and not record["removed"]:
         return None
-    if record["before"] is not None:
-        record["before"] = _only(record["before"], columns)
+    for name in ("before", "after"):
+        if record[name] is not None:
+            record[name] = _only(record[name], columns)
     return json_bytes(record)
 
 

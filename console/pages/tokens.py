@@ -50,6 +50,7 @@ def _shown(token: dict[str, Any]) -> dict[str, Any]:
         "table": token["table"],
         "table_exists": token["table_exists"],
         "key": token["key"],
+        "dashboard": token["dashboard"],
         "created_s": token["created_us"] // 1_000_000,
     }
 

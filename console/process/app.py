@@ -10,6 +10,8 @@ from aiohttp import web
 from rowtide.console.feed.feed_routes import FEED_ROUTES, start_feeds
 from rowtide.console.pages.connectors import CONNECTOR_ROUTES
 from rowtide.console.pages.consumers import CONSUMER_ROUTES
+from rowtide.console.pages.dashboard_share import SHARE_ROUTES
+from rowtide.console.pages.dashboards import DASHBOARD_ROUTES, start_readers
 from rowtide.console.pages.figures import ANSWERS, SAMPLER
 from rowtide.console.pages.health import HEALTH, HEALTH_ROUTES, HealthWatch
 from rowtide.console.pages.keys import KEY_ROUTES
@@ -42,6 +44,8 @@ ROUTES: tuple[WebRoute, ...] = (
     *HEALTH_ROUTES,
     *CONNECTOR_ROUTES,
     *CONSUMER_ROUTES,
+    *DASHBOARD_ROUTES,
+    *SHARE_ROUTES,
     *KEY_ROUTES,
     *TOKEN_ROUTES,
     *TABLE_ROUTES,
@@ -73,6 +77,7 @@ def make_app(
     app[HEALTH], app[SAMPLER], app[ANSWERS] = HealthWatch(*own), Sampler(*own), SharedAnswers(*own)
     app.on_startup.append(_start_tasks)
     app.on_startup.append(start_feeds)
+    app.on_startup.append(start_readers)
     app.on_response_prepare.append(add_headers)
     add_routes(app, routes)
     return app

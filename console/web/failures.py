@@ -36,6 +36,7 @@ CODES = {
     421: "UnknownHost",
     429: "TooManyRequests",
     503: "Unavailable",
+    504: "NotInTime",
 }
 """Codes of the console's own failures; those of the worker begin with OTS."""
 

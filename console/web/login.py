@@ -84,7 +84,7 @@ def _login_page(
 
 async def show_link(request: web.Request) -> web.Response:
     """Return the page that a one-time link leads to. Its module sends the code of the fragment."""
-    return render(request, "link.html")
+    return render(request, "link.html", to=local_address(request.query.get("to", "/")))
 
 
 async def use_link(request: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def use_link(request: web.Request) -> web.Response:
     rights = request.app[LINKS].take(_field(form.get("code")))
     if rights is None:
         raise RequestRefused(403, "failure.link")
-    return _begin(request, rights, "/")
+    return _begin(request, rights, local_address(_field(form.get("to"), 2048)))
 
 
 async def make_link(request: web.Request) -> web.Response:

@@ -124,6 +124,7 @@ def _pages_of(session: WebSession | None) -> list[tuple[str, str]]:
         ("health", "/"),
         ("tables", f"/i/{instance}/tables"),
         ("connectors", "/connectors"),
+        ("dashboards", "/dashboards"),
         ("usage", f"/i/{instance}/usage"),
         *([("keys", "/keys"), ("tokens", "/tokens")] if session.is_admin else []),
     ]

@@ -6,6 +6,7 @@ A module exports ``ROUTES``. ``console/process/app.py`` joins them all.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ class WebRoute:
     has_json: bool = True
 
 
+_FEED = re.compile(r"/stream(/.*)?|/dashboards/[^/]+/(events|metrics)")
+
 _ROUTES = web.AppKey("_ROUTES", dict[tuple[str, str], WebRoute])
 
 
@@ -94,7 +97,7 @@ def wants_json(request: web.Request) -> bool:
 
     A feed is never a page, so programs get the reason of a refusal as data.
     """
-    if request.path.endswith(".json") or f"{request.path}/".startswith("/stream/"):
+    if request.path.endswith(".json") or _FEED.fullmatch(request.path):
         return True
     accepted = request.headers.get("Accept", "")
     return "application/json" in accepted and "text/html" not in accepted

@@ -25,12 +25,16 @@ FRESH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SharedTable:
-    """What a token allows: to follow a table, or one partition ``key`` of it, as a text."""
+    """What a token allows: to follow a table, or one partition ``key`` of it, as a text.
+
+    A token with ``dashboard`` shows the dashboard of this name over the table, and nothing else.
+    """
 
     token_id: str
     instance: str
     table: str
     key: str | None
+    dashboard: str = ""
 
 
 class ShareTokens:
@@ -53,19 +57,28 @@ class ShareTokens:
         self._listing = asyncio.Lock()
         self._checks = SharedCalls[SharedTable]()
 
-    async def check(self, text: str) -> SharedTable:
-        """Return what a token's text allows. Raises ``Rejected`` if it is no valid token."""
+    async def check(self, text: str, purpose: str = FEED) -> SharedTable:
+        """Return what a token's text allows.
+
+        Raises ``Rejected`` if it is no valid token for the purpose.
+        """
         token_id = token_id_of(text)
         if token_id is None:
             raise Rejected("OTSAuthFailed", "This is no share token.")
         digest = token_digest(text)
 
         async def ask() -> SharedTable:
-            asked = {"token_id": token_id, "digest": digest, "purpose": FEED}
+            asked = {"token_id": token_id, "digest": digest, "purpose": purpose}
             found = await self._calls.call(self._key, self._instance, "RowtideCheckToken", asked)
-            return SharedTable(token_id, found["instance"], found["table"], found["key"])
+            return SharedTable(
+                token_id,
+                found["instance"],
+                found["table"],
+                found["key"],
+                found.get("dashboard") or "",
+            )
 
-        return await self._checks.ask((token_id, digest), ask)
+        return await self._checks.ask((token_id, digest, purpose), ask)
 
     async def confirm(self, shared: SharedTable) -> None:
         """Return if a token that was checked still holds. Raises ``Rejected`` if it was revoked.

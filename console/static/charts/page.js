@@ -6,6 +6,7 @@
  */
 
 import uPlot from "../vendor/uplot.js";
+import { axisStyle, lineColour, short } from "./drawing.js";
 
 /**
  * @typedef {object} ChartData
@@ -16,24 +17,16 @@ import uPlot from "../vendor/uplot.js";
 
 const HEIGHT = 190;
 const EVERY_MS = 5000;
-/** As many colours as style.css has for lines. */
-const COLOURS = 4;
-
-/** @param {string} name */
-function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
 /**
  * @param {ChartData} chart
  * @param {number} width
  * @returns {import("../vendor/uplot.js").Options}
  */
 function optionsOf(chart, width) {
-  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--edge"), width: 1 }, ticks: { show: false } };
+  const axis = axisStyle();
   const lines = chart.lines.map(({ label }, at) => ({
     label,
-    stroke: colour(`--line-${(at % COLOURS) + 1}`),
+    stroke: lineColour(at),
     width: 2,
     points: { show: false },
   }));
@@ -50,14 +43,6 @@ function optionsOf(chart, width) {
     legend: { live: false },
     cursor: { drag: { x: false, y: false } },
   };
-}
-
-/** @param {number} value */
-function short(value) {
-  return new Intl.NumberFormat(document.documentElement.lang, {
-    notation: "compact",
-    maximumFractionDigits: 1,
-  }).format(value);
 }
 
 /** @param {number} seconds */

@@ -25,7 +25,7 @@
  * @property {number} leftOut
  */
 
-export const ITEMS_MAX = 50;
+export const ITEMS_MAX = 40;
 export const HELD_MAX = 2000;
 
 export class RecordList {

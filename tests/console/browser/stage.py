@@ -17,7 +17,8 @@ from rowtide.client import Client
 from rowtide.client.table_requests import create_request
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.ports import free_ports
-from rowtide.deploy.up import Ready, Up
+from rowtide.deploy.up import Child, Ready, Up
+from tests.support.copies import launch, start
 from tests.support.servers import LOG_OPTIONS
 from tests.support.waiting import until
 
@@ -36,8 +37,8 @@ class Stage:
         self._folder = folder
         self._output = output
         options = (*LOG_OPTIONS, "--port", str(self._server_port), "--console", "false")
-        self._up = Up(folder / "data", options=options, output=output)
-        self._console: subprocess.Popen[bytes] | None = None
+        self._up = Up(folder / "data", options=options, output=output, launch=launch)
+        self._console: Child | None = None
         self.ready = Ready("", "", "", "")
         self.sessions: dict[str, Any] = {}
         """The cookies of a session by access key, for visitors who may share it."""
@@ -68,18 +69,12 @@ class Stage:
         """Start the console and wait until it serves."""
         place = self._folder / "console.json"
         place.unlink(missing_ok=True)
-        command = [
-            *(ROWTIDE, "console", "run", "--port", str(self._console_port)),
-            *("--ready-file", place, "--endpoint", self.ready.endpoint),
-            *("--data-dir", self.data_dir),
+        words = [
+            *("console", "run", "--port", str(self._console_port)),
+            *("--ready-file", str(place), "--endpoint", self.ready.endpoint),
+            *("--data-dir", str(self.data_dir)),
         ]
-        self._console = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
+        self._console = start("console", words, output=self._output, error=self._output)
         until(lambda: place.exists() and json.loads(place.read_text()), self.output)
 
     def kill_console(self) -> None:

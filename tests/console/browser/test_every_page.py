@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ PAGES = {
     "shards": "{instance}/t/orders/shards",
     "consumers": "{instance}/t/orders/consumers",
     "connectors": "/connectors",
+    "dashboards": "/dashboards",
     "keys": "/keys",
     "tokens": "/tokens",
     "usage": "{instance}/usage",
@@ -133,14 +134,13 @@ def check_fits(page: Page) -> None:
 
 
 def views() -> list[Any]:
-    """Return (page, language, theme). Two views show a page in both languages and both themes. The
-    other two are for ``make test-all``, but for those that are pictured.
+    """Return (page, language, theme). In ``make test`` a page is seen once, each second one in the
+    other language and theme, and wherever it is pictured. ``make test-all`` has the other views.
     """
-    crossed = {("en", "dark"), ("zh", "light")}
+    turns = cycle([("en", "light"), ("zh", "dark")])
+    quick = PICTURED | {(name, *next(turns)) for name in PAGES}
     return [
-        pytest.param(*view, marks=pytest.mark.slow)
-        if view[1:] in crossed and view not in PICTURED
-        else pytest.param(*view)
+        pytest.param(*view, marks=() if view in quick else pytest.mark.slow)
         for view in product(PAGES, LANGUAGES, THEMES)
     ]
 

@@ -62,15 +62,15 @@ def test_a_read_only_user_sees_no_buttons(person: Person, stage: Stage) -> None:
     assert key_id, printed
     assert secret, printed
     person.enter(key_id[1], secret[1])
+    page = person.context.new_page()
     for path in [*(f"t/orders/{name}".rstrip("/") for name in READER_PAGES), "tables", "usage"]:
-        page = person.open(f"{instance_path(stage)}/{path}")
+        page.goto(f"{instance_path(stage)}/{path}")
         expect(page.locator("header")).to_contain_text("read-only")
         assert page.locator("main form[method=post]").count() == 0, path
         # A page that would be refused is offered to nobody.
         assert page.locator("a", has_text="Shards").count() == 0
-        page.close()
     for path in ("/", "/connectors"):
-        page = person.open(path)
+        page.goto(path)
         assert page.locator("main form[method=post]").count() == 0, path
 
 

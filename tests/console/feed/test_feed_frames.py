@@ -16,6 +16,7 @@ from rowtide.console.feed.feed_wire import NDJSON, PLAIN_SSE, SSE, WEBSOCKET, We
 from rowtide.console.feed.frame_pace import find_pause_s
 from rowtide.console.feed.page_ring import FeedPage, FeedRecord, PageRing
 from rowtide.console.feed.record_text import change_text, filter_row, narrow_text, parse_values
+from rowtide.core.records.body import Kept
 from rowtide.core.records.change import (
     DELETE,
     PUT_ROW,
@@ -45,6 +46,7 @@ def change(
     *,
     removed: tuple[str, ...] = (),
     before: dict[str, Scalar] | None = None,
+    kept: Kept | None = None,
 ) -> Change:
     """Return a change of the row ``a``."""
     cells = [Cell(n.encode(), PUT, variant.encode(v), 1, 0) for n, v in (columns or {}).items()]
@@ -52,7 +54,7 @@ def change(
     old = None
     if before is not None:
         old = [Cell(n.encode(), PUT, variant.encode(v), 1, 0) for n, v in before.items()]
-    parts = ChangeParts([variant.encode("a")], cells, old)
+    parts = ChangeParts([variant.encode("a")], cells, old, kept)
     return Change.of(kind, TABLE, "s1", 5, parts)
 
 
@@ -105,12 +107,14 @@ def test_no_value_ends_a_line_or_an_event(text: str) -> None:
 
 
 def test_hidden_columns_are_in_no_text() -> None:
-    whole = change(UPDATE, {"card": "4111", "n": 1}, removed=("pin",), before={"card": "4000"})
+    kept = Kept(True, [b"pin"], [])
+    before: dict[str, Scalar] = {"card": "4000"}
+    whole = change(UPDATE, {"card": "4111", "n": 1}, removed=("pin",), before=before, kept=kept)
     text = change_text(whole, frozenset({"card", "pin", "k"}))
     document = json.loads(text)
     assert document["columns"] == {"n": 1}
     assert document["removed"] == []
-    assert document["before"] == {}
+    assert (document["before"], document["after"], document["existed"]) == ({}, {}, True)
     assert document["key"] == {"k": None}
     assert filter_row(text) == {"n": 1}
 
@@ -180,6 +184,19 @@ def test_a_page_finds_the_records_of_a_key() -> None:
             assert found == [at for at in range(begin, 5) if keys[at] == key]
 
 
+@pytest.mark.parametrize("existed", [True, False])
+def test_the_text_of_a_change_has_original_columns_before_and_after(existed: bool) -> None:
+    kept = Kept(existed, [b"m"], [Cell(b"o", DELETE_ALL, b"", None, 0)])
+    one = change(UPDATE, {"n": 1, "o": 2, "p": 3}, before={"n": 0}, kept=kept)
+    text = change_text(one, frozenset())
+    document = json.loads(text)
+    assert (document["before"], document["after"]) == ({"n": 0}, {"n": 1})
+    assert document["existed"] is existed
+    narrow = narrow_text(text, {"p"})
+    assert narrow is not None
+    assert json.loads(narrow)["after"] == {}
+
+
 def test_the_text_of_a_change_has_each_part() -> None:
     cells = [
         Cell(b"n", PUT, variant.encode(1), 1, 0),
@@ -197,6 +214,8 @@ def test_the_text_of_a_change_has_each_part() -> None:
         "columns": {"n": 2, '\u00e4"': {"base64": "AP8="}, "yes": True},
         "removed": ["gone"],
         "before": {"n": 0.5},
+        "after": None,
+        "existed": None,
         "stamp": 7,
         "sequence": -1,
         "shard": 's"1',

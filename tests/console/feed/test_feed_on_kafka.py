@@ -26,6 +26,7 @@ from tests.console.feed.test_feed_together import (
     RandomReader,
 )
 from tests.support.consoles import Visitor
+from tests.support.copies import launch
 from tests.support.waiting import until, until_async
 
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
@@ -50,7 +51,11 @@ class KafkaProcesses(Processes):
             options += ["--topic-prefix", folder.name, "--console", "false"]
             options += ["--table-operations-per-s", "0"]
             up = Up(
-                folder / f"worker{number}", options=options, output=self._output, command="worker"
+                folder / f"worker{number}",
+                options=options,
+                output=self._output,
+                command="worker",
+                launch=launch,
             )
             self.workers.append(closing.enter_context(up))
         self.server = self.workers[0]

@@ -10,8 +10,6 @@ import asyncio
 import os
 import random
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -24,8 +22,9 @@ import pytest
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client, OutcomeUnknown, Unavailable
 from rowtide.deploy.ports import free_ports
-from rowtide.deploy.up import RUN, Ready, Up
+from rowtide.deploy.up import Child, Ready, Up
 from tests.console.feed.feed_client import FeedClient, Refusal
+from tests.support.copies import launch, start
 from tests.support.servers import LOG_OPTIONS
 from tests.support.waiting import until, until_async
 
@@ -50,12 +49,12 @@ class Processes:
         options += ["--console", "false", "--table-operations-per-s", "0"]
         self._output = closing.enter_context((folder / "output").open("wb"))
         self.server = closing.enter_context(
-            Up(folder / "data", options=options, output=self._output)
+            Up(folder / "data", options=options, output=self._output, launch=launch)
         )
         self.ready: Ready = self.server.start()
         self._port = next(ports)
         self._folder = folder
-        self._console: subprocess.Popen[bytes] | None = None
+        self._console: Child | None = None
         closing.callback(self.kill_console)
 
     @property
@@ -66,12 +65,12 @@ class Processes:
     def start_console(self) -> None:
         """Start the console and wait until it listens."""
         ready = self.ready
-        command = [sys.executable, "-P", "-c", RUN, "console", "run", "--port", str(self._port)]
-        command += ["--endpoint", ready.endpoint, "--instance", ready.instance]
-        command += ["--access-key-id", ready.access_key_id]
-        command += ["--access-key-secret", ready.access_key_secret]
-        self._console = subprocess.Popen(
-            command, cwd=self._folder, stdout=self._output, stderr=self._output
+        words = ["console", "run", "--port", str(self._port)]
+        words += ["--endpoint", ready.endpoint, "--instance", ready.instance]
+        words += ["--access-key-id", ready.access_key_id]
+        words += ["--access-key-secret", ready.access_key_secret]
+        self._console = start(
+            "console", words, folder=self._folder, output=self._output, error=self._output
         )
         until(self._listens, lambda: (self._folder / "output").read_text(errors="replace")[-3000:])
 

@@ -81,6 +81,19 @@ def test_a_wrong_key_is_refused_in_words(
     assert visitor.get("/").status == 303
 
 
+@pytest.mark.parametrize(
+    ("to", "reached"),
+    [("/dashboards/departures", "/dashboards/departures"), ("//evil.example", "/"), ("", "/")],
+)
+def test_a_link_leads_to_a_page_of_this_console(
+    console: RunningConsole, key: dict[str, str], to: str, reached: str
+) -> None:
+    code = make_code(console.visitor(), key)
+    visitor = console.visitor()
+    assert f'name="to" value="{reached}"' in visitor.get(f"/link?to={to}").text
+    assert visitor.post("/link", {"code": code, "to": to}).location == reached
+
+
 def test_a_link_logs_in_once(console: RunningConsole, key: dict[str, str]) -> None:
     code = make_code(console.visitor(), key)
     first, second = console.visitor(), console.visitor()

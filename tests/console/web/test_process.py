@@ -58,14 +58,15 @@ def is_alive(pid: int) -> bool:
 
 def test_the_endpoint_leads_a_browser_to_the_console(tmp_path: Path) -> None:
     with serving_console(tmp_path) as console:
+        # The first start of a new server prints a link, as it prints the secret. Until then the
+        # worker may not know that the console is ready.
+        until(lambda: f"{console.url}/link#" in console.output, lambda: console.output)
         endpoint = console.ready.endpoint
         found = open_endpoint(endpoint, "my-laptop.lan:8087")
         assert found == (302, f"http://my-laptop.lan:{console.port}/")
         assert open_endpoint(endpoint, "[::1]:8087") == (302, f"http://[::1]:{console.port}/")
         # What is no host gets the introduction: nothing of it is in a header of ours.
         assert open_endpoint(endpoint, "a/b") == (200, None)
-        # The first start of a new server prints a link, as it prints the secret.
-        until(lambda: f"{console.url}/link#" in console.output, lambda: console.output)
 
 
 def test_a_console_that_is_killed_comes_back_at_its_port(tmp_path: Path) -> None:

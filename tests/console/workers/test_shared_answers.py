@@ -10,6 +10,7 @@ import pytest
 from rowtide.console.workers.shared_answers import ANSWERS_MAX, FRESH_S, SharedAnswers
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from tests.console.workers.scripted_calls import KEY, ScriptedCalls
+from tests.support.waiting import SOON_S
 
 OPERATION = "RowtideConsumption"
 
@@ -69,7 +70,7 @@ async def test_a_slow_operation_delays_no_other() -> None:
     async with asyncio.TaskGroup() as tasks:
         slow = tasks.create_task(shared.ask(OPERATION))
         await called.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             assert await shared.ask("RowtideListLoads") == {"loads": 1}
         second = tasks.create_task(shared.ask(OPERATION))
         assert not slow.done()
