@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from rowtide.cli.call_failures import NoAnswer, NotConnected, ServerError
 from rowtide.client.answer_failure import failure_of_answer
 from rowtide.client.blocking_endpoint import BlockingEndpoint
+from rowtide.client.kept_columns import read_kept_columns
 from rowtide.client.wire_row import (
     Change,
     Changed,
@@ -31,6 +32,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.operations import is_read_only
 from rowtide.core.protocol.signed_request import Access, sign_headers
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records.kept import cells_after
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 from rowtide.core.values.schema import KeyColumn
 
@@ -62,11 +64,17 @@ class Write(NamedTuple):
 
 
 class StreamRecord(NamedTuple):
-    """One change of the stream; ``original`` has the previous columns if requested."""
+    """One change of the stream. ``original`` has the original columns if the stream keeps them.
+
+    ``after`` has them after the change. ``existed``: the row existed before it. Both are None also
+    for a record of an earlier schema.
+    """
 
     kind: Kind
     row: Changed
     original: Row | None
+    after: Row | None = None
+    existed: bool | None = None
 
 
 class StreamPage(NamedTuple):
@@ -309,7 +317,7 @@ class ProtocolClient:
 
     def get_stream_record(self, iterator: str, *, limit: int | None = None) -> StreamPage:
         """Return the records from a position on; empty if there are no new ones."""
-        request = pb.GetStreamRecordRequest(shard_iterator=iterator, limit=limit)
+        request = pb.GetStreamRecordRequest(shard_iterator=iterator, limit=limit, want_kept=True)
         answer = self.call("GetStreamRecord", request, pb.GetStreamRecordResponse)
         return StreamPage(
             [_stream_record(record) for record in answer.stream_records],
@@ -325,9 +333,12 @@ _KIND: dict[int, Kind] = {pb.PUT_ROW: "PUT", pb.UPDATE_ROW: "UPDATE", pb.DELETE_
 
 
 def _stream_record(record: pb.GetStreamRecordResponse.StreamRecord) -> StreamRecord:
-    original = record.origin_record
-    return StreamRecord(
-        _KIND[record.action_type],
-        change_of(plainbuffer.decode_row(record.record)),
-        row_of(plainbuffer.decode_row(original)) if original else None,
-    )
+    kind, row = _KIND[record.action_type], plainbuffer.decode_row(record.record)
+    original = plainbuffer.decode_row(record.origin_record) if record.origin_record else None
+    kept = read_kept_columns(record)
+    shown = StreamRecord(kind, change_of(row), row_of(original) if original else None)
+    if original is None or kept is None:
+        return shown
+    after = cells_after(original.cells, kept, row.cells, whole=kind != "UPDATE")
+    row_after = row_of(row._replace(cells=[*after.values()]))
+    return shown._replace(after=row_after, existed=kept.existed)

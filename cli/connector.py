@@ -18,7 +18,7 @@ from rowtide.cli.connection import ClientCommand
 from rowtide.cli.connector_parked import parking
 from rowtide.cli.connector_run import run
 from rowtide.cli.connector_status import list_connectors, logs, status
-from rowtide.cli.endpoint_call import run_call
+from rowtide.cli.endpoint_call import call_for_each, run_call
 from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json
 from rowtide.cli.own_modules import find_modules_here
@@ -176,13 +176,7 @@ connector.add_command(status)
 @_names
 def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Pause connectors; return when no process runs them."""
-
-    async def rest_all(endpoint: Endpoint) -> None:
-        for name in names:
-            if not await rest(endpoint, name):
-                raise CommandRefused(f"There is no connector {name}")
-
-    run_call(client, rest_all)
+    call_for_each(client, "connector", names, rest)
     click.echo(f"Paused {', '.join(names)}.")
 
 
@@ -190,13 +184,12 @@ def pause(client: ProtocolClient, names: tuple[str, ...]) -> None:
 @_names
 def resume(client: ProtocolClient, names: tuple[str, ...]) -> None:
     """Resume paused connectors."""
-
-    async def resume_all(endpoint: Endpoint) -> None:
-        for name in names:
-            if not await Declarations(endpoint).pause(name, paused=False):
-                raise CommandRefused(f"There is no connector {name}")
-
-    run_call(client, resume_all)
+    call_for_each(
+        client,
+        "connector",
+        names,
+        lambda endpoint, name: Declarations(endpoint).pause(name, paused=False),
+    )
     click.echo(f"Resumed {', '.join(names)}.")
 
 

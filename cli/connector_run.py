@@ -24,6 +24,7 @@ from rowtide.cli.settings import Settings, SettingsError, load_settings
 from rowtide.connectors.runtime.connector_metrics import MetricsFile
 from rowtide.connectors.runtime.host import Host
 from rowtide.connectors.runtime.place import ProcessContext
+from rowtide.dashboards.runtime.dashboard_run import DashboardKind
 from rowtide.stream.measures.collector import tune_collector
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ async def _run(
         # A batch has thousands of rows with dozens of objects each, and no cycles. The collector's
         # search for cycles took a fifth of the CPU or more.
         tune_collector()
-        await Host(place, names, metrics).run(stop)
+        await Host(place, names, metrics, [DashboardKind(place)]).run(stop)
         for task in beside:
             task.cancel()
 

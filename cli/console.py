@@ -6,14 +6,19 @@ import asyncio
 import errno
 import os
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, data_dir_given
-from rowtide.cli.console_link import LinkRefused, NoConsole, make_link, read_console_url
+from rowtide.cli.console_link import (
+    LinkRefused,
+    NoConsole,
+    console_beside,
+    make_link,
+    read_console_url,
+)
 from rowtide.cli.credentials import write_private
 from rowtide.cli.event_loop import new_event_loop, receive_stop_signals
 from rowtide.cli.exits import CommandRefused, NotNow
@@ -155,7 +160,7 @@ def open_console(client: ProtocolClient, url: str | None) -> None:
     The link has your access key's rights. Its secret part is behind the #, which browsers send to
     no server.
     """
-    url = url or read_console_url(data_dir_given()) or _beside(client.endpoint)
+    url = url or read_console_url(data_dir_given()) or console_beside(client.endpoint)
     try:
         click.echo(make_link(url, *client.access))
     except NoConsole as error:
@@ -165,11 +170,3 @@ def open_console(client: ProtocolClient, url: str | None) -> None:
         ) from error
     except LinkRefused as error:
         raise CommandRefused(f"The console makes no link: {error}") from error
-
-
-def _beside(endpoint: str) -> str:
-    """Return where the console of a worker is by default."""
-    parts = urlsplit(endpoint)
-    port = (parts.port or Settings().port) + CONSOLE_PORT_OFFSET
-    host = parts.hostname or "127.0.0.1"
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"

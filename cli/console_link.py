@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-__all__ = ["CONSOLE_FILE", "LinkRefused", "NoConsole", "make_link", "read_console_url"]
+from rowtide.cli.settings import CONSOLE_PORT_OFFSET, Settings
+
+__all__ = [
+    "CONSOLE_FILE",
+    "LinkRefused",
+    "NoConsole",
+    "console_beside",
+    "make_link",
+    "read_console_url",
+]
 
 CONSOLE_FILE = "console.json"
 TIMEOUT_S = 15.0
@@ -35,8 +44,21 @@ def read_console_url(data_dir: Path) -> str | None:
         return None
 
 
-def make_link(url: str, instance: str, access_key_id: str, access_key_secret: str) -> str:
-    """Return a link that logs in once, within a minute. Raises ``NoConsole``, ``LinkRefused``."""
+def console_beside(endpoint: str) -> str:
+    """Return where the console of a worker is by default."""
+    parts = urlsplit(endpoint)
+    port = (parts.port or Settings().port) + CONSOLE_PORT_OFFSET
+    host = parts.hostname or "127.0.0.1"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def make_link(
+    url: str, instance: str, access_key_id: str, access_key_secret: str, *, to: str = ""
+) -> str:
+    """Return a link that logs in once, within a minute, and leads to the page ``to``.
+
+    Raises ``NoConsole``, ``LinkRefused``.
+    """
     import http.client  # With the parser of mail; only who makes a link waits for it.
 
     parts = urlsplit(url)
@@ -60,4 +82,5 @@ def make_link(url: str, instance: str, access_key_id: str, access_key_secret: st
         connection.close()
     if answer.status != 200:
         raise LinkRefused(str(found.get("error", {}).get("message", answer.status)))
-    return f"{url.rstrip('/')}{found['path']}#{found['code']}"
+    query = f"?{urlencode({'to': to})}" if to else ""
+    return f"{url.rstrip('/')}{found['path']}{query}#{found['code']}"

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from rowtide.cli.client import NoAnswer, NotConnected, ProtocolClient, ServerError
+from rowtide.cli.exits import CommandRefused
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import STATUS, OutcomeUnknown, StoreError, Unavailable
 
-__all__ = ["PATIENCE_S", "client_failure", "endpoint_of", "run_call", "run_connected"]
+__all__ = [
+    "PATIENCE_S",
+    "call_for_each",
+    "client_failure",
+    "endpoint_of",
+    "run_call",
+    "run_connected",
+]
 
 PATIENCE_S = 10.0
 """A shard moves to another worker within 2 s, also if its worker was killed."""
@@ -37,6 +45,22 @@ def run_call(client: ProtocolClient, ask: Callable[[Endpoint], Awaitable[Answer]
     return run_connected(
         client, lambda: endpoint_of(client, patience_s=PATIENCE_S), lambda endpoint: endpoint, ask
     )
+
+
+def call_for_each(
+    client: ProtocolClient,
+    what: str,
+    names: Sequence[str],
+    act: Callable[[Endpoint, str], Awaitable[bool]],
+) -> None:
+    """Call ``act`` for each name in turn. Refuse one of which it says that no such ``what`` is."""
+
+    async def act_on_all(endpoint: Endpoint) -> None:
+        for name in names:
+            if not await act(endpoint, name):
+                raise CommandRefused(f"There is no {what} {name}")
+
+    run_call(client, act_on_all)
 
 
 def run_connected(

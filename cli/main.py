@@ -62,6 +62,11 @@ COMMANDS = {
         "connector",
         "Move changes between tables and other systems.",
     ),
+    "dashboard": _Place(
+        "rowtide.cli.dashboard",
+        "dashboard",
+        "Show numbers over a table that are exact at positions of its log.",
+    ),
     "console": _Place(
         "rowtide.cli.console", "console", "Show the cluster in a browser: serve pages, print links."
     ),

@@ -18,7 +18,6 @@ from typing import Any
 
 import click
 
-from rowtide.cli.connection import CONNECTION, ClientCommand
 from rowtide.cli.exits import EXIT_CODES
 from rowtide.cli.field_text import field_texts
 from rowtide.cli.main import main
@@ -30,11 +29,9 @@ __all__ = ["cli_page", "configuration_page"]
 WIDTH = 100
 LIKE_UP = {"dev", "worker"}
 """Commands with flags of `rowtide up`. Its flags are the settings, which have a separate page."""
-REPEATED = "output"
-"""The option of every command that prints a result. The page has it once."""
 CONNECTION_TITLE = "\nConnection:\n"
-SECOND_SENTENCE = ". "
-"""The help of an option has this if it says more than the option's name does."""
+EXAMPLES = re.compile(r"\n(?:\n  rowtide [^\n]*)+(?=\n\n|\Z)")
+"""A paragraph of examples in a command's help, which the guides have, too."""
 
 CLI_HEAD = """\
 # The command line
@@ -44,11 +41,10 @@ Made by `python -m rowtide.cli.reference cli`; a test compares.
 `rowtide up`, `rowtide dev` and `rowtide worker` start servers. Other commands send requests to a
 server with the protocol of the SDKs. Without flags, that is the server on `--data-dir`.
 
-`--help` (`-h`) says more about a command and explains each of its options. This page explains
-options only where their names do not; one with `...` may be repeated. `--output json` (`-o json`)
-prints one JSON document per command; `row scan` and `stream tail` print one object per line.
-Commands without a result lack this option. An error is one sentence on stderr, and a hint may
-follow on the next line.
+`rowtide COMMAND --help` (`-h`) has the options of a command, and examples. `--output json` (`-o
+json`) prints one JSON document per command; `row scan` and `stream tail` print one object per line.
+With `--yes` a command that deletes or revokes does not ask first. An error is one sentence on
+stderr, and a hint may follow on the next line.
 
 ## Exit codes
 
@@ -86,7 +82,17 @@ def cli_page() -> str:
     """Return docs/reference/cli.md."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
     parts = [CLI_HEAD + codes, _connection()]
-    parts += [_section(["rowtide", name], command) for name, command in _commands(main)]
+    with_section = {
+        name: command
+        for name, command in _commands(main)
+        if isinstance(command, click.Group) or name in {"up", *LIKE_UP}
+    }
+    parts += [_section(["rowtide", name], command) for name, command in with_section.items()]
+    others = click.Group("others")
+    others.commands = {
+        name: command for name, command in _commands(main) if name not in with_section
+    }
+    parts.append("## Other commands\n\n" + _block(["\n".join(_lines_below(["rowtide"], others))]))
     return "\n".join(parts)
 
 
@@ -97,20 +103,23 @@ def _connection() -> str:
 
 
 def _section(path: list[str], command: click.Command) -> str:
-    """Return the help of a command, and of every command below it, under one heading."""
-    own, settings = _without_repeated(command)
-    usage, text = _usage_and_help(path, own)
-    below = [f"{called}\n{about}" for called, about in _helps_below(path, command)]
-    return f"## `{usage}`\n\n{_block([text, *below])}{settings}"
+    """Return every command below a command, or itself, under one heading."""
+    usage = _usage(path, command)
+    about = _details(command) if isinstance(command, click.Group) else _first_sentences(command)
+    below = "\n".join(_lines_below(path, command))
+    block = _block(text for text in (about, below) if text)
+    return f"## `{usage}`\n\n{block}{_settings(command)}"
 
 
-def _helps_below(path: list[str], command: click.Command) -> Iterator[tuple[str, str]]:
-    """Yield the usage and the help of every command below ``command``."""
+def _lines_below(path: list[str], command: click.Command) -> Iterator[str]:
+    """Yield how every command below ``command`` is called, and what it does."""
     for name, child in _commands(command):
-        own, _ = _without_repeated(child)
-        usage, text = _usage_and_help([*path, name], own)
-        yield usage.removeprefix("rowtide "), text
-        yield from _helps_below([*path, name], child)
+        below = [*path, name]
+        if isinstance(child, click.Group):
+            yield from _lines_below(below, child)
+        else:
+            yield _usage(below, child).removeprefix("rowtide ")
+            yield textwrap.indent(_first_sentences(child), "    ")
 
 
 def _commands(group: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -127,71 +136,47 @@ def _block(texts: Iterable[str]) -> str:
     return "```text\n" + "\n\n".join(text.strip("\n") for text in texts) + "\n```\n"
 
 
-def _usage_and_help(path: list[str], command: click.Command) -> tuple[str, str]:
-    """Return how a command is called, and what it does, with its own options."""
-    short, own = _short_options(command), copy(command)
-    own.params = [param for param in command.params if param not in short]
-    if not isinstance(command, click.Group):
-        own.help = (command.help or "").partition("\n\n")[0]
-    usage, _, text = _help(path, own).partition(CONNECTION_TITLE)[0].partition("\n\n")
-    called = " ".join(usage.removeprefix("Usage: ").replace(" [OPTIONS]", "").split())
-    text = text.partition("\nCommands:\n")[0].replace("Options:\n", "").rstrip("\n")
-    return called.removesuffix(" COMMAND [ARGS]..."), text + _line_of(short)
-
-
-def _short_options(command: click.Command) -> list[click.Option]:
-    """Return the options of a command that are clear from their names."""
-    elsewhere = CONNECTION if isinstance(command, ClientCommand) else ()
-    return [
-        param
+def _usage(path: list[str], command: click.Command) -> str:
+    """Return how a command is called, with the options that it requires."""
+    usage = _help(path, command).partition("\n\n")[0].removeprefix("Usage: ")
+    called = " ".join(usage.replace(" [OPTIONS]", "").split())
+    needed = [
+        f" {param.opts[-1]} {param.make_metavar(click.Context(command))}"
         for param in command.params
-        if isinstance(param, click.Option) and param.name not in elsewhere
-        if SECOND_SENTENCE not in (param.help or "")
+        if isinstance(param, click.Option) and param.required
     ]
+    return called.removesuffix(" COMMAND [ARGS]...") + "".join(needed)
 
 
-def _line_of(options: list[click.Option]) -> str:
-    """Return the names, values and defaults of options, separated by commas."""
-    if not options:
+def _first_sentences(command: click.Command) -> str:
+    """Return the first paragraph of a command's help."""
+    text = (command.help or "").partition("\n\n")[0]
+    return textwrap.fill(" ".join(text.split()), WIDTH - 6)
+
+
+def _details(group: click.Command) -> str:
+    """Return the help of a group without its first sentence, which its commands repeat."""
+    own = copy(group)
+    own.params, first = [], (group.help or "").partition("\n\n")[0]
+    own.help = (group.help or "").replace(first, first.partition(". ")[2], 1).strip()
+    if not own.help:
         return ""
-    # A line does not end between a name and its value.
-    line = ", ".join(_name_of(option).replace(" ", "\0") for option in options)
-    line = textwrap.fill(
-        line,
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return "\n\n" + line.replace("\0", " ")
+    text = _help([], own).partition("\n\n")[2].partition("\nCommands:\n")[0]
+    return textwrap.dedent(EXAMPLES.sub("", f"\n\n{text}".rstrip("\n"))).strip("\n")
 
 
-def _name_of(option: click.Option) -> str:
-    """Return the names of an option, its value and its default, as its help shows them."""
-    names, text = option.get_help_record(click.Context(click.Command(None))) or ("", "")
-    shown = names.replace(" / ", "/").replace(", ", "/").replace(" RANGE", "")
-    default = re.search(r"\[default: ([^;\]]+)", text)
-    repeated = " ..." if option.multiple else ""
-    note = default[1] if default else "required" * option.required
-    return shown + repeated + (f" ({note})" if note else "")
-
-
-def _without_repeated(command: click.Command) -> tuple[click.Command, str]:
-    """Return a command without the options that are elsewhere, and a line that says where."""
-    repeated, text = {REPEATED}, ""
+def _settings(command: click.Command) -> str:
+    """Return a line that says where the settings among a command's flags are described."""
     if command.name == "up":
-        repeated |= {f.name for f in fields(Settings)}
         text = "Its other flags are the [settings](configuration.md)."
     elif command.name in LIKE_UP:
         shared = [param.name or "" for param in dict(_commands(main))["up"].params]
-        repeated |= set(shared)
         had = {param.name for param in command.params}
         lacking = " ".join(flag(name) for name in shared if name not in had)
         text = f"Its other flags are those of `rowtide up`, except `{lacking}`."
-    own = copy(command)
-    own.params = [param for param in command.params if param.name not in repeated]
-    return own, text and f"\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
+    else:
+        return ""
+    return f"\n{textwrap.fill(text, WIDTH, break_on_hyphens=False)}\n"
 
 
 def _help(path: list[str], command: click.Command) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "change_of",
     "delete_of",
     "expectation_of",
+    "key_columns_of",
     "only_key",
     "parse_assignments",
     "put_of",
@@ -39,14 +40,18 @@ _EXPECTATIONS: dict[str | None, Expect] = {
 
 def schema_of(client: ProtocolClient, table: str) -> list[KeyColumn]:
     """Return the key columns of a table."""
-    meta = client.describe_table(table).table_meta
+    return key_columns_of(client.describe_table(table))
+
+
+def key_columns_of(described: pb.DescribeTableResponse) -> list[KeyColumn]:
+    """Return the key columns of a table that was described."""
     return [
         KeyColumn(
             column.name,
             _WIRE_TYPES[column.type],
             column.HasField("option") and column.option == pb.AUTO_INCREMENT,
         )
-        for column in meta.primary_key
+        for column in described.table_meta.primary_key
     ]
 
 

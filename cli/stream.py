@@ -26,7 +26,7 @@ from rowtide.cli.output import (
 from rowtide.cli.table import table_argument
 from rowtide.cli.tail import END, ShardChange, StreamTail, stream_of
 from rowtide.cli.value_syntax import assignment_text, json_text, to_json
-from rowtide.client.wire_row import Put
+from rowtide.client.wire_row import Put, Row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = ["since_us", "stream", "stream_id_of"]
@@ -187,8 +187,15 @@ def document(change: ShardChange) -> dict[str, Any]:
         "changes": [_change_document(cell) for cell in row.changes],
     }
     if original is not None:
-        found["original"] = {put.name: to_json(put.value) for put in original.columns}
+        found["original"] = _values(original)
+    if change.record.after is not None:
+        found["after"] = _values(change.record.after)
+        found["existed"] = change.record.existed
     return found
+
+
+def _values(row: Row) -> dict[str, Any]:
+    return {put.name: to_json(put.value) for put in row.columns}
 
 
 def _change_document(cell: Any) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""``rowtide timeline``: messages of timelines, meta rows, cursors."""
+"""``rowtide timeline``: messages of timelines. Other modules have the commands of one user, of
+members, of meta rows and of searches.
+"""
 
 from __future__ import annotations
-
-import sys
-from collections.abc import AsyncIterator, Sequence
 
 import click
 
@@ -11,21 +10,23 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand
 from rowtide.cli.exits import CommandRefused
-from rowtide.cli.output import Output, emit_json, emit_table, require_reader
+from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.table import table_argument
 from rowtide.cli.timeline_call import (
     call_timeline,
     entry_document,
     fields_text,
     parse_fields,
+    print_new,
     run_async,
 )
+from rowtide.cli.timeline_members import members
 from rowtide.cli.timeline_meta import meta
+from rowtide.cli.timeline_search import index, search_messages
+from rowtide.cli.timeline_user import cursor, inbox, unread
 from rowtide.cli.value_syntax import json_text
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.failures import ConditionFailed
-from rowtide.client.timeline.conversations import UNREAD_LIMIT, Conversations
-from rowtide.client.timeline.cursors import Cursors
 from rowtide.client.timeline.schema import IdentifierType, TimelineSchema
 from rowtide.client.timeline.timeline import SCAN_LIMIT, Timeline, TimelineEntry, Timelines
 from rowtide.core.values.limits import INT64_MAX
@@ -35,13 +36,6 @@ __all__ = ["timeline"]
 _timeline = click.argument("timeline")
 _id = click.argument("id", type=int)
 _fields = click.argument("fields", nargs=-1, metavar="NAME=VALUE...")
-_cursors = click.option(
-    "--cursors",
-    "cursor_table",
-    default="im_cursors",
-    show_default=True,
-    help="Table of the cursors.",
-)
 _KINDS: dict[str, IdentifierType] = {"string": str, "integer": int, "binary": bytes}
 
 
@@ -60,6 +54,12 @@ def timeline() -> None:
 
 
 timeline.add_command(meta)
+timeline.add_command(search_messages)
+timeline.add_command(index)
+timeline.add_command(members)
+timeline.add_command(cursor)
+timeline.add_command(unread)
+timeline.add_command(inbox)
 
 
 @timeline.command("create", cls=ClientCommand, writes=True)
@@ -284,101 +284,12 @@ def follow(
 
     async def ask(chat: Timeline) -> None:
         begin = await chat.latest_id() if after is None else after
-        await _print_new(chat.follow(after=begin), limit, output)
+        await print_new(chat.follow(after=begin), limit, output, _show)
 
     try:
         call_timeline(client, table, timeline, ask)
     except KeyboardInterrupt:
         return  # The usual end of the command.
-
-
-async def _print_new(
-    entries: AsyncIterator[TimelineEntry], limit: int | None, output: Output
-) -> None:
-    number = 0
-    async for entry in entries:
-        require_reader()
-        shown = json_text(entry_document(entry)) if output == "json" else _line(entry)
-        click.echo(shown)
-        sys.stdout.flush()
-        number += 1
-        if number == limit:
-            return
-
-
-# Cursors.
-
-
-@timeline.command("cursor", cls=ClientCommand, writes=True)
-@click.argument("user")
-@click.argument("conversation", required=False)
-@click.argument("read_id", type=click.IntRange(min=0), required=False)
-@_cursors
-def cursor(
-    client: ProtocolClient,
-    user: str,
-    conversation: str | None,
-    read_id: int | None,
-    cursor_table: str,
-    output: Output,
-) -> None:
-    """Show how far USER has read each CONVERSATION, or move one cursor forward to READ_ID.
-
-    Moving creates the table of the cursors if there is none.
-
-    \b
-    rowtide timeline cursor ada group:7 1764201600000000
-    """
-
-    async def ask(connected: AsyncClient) -> list[tuple[str, int]]:
-        cursors = Cursors(connected, cursor_table)
-        if conversation is None:
-            return [(one.conversation, one.read_id) for one in await cursors.of(user)]
-        if read_id is None:
-            return [(conversation, await cursors.get(user, conversation))]
-        await cursors.create(if_missing=True)
-        return [(conversation, await cursors.read(user, conversation, read_id))]
-
-    found = run_async(client, ask)
-    _print_rows(output, ("conversation", "read_id"), found)
-
-
-@timeline.command("unread", cls=ClientCommand)
-@table_argument
-@click.argument("user")
-@_cursors
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=UNREAD_LIMIT,
-    show_default=True,
-    help="Count up to this number.",
-)
-@click.option(
-    "--sender", default="sender", show_default=True, help="Field with the sender of a message."
-)
-def unread(
-    client: ProtocolClient,
-    table: str,
-    user: str,
-    cursor_table: str,
-    limit: int,
-    sender: str,
-    output: Output,
-) -> None:
-    """Show the conversations of USER in TABLE and their unread messages, newest first.
-
-    \b
-    rowtide timeline unread im_store ada
-    """
-
-    async def ask(connected: AsyncClient) -> list[tuple[str, int, str]]:
-        store = Timelines(connected, TimelineSchema(table))
-        cursors = Cursors(connected, cursor_table)
-        found = await Conversations(store, cursors, sender=sender).of(user, limit=limit)
-        return [(one.name, one.last.id if one.last else 0, str(one.unread)) for one in found]
-
-    _print_rows(output, ("conversation", "last_id", "unread"), run_async(client, ask))
 
 
 # Printing.
@@ -400,11 +311,8 @@ def _print_entry(output: Output, entry: TimelineEntry | None, absent: str) -> No
         click.echo(_line(entry))
 
 
-def _print_rows(output: Output, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    if output == "json":
-        emit_json([dict(zip(header, row, strict=True)) for row in rows])
-    else:
-        emit_table(header, rows)
+def _show(entry: TimelineEntry, output: Output) -> str:
+    return json_text(entry_document(entry)) if output == "json" else _line(entry)
 
 
 def _line(entry: TimelineEntry) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import click
@@ -11,7 +12,8 @@ import click
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.endpoint_call import PATIENCE_S, run_connected
 from rowtide.cli.exits import CommandRefused
-from rowtide.cli.row_arguments import parse_assignments, schema_of
+from rowtide.cli.output import Output, emit_json, emit_table, require_reader
+from rowtide.cli.row_arguments import key_columns_of, parse_assignments
 from rowtide.cli.value_syntax import (
     Assignment,
     SyntaxRefused,
@@ -28,17 +30,30 @@ from rowtide.core.values.schema import BINARY, INTEGER, STRING, KeyColumn
 
 __all__ = [
     "call_timeline",
+    "cursors_option",
     "entry_document",
     "fields_json",
     "fields_text",
     "identifier_types",
     "identifier_values",
     "parse_fields",
+    "print_new",
+    "print_rows",
     "run_async",
+    "timeline_schema",
 ]
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 _TYPES: dict[int, IdentifierType] = {INTEGER: int, STRING: str, BINARY: bytes}
+
+cursors_option = click.option(
+    "--cursors",
+    "cursor_table",
+    default="im_cursors",
+    show_default=True,
+    help="Table of the cursors.",
+)
 
 
 def run_async(client: ProtocolClient, ask: Callable[[AsyncClient], Awaitable[Answer]]) -> Answer:
@@ -65,17 +80,31 @@ def call_timeline(
     ask: Callable[[Timeline], Awaitable[Answer]],
 ) -> Answer:
     """Return what ``ask`` returns for a timeline of a table."""
-    *columns, last = schema_of(client, table)
+    schema, columns = timeline_schema(client, table)
+    values = identifier_values(columns, timeline)
+    return run_async(client, lambda connected: ask(Timelines(connected, schema).of(*values)))
+
+
+def timeline_schema(client: ProtocolClient, table: str) -> tuple[TimelineSchema, list[KeyColumn]]:
+    """Return the schema of a table of timelines as it is, and its identifier columns.
+
+    Raises ``CommandRefused`` for another table.
+    """
+    described = client.describe_table(table)
+    *columns, last = key_columns_of(described)
     if not columns or last.type != INTEGER:
         raise CommandRefused(
             f"{table} is no table of timelines: its key must be 1 to 3 identifier columns and an "
             f"integer"
         )
     schema = TimelineSchema(
-        table, identifier_types(columns), last.name, manual_sequence=not last.auto_increment
+        table,
+        identifier_types(columns),
+        last.name,
+        manual_sequence=not last.auto_increment,
+        ttl_s=described.table_options.time_to_live,
     )
-    values = identifier_values(columns, timeline)
-    return run_async(client, lambda connected: ask(Timelines(connected, schema).of(*values)))
+    return schema, columns
 
 
 def identifier_types(columns: list[KeyColumn]) -> dict[str, IdentifierType]:
@@ -136,3 +165,28 @@ def fields_text(fields: Fields) -> str:
         json_text({name: value}) if isinstance(value, list) else assignment_text(name, value)
         for name, value in fields.items()
     )
+
+
+async def print_new(
+    items: AsyncIterator[Item],
+    limit: int | None,
+    output: Output,
+    show: Callable[[Item, Output], str],
+) -> None:
+    """Print items as they come, up to ``limit`` of them, each at once. ``show`` returns a line."""
+    number = 0
+    async for item in items:
+        require_reader()
+        click.echo(show(item, output))
+        sys.stdout.flush()
+        number += 1
+        if number == limit:
+            return
+
+
+def print_rows(output: Output, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows as a table, or as one JSON array."""
+    if output == "json":
+        emit_json([dict(zip(header, row, strict=True)) for row in rows])
+    else:
+        emit_table(header, rows)

@@ -22,6 +22,7 @@ from rowtide.cli.timeline_call import (
     parse_fields,
     run_async,
 )
+from rowtide.cli.timeline_search import search_metas
 from rowtide.cli.value_syntax import json_text, to_json
 from rowtide.client.async_client import AsyncClient
 from rowtide.client.timeline.meta import TimelineMeta, TimelineMetas
@@ -44,6 +45,9 @@ def meta() -> None:
     rowtide timeline meta put im_meta group:7 name="Seven" size:=12
     rowtide timeline meta list im_meta
     """
+
+
+meta.add_command(search_metas)
 
 
 @meta.command("put", cls=ClientCommand, writes=True)

@@ -20,7 +20,7 @@ def token() -> None:
     """Create, list and revoke share tokens. Needs a key with the admin right.
 
     A program with a share token follows the live feed of one table, or of one partition key of
-    it. It can do nothing else.
+    it. It can do nothing else. `rowtide dashboard share` makes tokens that show one dashboard.
     """
 
 
@@ -66,7 +66,7 @@ def list_tokens(client: ProtocolClient, output: Output) -> None:
             one["token_id"],
             one["instance"],
             one["table"] if one["table_exists"] else f"{one['table']} (deleted)",
-            _key_text(one["key"]),
+            f"dashboard {one['dashboard']}" if one["dashboard"] else _key_text(one["key"]),
             time_text(one["created_us"]),
         )
         for one in found

@@ -30,6 +30,7 @@ __all__ = [
     "Assignment",
     "SyntaxRefused",
     "assignment_text",
+    "from_json",
     "json_text",
     "key_value",
     "parse_argument",
@@ -76,13 +77,13 @@ def parse_argument(text: str, read_file: Callable[[str], bytes]) -> list[Assignm
         return [Assignment(name, sign, read_file(value))]
     if sign == "+=":
         return [Assignment(name, sign, _integer(name, value))]
-    return [Assignment(name, sign, _from_json(name, _parse_json(value, name)))]
+    return [Assignment(name, sign, from_json(name, _parse_json(value, name)))]
 
 
 def _parse_object(text: str) -> list[Assignment]:
     found = _parse_json(text, "the object")
     assert isinstance(found, dict), "JSON that starts with a brace is an object"
-    return [Assignment(name, ":=", _from_json(name, value)) for name, value in found.items()]
+    return [Assignment(name, ":=", from_json(name, value)) for name, value in found.items()]
 
 
 def _parse_json(text: str, what: str) -> Any:
@@ -97,7 +98,7 @@ def _no_constant(name: str) -> float:
     raise ValueError(f'{name} is written {{"double": "{name.lower()}"}}')
 
 
-def _from_json(name: str, value: Any) -> Scalar:
+def from_json(name: str, value: Any) -> Scalar:
     """Return the value of a piece of JSON."""
     if isinstance(value, dict) and len(value) == 1:
         [(form, text)] = value.items()

@@ -16,6 +16,7 @@ from rowtide.cli.exits import CommandRefused
 from rowtide.cli.output import Output, emit_json, emit_table
 from rowtide.cli.own_modules import find_modules_here
 from rowtide.cli.value_syntax import plain_text, to_json
+from rowtide.cli.verify_dashboard import verify_named
 from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.fields import SettingsRefused
 from rowtide.connectors.runtime.declaration import Declaration
@@ -63,7 +64,12 @@ def verify(
     fills the table SINK. Writers may continue: each page of the table is exact at a commit
     stamp, and rows that changed since are compared again. The exit code is 1 if a difference
     remains.
+
+    `rowtide verify dashboard NAME` compares each number of a dashboard with DuckDB's over the rows
+    at the numbers' positions. The exit code is 3 if that is not possible now.
     """
+    if source == "dashboard" and verify_named(client, sink, output, wait_s=wait_s, show=show):
+        return
 
     files = folder or folder_of(sink, data_dir_given())
 

@@ -20,10 +20,10 @@ from rowtide.cli.credentials import SavedCredentials, write_endpoint, write_priv
 from rowtide.cli.more_workers import MoreWorkers
 from rowtide.cli.serving import _stop_in_turn
 from rowtide.cli.settings import Settings
+from tests.support.waiting import SOON_S
 
 MADE = SavedCredentials("rtid", "secret", "demo")
 ATTEMPTS = 3
-WITHIN_S = 10.0
 
 
 def workers(tmp_path: Path, **more: Any) -> MoreWorkers:
@@ -57,7 +57,7 @@ class Refusing:
 
     async def withstood(self, task: asyncio.Task[None]) -> None:
         """Return once a task was refused again and again, and has not ended; end it."""
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(SOON_S):
             await self.often.wait()
         assert not task.done()
         task.cancel()
@@ -108,7 +108,7 @@ async def test_a_worker_that_opens_its_slots_for_long_is_waited_for(
     monkeypatch.setattr(more_workers.logger, "warning", lambda *_told: said.set())
     async with asyncio.TaskGroup() as tasks:
         endpoint = tasks.create_task(more._endpoint(1), name="endpoint")
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(SOON_S):
             await said.wait()
         write_private(more._folder(1) / "ready.json", {"endpoint": "http://127.0.0.1:1"})
         assert await endpoint == "http://127.0.0.1:1"
@@ -135,7 +135,7 @@ async def test_further_workers_have_the_time_of_their_notice_to_drain(
 ) -> None:
     """They were killed in the midst of the notice that was set."""
     monkeypatch.setattr(more_workers, "STOP_S_MAX", 0.0)
-    more = workers(tmp_path, drain_notice_s=WITHIN_S)
+    more = workers(tmp_path, drain_notice_s=SOON_S)
     more._children[1] = last = await draining()
     assert last.stdin is not None
     async with asyncio.TaskGroup() as tasks:
@@ -164,11 +164,11 @@ async def test_probes_hear_of_a_stop_before_connectors_are_waited_for(tmp_path: 
         stopping = _stop_in_turn((connectors,), more, watching, stop, left.set, worker_stop)
         tasks.create_task(stopping, name="stopping")
         stop.set()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(SOON_S):
             await left.wait()
         assert not worker_stop.is_set()
         place.set()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(SOON_S):
             await worker_stop.wait()
 
 
@@ -203,7 +203,7 @@ async def test_a_console_that_cannot_load_is_tried_again_and_ends_nothing(
     console = ConsoleProcess(Settings(data_dir=tmp_path))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(console.run(started=never, ended=lambda: None), name="console")
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(SOON_S):
             while caplog.text.count("the console does not start (status 3)") < ATTEMPTS:
                 assert not running.done()
                 await asyncio.sleep(0.01)
@@ -217,7 +217,7 @@ async def test_a_console_is_not_loaded_where_it_is_turned_off(tmp_path: Path) ->
         raise AssertionError("it never served")
 
     console = ConsoleProcess(settings)
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(SOON_S):
         await console.preload()
         await console.run(started=never, ended=lambda: None)
         await console.stop()

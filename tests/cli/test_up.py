@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ import pytest
 from demo.servers.server import free_port
 from rowtide.cli.credentials import read_endpoint
 from rowtide.deploy.up import Up
+from tests.support.interrupts import heed_ctrl_c
 from tests.support.servers import serving
 
 pytestmark = pytest.mark.system
@@ -239,8 +239,7 @@ def test_a_tail_ends_with_ctrl_c_and_sits_out_a_restart(cache_dir: Path, tmp_pat
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A shell's background jobs, and so the tests in one, ignore Ctrl-C.
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_ctrl_c,
         )
         try:
             assert "pk=first" in read_until(tail, "pk=first")
