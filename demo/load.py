@@ -1,13 +1,14 @@
 """Everything that the demo does through the official Python SDK: load, change, read back.
 
 The SDK's client may be shared between threads. Its encoder is Python, so threads overlap waiting,
-not encoding. The SDK never retries a write with an unknown outcome, and neither does this module:
-such a failure ends the demo.
+not encoding. The SDK never retries a write with an unknown outcome. While the tables are loaded and
+compared, neither does this module: such a failure ends the demo.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -24,6 +25,10 @@ BATCH_ROWS = 200
 """The protocol's maximum of rows in one BatchWriteRow."""
 
 PAGE_ROWS = 5000
+RETRY_S = 0.1
+ANSWERED_S_MAX = 60.0
+"""A killed worker's rows are available again after a few seconds."""
+
 THREADS = 6
 
 Work = TypeVar("Work")
@@ -69,6 +74,23 @@ class Loader:
         else:
             self._sdk.delete_row(table.name, tablestore.Row(key), self._condition)
         self._count(1)
+
+    def write_step(self, table: Table, write: Row | Change) -> None:
+        """Put or change one row, and repeat that until it is acknowledged.
+
+        So a repeated write must not matter: it sets values, or deletes. The SDK repeats by itself
+        only what was certainly not applied.
+        """
+        ends_s = time.monotonic() + ANSWERED_S_MAX
+        while True:
+            try:
+                if isinstance(write, Row):
+                    return self._put(table, [write])
+                return self._change(table, write)
+            except (tablestore.OTSServiceError, tablestore.OTSClientError):
+                if time.monotonic() > ends_s:
+                    raise
+            time.sleep(RETRY_S)
 
     def rows(self, table: Table) -> Iterator[Row]:
         """Yield every row, by GetRange from INF_MIN to INF_MAX."""

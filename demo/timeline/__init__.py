@@ -1,0 +1,1 @@
+"""Three examples on timelines: a group chat, a social feed, messages of devices."""
