@@ -4,9 +4,9 @@
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SHELL := /bin/bash
-.PHONY: help demo demo-replication test test-all quick lint bench native wheels generate vendor clean
+.PHONY: help demo demo-chat demo-devices demo-replication demo-social test test-all test-timelines quick lint bench native wheels generate vendor clean
 # Steps of the targets above.
-.PHONY: fix format-check ruff types wheel tools native-asan
+.PHONY: fix format-check ruff types wheel broker-cache tools native-asan
 
 PYTHON ?= python3
 ROWS ?= january
@@ -53,19 +53,21 @@ TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
 # Three parts: tests of one server, three files at once, each with servers of its own; then tests
 # that kill, count or time servers, except those that share servers (marked xdist_group). Both wait
-# a third of the time, so three run at once on two processors. Last, tests without a server, on all
-# processors.
-# Types run beside the first part at a low priority; what they print is shown when they have ended.
-# $(1) chooses tests, $(2) is what else is run. BESIDE names targets made before the types.
+# a third of the time, so three run at once on two processors. Beside them, at a low priority, types
+# and then the tests without a server take the processor time that is left; what they print is shown
+# when they have ended. $(1) chooses tests, $(2) is what else is run. BESIDE names targets made
+# before the types.
 BESIDE ?=
 define SUITE
 @$(TIMED) begin
-@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check ruff wheel
+@$(TIMED) run "checks and wheel" -- $(MAKE) --no-print-directory format-check ruff wheel broker-cache
 @parts=0; \
 	set -m; { low=0; \
 		$(if $(BESIDE),$(TIMED) run --beside "$(BESIDE)" -- $(MAKE) --no-print-directory $(BESIDE) \
 			|| echo "Without $(BESIDE): tests that need it are skipped.";) \
 		$(TIMED) run --beside "types" -- $(MAKE) --no-print-directory types || low=1; \
+		$(PART) --beside "without servers" -- $(PYTEST) -n auto --dist worksteal \
+			-m "$(1)not ($(SERVER))" $(UNSERVED) || low=1; \
 		exit $$low; } > $(WHEEL)/beside.txt 2>&1 < /dev/null & beside=$$!; set +m; \
 	trap "kill -- -$$beside 2> /dev/null" EXIT; \
 	$(PART) "one server" -- $(PYTEST) -n 3 --dist loadfile -m "$(1)($(SERVER))" \
@@ -75,7 +77,6 @@ define SUITE
 	$(2) \
 	wait $$beside || parts=1; \
 	cat $(WHEEL)/beside.txt; \
-	$(PART) "without servers" -- $(PYTEST) -n auto --dist worksteal -m "$(1)not ($(SERVER))" $(UNSERVED) || parts=1; \
 	$(TIMED) report; exit $$parts
 endef
 ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
@@ -84,18 +85,28 @@ ON_KAFKA = $(PART) "one server, on Kafka" -- env ROWTIDE_TEST_LOG=kafka \
 help:
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1	\2/p' Makefile | expand -t 18
 
-demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end)
+demo: $(DEMO) ## Load a month's flights, follow the stream, compare (ROWS=all: a whole year, ONCE=1: stop at the end); also demo-chat, demo-social, demo-devices
 	ROWS=$(ROWS) ONCE=$(ONCE) $(BIN)/python -m demo.flights
 
 demo-replication: $(REPLICATION) ## MariaDB to a search index, an analytics file, another MariaDB; everything is killed; compare
 	ROWS=$(ROWS) CHANGES=$(CHANGES) $(BIN)/python -m demo.replication
 
+# Examples on timelines: a group chat with a page in the browser (ONCE=1: stop at the end), a social
+# feed, messages of devices.
+demo-chat demo-social demo-devices: $(DEMO)
+	ONCE=$(ONCE) $(BIN)/python -m demo.timeline.$(@:demo-%=%)
+
 test: $(TEST) ## The gate: format, lint, types, then all tests on the built wheel
 	$(call SUITE,not slow and ,)
 
 test-all: export ROWTIDE_TEST_SEARCH := long
-test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too
+test-all: $(TEST) ## The gate with the long fault and property runs, and API tests on Kafka, too; test-timelines: 1,000 users
 	$(call SUITE,,$(ON_KAFKA))
+
+# Timelines of 1,000 users on a cluster that is killed, split, merged and moved (minutes;
+# ROWTIDE_SEED=n).
+test-timelines: $(TEST)
+	$(BIN)/python -m pytest -q -s -n 0 -m slow tests/workers/timelines
 
 quick: lint ## An answer in under two minutes: lint, and the tests that start no server, without the simulation
 	$(BIN)/python -m pytest -q -n auto -m "not slow and not ($(SERVER))" --ignore tests/simulation
@@ -109,6 +120,10 @@ wheel: $(TEST)
 	$(UV) $(WHEEL)/venv/bin/python --no-deps --compile-bytecode $(WHEEL)/dist/*.whl || \
 		$(PIP) -q --python $(WHEEL)/venv/bin/python install --no-deps --ignore-installed $(WHEEL)/dist/*.whl
 	mkdir $(WHEEL)/empty
+
+# Java's cache of what Kafka loads: some tens of brokers start with half of the CPU time.
+broker-cache: $(TEST)
+	$(BIN)/python -m tests.support.broker_cache
 
 wheels: $(TEST) ## Build the wheels of all platforms into dist/, and judge them (minutes, once)
 	$(PIP) install -q -e '.[wheels]'
@@ -125,9 +140,12 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.console
 	$(BIN)/python -m tests.bench.feed
 	$(BIN)/python -m tests.bench.live_page
+	$(BIN)/python -m tests.bench.search
 	$(BIN)/python -m tests.bench.sinks
 	$(BIN)/python -m tests.bench.sink_analytics
 	$(BIN)/python -m tests.bench.mysql_source
+	$(BIN)/python -m tests.bench.dashboards
+	$(BIN)/python -m tests.bench.timeline
 
 native: $(if $(ASAN),native-asan,$(TEST)) ## Compile the kernels of core/native in place (ASAN=1: test them under AddressSanitizer)
 	$(BIN)/python hatch_build.py core/native/_kernels.abi3.so -Wall -Wextra -Werror

@@ -11,11 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import IO, NamedTuple, Protocol, Self
 
-__all__ = ["NotReady", "Ready", "Up"]
+__all__ = ["Child", "Launch", "NotReady", "Ready", "Up", "launch_program"]
 
 RUN = "from rowtide.cli.main import main; main()"
 """Needs no script beside the interpreter; some installations have none."""
@@ -38,13 +38,53 @@ class NotReady(Exception):
     """The child ended, or did not serve in time."""
 
 
+class Child(Protocol):
+    """A process that was started; ``subprocess.Popen`` is one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raise ``subprocess.TimeoutExpired`` if it runs for longer."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal, unless it has ended."""
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it has ended."""
+
+
+Launch = Callable[[Sequence[str], Mapping[str, str] | None, IO[bytes] | None], Child]
+"""Starts ``rowtide`` with arguments, an environment and a file for its output."""
+
+
+def launch_program(
+    words: Sequence[str], environment: Mapping[str, str] | None, output: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    """Start ``rowtide`` as a program."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", RUN, *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
 class Up:
     """``rowtide up``, or ``worker``, on one data directory; it can be started repeatedly.
 
     ``output`` gets what the child prints; None leaves it on the terminal. The child has its own
     process group, so that Ctrl-C reaches it only through its parent, once. ``environment`` is this
     process's unless given. With ``ephemeral``, for ``dev`` only, the child creates and removes its
-    data directory; ``data_dir`` then only names its ready file.
+    data directory; ``data_dir`` then only names its ready file. ``launch`` starts the child.
     """
 
     def __init__(
@@ -56,6 +96,7 @@ class Up:
         command: str = "up",
         environment: Mapping[str, str] | None = None,
         ephemeral: bool = False,
+        launch: Launch = launch_program,
     ) -> None:
         self._directory = ["--ephemeral"] if ephemeral else ["--data-dir", str(data_dir)]
         self._command = command
@@ -63,7 +104,8 @@ class Up:
         self.options = options
         self._output = output
         self._ready_file = data_dir.with_name(data_dir.name + ".ready.json")
-        self._child: subprocess.Popen[bytes] | None = None
+        self._launch = launch
+        self._child: Child | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -82,17 +124,8 @@ class Up:
         assert self._child is None, "already started"
         self._ready_file.parent.mkdir(parents=True, exist_ok=True)
         self._ready_file.unlink(missing_ok=True)
-        self._child = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-c", RUN, self._command, *self._directory),
-                *("--ready-file", str(self._ready_file), *self.options),
-            ],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
+        words = [self._command, *self._directory, "--ready-file", str(self._ready_file)]
+        self._child = self._launch([*words, *self.options], self._environment, self._output)
         try:
             return self._wait(time.monotonic() + timeout_s)
         except BaseException:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,12 +17,13 @@ from hypothesis import HealthCheck, settings
 from rowtide.core import native
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
+from tests.support.copies import end_copiers
 from tests.support.searches import examples
 
 # On a shared machine a correct example may be slow: time is no reason to fail.
 settings.register_profile(
     "rowtide",
-    max_examples=examples(50, 100),
+    max_examples=examples(30, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
@@ -68,6 +70,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _require_mark_in_text(item.path)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S_MAX))
+
+
+def pytest_unconfigure() -> None:
+    """End what processes of tests were copied from."""
+    end_copiers()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With ``--dist loadfile`` or ``loadgroup``, keep tests together that share a costly server."""
+    if config.getvalue("dist") not in ("loadfile", "loadgroup"):
+        return None
+    from tests.support.distribution import LoadGroupsScheduling, LoadServersScheduling
+
+    by_files = config.getvalue("dist") == "loadfile"
+    return LoadServersScheduling(config, log) if by_files else LoadGroupsScheduling(config, log)
 
 
 @cache

@@ -8,17 +8,19 @@ import ast
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.test_tidy import PARTS, parsed
+from tests.test_tidy import PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (
-    *("client", "core", "stream", "connectors", "console", "cli", "deploy", "testing"),
+    *("client", "core", "stream", "connectors", "console", "dashboards", "cli", "deploy"),
+    "testing",
     *("demo", "tests"),
 )
 DOCUMENTS = sorted(
@@ -30,7 +32,7 @@ DOCUMENTS = sorted(
 PLACE = re.compile(r"(?<![\w/.])((?:\w+/)*\w+\.py):([A-Za-z_][\w.]*\w)")
 # `tests/stream/test_hop.py` or `tests/model/test_model.py::test_it`, without a name behind a colon.
 FILE = re.compile(
-    r"`((?:tests|client|core|stream|connectors|console|cli|deploy|testing|demo)/[\w/.-]+)(?:::(\w+))?`"
+    r"`((?:tests|client|core|stream|connectors|console|dashboards|cli|deploy|testing|demo)/[\w/.-]+)(?:::(\w+))?`"
 )
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)")
 HEADING = re.compile(r"^#+ (.*)", re.MULTILINE)
@@ -61,14 +63,20 @@ def defined(tree: ast.AST, prefix: str = "") -> Iterator[str]:
 
 
 @cache
-def list_modules() -> tuple[Path, ...]:
-    return tuple(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+def list_modules() -> Mapping[str, list[Path]]:
+    """Return the modules that have a file name, by that name."""
+    found = defaultdict[str, list[Path]](list)
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            found[path.name].append(path)
+    return found
 
 
 @cache
 def names_in(file: str) -> frozenset[str]:
     """Return the names that modules of a path define; its first folders may be missing."""
-    trees = [parsed(path)[1] for path in list_modules() if path.match(file)]
+    paths = [path for path in list_modules().get(Path(file).name, ()) if path.match(file)]
+    trees = [ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in paths]
     return frozenset(name for tree in trees for name in defined(tree))
 
 
@@ -98,6 +106,7 @@ def links(document: str) -> Iterator[tuple[Path, str]]:
             yield (path.parent / target if target else path).resolve(), heading
 
 
+@cache
 def headings(path: Path) -> set[str]:
     """Return the names by which links reach the headings of a document, as GitHub makes them."""
     found = HEADING.findall(path.read_text(encoding="utf-8"))

@@ -18,7 +18,10 @@ from hatchling.builders.wheel import WheelBuilder
 from rowtide.core.release import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ["cli", "client", "connectors", "console", "core", "deploy", "stream", "testing"]
+FOLDERS = [
+    *("cli", "client", "connectors", "console", "core", "dashboards", "deploy", "stream"),
+    "testing",
+]
 
 KINDS = {".py", ".typed", ".avsc", ".json", ".html", ".css", ".js", ".svg"}
 

@@ -77,7 +77,9 @@ def test_a_run_is_noted_reported_and_recorded(
     assert main(["run", "units", "--in", str(tmp_path), "--", *command]) == 7
     lower = f"import os, sys; sys.exit(os.nice(0) - {os.nice(0)})"
     command = [sys.executable, "-c", lower]
-    assert main(["run", "units", "--beside", "--", *command]) == parts.BESIDE_NICE
+    assert main(["run", "units", "--beside", "--", *command]) == min(
+        parts.BESIDE_NICE, 19 - os.nice(0)
+    )
     assert main(["run", "units", "--", *command]) == 0
     assert main(["run", "units", "--", sys.executable, "-c", "pass"]) == 0
     [part] = parts.last_parts()

@@ -12,7 +12,6 @@ damaged, and starts slowly. So the cache's name has everything on which it depen
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,12 +58,25 @@ class AotCache:
 
 
 def _fingerprint(runtime: Runtime) -> str:
-    """Return a name by the runtime's options, and path, size and mtime of its Java and jars."""
-    modules = runtime.java.path.resolve().parent.parent / "lib" / "modules"
-    facts = [*JVM_OPTIONS, *_facts([runtime.java.path, modules, *runtime.jars])]
+    """Return a name by the runtime's options, the build of its Java, and path, size and mtime of
+    its jars, which Java compares. It does not compare its own path: each new environment has the
+    same build elsewhere.
+    """
+    status = [(jar, jar.stat()) for jar in runtime.jars if jar.exists()]
+    jars = [f"{jar} {entry.st_size} {entry.st_mtime_ns}" for jar, entry in status]
+    facts = [*JVM_OPTIONS, *_build_of(runtime.java.path.resolve()), *jars]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
 
-def _facts(paths: Sequence[Path]) -> list[str]:
-    status = [(path, path.stat()) for path in paths if path.exists()]
-    return [f"{path} {entry.st_size} {entry.st_mtime_ns}" for path, entry in status]
+def _build_of(java: Path) -> list[str]:
+    """Return what differs between two builds of Java: release notes and sizes of its large files.
+
+    A Java whose home is not around its launcher is known by path and mtime.
+    """
+    home = java.parent.parent
+    release = home / "release"
+    if not release.exists():
+        return [f"{java} {java.stat().st_mtime_ns}"] if java.exists() else []
+    large = [home / "lib" / "modules", *sorted(home.glob("*/server/*jvm.*"))]
+    sizes = [f"{path.relative_to(home)} {path.stat().st_size}" for path in large if path.exists()]
+    return [release.read_text(encoding="utf-8", errors="replace"), *sizes]

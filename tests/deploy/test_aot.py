@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ def test_a_stop_during_the_training_leaves_neither_process_nor_file(
     assert sorted(path.name for path in training.parent.iterdir()) == ["training.lock"]
 
 
+@pytest.mark.slow
 def test_without_the_cache_there_is_no_training(fresh_config: EmbeddedConfig) -> None:
     plain = EmbeddedConfig(fresh_config.data_dir, fresh_config.cache_dir, aot=False)
     with EmbeddedBroker(plain):
@@ -61,5 +63,21 @@ def test_a_prepared_cache_is_one_that_java_accepts(
     cache = AotCache.of(fresh_config.cache_dir, runtime)
     assert cache.is_made
     # With AOTMode=on Java refuses to start when the cache does not fit it or the class path.
+    command = java_command(cache.apply_to(runtime), ["-XX:AOTMode=on"])
+    subprocess.run([*command, "-version"], check=True, cwd=fresh_config.cache_dir)
+
+
+@pytest.mark.slow
+def test_java_accepts_the_cache_of_the_same_build_elsewhere(
+    fresh_config: EmbeddedConfig, tmp_path: Path
+) -> None:
+    """Each new environment has a Java of its own."""
+    prepare(fresh_config)
+    jars = tuple(resolve_jars(fresh_config.cache_dir, read_lock()))
+    home = find_java(None).path.resolve().parent.parent
+    shutil.copytree(home, tmp_path / "java", copy_function=shutil.copy)
+    runtime = Runtime(find_java(tmp_path / "java"), jars)
+    cache = AotCache.of(fresh_config.cache_dir, runtime)
+    assert cache.is_made
     command = java_command(cache.apply_to(runtime), ["-XX:AOTMode=on"])
     subprocess.run([*command, "-version"], check=True, cwd=fresh_config.cache_dir)

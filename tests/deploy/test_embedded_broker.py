@@ -107,15 +107,6 @@ async def test_a_record_of_16_mib_is_taken_and_given_back(broker: str) -> None:
     assert await read(broker, 1) == [largest]
 
 
-def test_stop_leaves_no_process_and_may_be_called_twice(running: EmbeddedBroker) -> None:
-    pid = running.pid
-    assert pid is not None
-    running.stop()
-    running.stop()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-
-
 def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(
     running: EmbeddedBroker,
 ) -> None:
@@ -127,9 +118,15 @@ def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(
     assert running.is_alive()
 
 
-def test_a_port_that_was_taken_meanwhile_is_replaced(running: EmbeddedBroker) -> None:
-    before = running.bootstrap
-    running.stop()
+def test_stop_leaves_no_process_and_a_port_that_is_taken_meanwhile_is_replaced(
+    running: EmbeddedBroker,
+) -> None:
+    before, pid = running.bootstrap, running.pid
+    assert pid is not None
+    for _ in range(2):  # It may be called twice.
+        running.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
     with socket.socket() as other:
         host, port = before.split(":")
         other.bind((host, int(port)))
@@ -165,20 +162,17 @@ def test_stop_ends_a_start_that_is_under_way(config: EmbeddedConfig) -> None:
     assert not broker.is_alive()
 
 
-def test_a_broker_that_cannot_start_says_why(config: EmbeddedConfig) -> None:
-    with EmbeddedBroker(config):
-        pass
-    (config.data_dir / "topics" / "meta.properties").write_text("version=1\nnode.id=1\n")
-    with pytest.raises(BrokerFailed, match=r"ended while starting(?s:.)*cluster\.id was not found"):
-        EmbeddedBroker(config).start()
-
-
-def test_log_files_are_bounded(config: EmbeddedConfig) -> None:
+def test_log_files_are_bounded_and_a_broker_that_cannot_start_says_why(
+    config: EmbeddedConfig,
+) -> None:
     small = EmbeddedConfig(config.data_dir, config.cache_dir, log_file_bytes=16 * 1024, log_files=2)
     with EmbeddedBroker(small) as broker:
         files = sorted(broker.log_file.parent.glob("kafka*.log"))
     assert [file.name for file in files] == ["kafka-1.log", "kafka.log"]
     assert all(file.stat().st_size < 24 * 1024 for file in files)
+    (config.data_dir / "topics" / "meta.properties").write_text("version=1\nnode.id=1\n")
+    with pytest.raises(BrokerFailed, match=r"ended while starting(?s:.)*cluster\.id was not found"):
+        EmbeddedBroker(config).start()
 
 
 async def test_a_broker_that_ends_is_brought_back(running: EmbeddedBroker) -> None:

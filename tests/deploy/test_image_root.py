@@ -27,8 +27,10 @@ IN_ROOT = (
     'mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc" && exec chroot "$0" "$@"',
 )
 
+# Its tests share a root, whose making takes as long as they do: they stay in one process.
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.xdist_group("image root"),
     pytest.mark.skipif(
         shutil.which("unshare") is None
         or subprocess.run([*IN_ROOT[:3], "true"], check=False).returncode != 0,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from rowtide.deploy.up import NotReady, Ready, Up
+from tests.support.copies import launch
 
 __all__ = ["LOG", "LOG_OPTIONS", "serving"]
 
@@ -33,7 +34,10 @@ def serving(
     kept = LOG_OPTIONS if log == "chosen" else ("--log", log)
     arguments = [*kept, "--port", "0", *options]
     path = folder / "output"
-    with path.open("wb") as output, Up(folder / "data", options=arguments, output=output) as up:
+    with (
+        path.open("wb") as output,
+        Up(folder / "data", options=arguments, output=output, launch=launch) as up,
+    ):
         try:
             ready = up.start()
         except NotReady as error:

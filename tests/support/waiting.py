@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["POLL_S", "until", "until_async"]
+__all__ = ["POLL_S", "SOON_S", "until", "until_async"]
 
 POLL_S = 0.05
 S_MAX = 60.0
+SOON_S = 20.0
+"""What happens at once has this long: the tests without servers run beside busy neighbours."""
 
 
 def until(

@@ -12,14 +12,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.kafka.orphan import find_broker
-from rowtide.deploy.up import NotReady, Ready
+from rowtide.deploy.up import Child, NotReady, Ready
+from tests.support.copies import start
 from tests.support.waiting import until
 
 __all__ = ["Server", "wait_until"]
@@ -48,11 +48,11 @@ class Server:
         self.options = options
         self.log = data_dir.with_name(data_dir.name + ".log")
         self.ready_file = data_dir.with_name(data_dir.name + ".ready.json")
-        runner = (sys.executable, str(RUNNER), "--cache-dir", str(cache_dir))
-        self._command = command or runner
+        self._command = command
+        self._cache_dir = cache_dir
         self._environment = {**os.environ, "ROWTIDE_CACHE_DIR": str(cache_dir)}
         self._environment |= environment or {}
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int:
@@ -88,14 +88,24 @@ class Server:
         self.ready_file.unlink(missing_ok=True)
         places = ("--data-dir", str(self.data_dir), "--ready-file", str(self.ready_file))
         with self.log.open("ab") as output:
-            self._child = subprocess.Popen(
-                [*self._command, *places, *self.options],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            if self._command:
+                self._child = subprocess.Popen(
+                    [*self._command, *places, *self.options],
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            else:
+                self._child = start(
+                    "server on Kafka",
+                    ["--cache-dir", str(self._cache_dir), *places, *self.options],
+                    program=str(RUNNER),
+                    environment=self._environment,
+                    output=output,
+                    error=output,
+                )
 
     def ready(self) -> Ready:
         """Return what the ready file says."""

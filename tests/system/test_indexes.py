@@ -18,6 +18,7 @@ import pytest
 from rowtide.cli.client import NoAnswer, ServerError
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from tests.api.calls import ask
+from tests.support.searches import examples
 from tests.system.conftest import MakeServer
 from tests.system.indexed_table import (
     TABLE,
@@ -36,7 +37,7 @@ from tests.system.server import Server, wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.system]
 
 QUICK = ("--flush-s", "0.3", "--trim-s", "0.3", "--table-operations-per-s", "0")
-OLD_ROWS = 4000
+OLD_ROWS = examples(2000, 4000)
 BETWEEN_KILLS = 150
 LOCAL, GLOBAL = (
     index_meta("by_local", pb.IT_LOCAL_INDEX),

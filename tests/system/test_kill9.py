@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.searches import examples
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all, stream_of
 from tests.system.load import Load, create_table
@@ -93,14 +94,14 @@ FLUSHES = ("--flush-s", "1", "--trim-s", "1000")
 def test_what_was_acknowledged_survives_kills_of_worker_and_broker(
     make_server: MakeServer, seed: int
 ) -> None:
-    prove(make_server(*FLUSHES), seed, 4, list(VICTIMS))
+    prove(make_server(*FLUSHES), seed, examples(3, 4), list(VICTIMS))
 
 
 def test_what_was_acknowledged_survives_kills_of_a_worker_whose_broker_lives(
     make_server: MakeServer, seed: int, broker: str, tmp_path: Path
 ) -> None:
     server = make_server(*FLUSHES, "--kafka", broker, data_dir=tmp_path / f"alone{seed}")
-    prove(server, seed, 3, ["worker"])
+    prove(server, seed, examples(2, 3), ["worker"])
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.client import ProtocolClient, ServerError
+from tests.support.searches import examples
 from tests.system.conftest import MakeServer
 from tests.system.history import all_rows, check_all, differences
 from tests.system.load import TABLE, Load, Written, create_table
@@ -26,7 +27,7 @@ AMOUNT = 400
 
 
 def test_what_was_acknowledged_survives_kills(make_server: MakeServer, seed: int) -> None:
-    prove(make_server(*FLUSHES, *LOCAL), seed, 6, ["worker"])
+    prove(make_server(*FLUSHES, *LOCAL), seed, examples(3, 6), ["worker"])
 
 
 def test_a_start_after_a_kill_waits_for_no_lease(make_server: MakeServer) -> None:
@@ -120,7 +121,7 @@ def replace_rows(server: Server, copy: Path | None) -> None:
     server.start()
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_lost_rows_are_rebuilt_from_the_log(server: Server, end: str) -> None:
     prepare(server, stream=True)
     written = write(server, seed=1)
@@ -144,7 +145,10 @@ def test_lost_rows_are_rebuilt_from_the_changelog_where_the_log_is_trimmed(
     assert differences(rows_of(server), before) == []
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["log kept", "trimmed"])
+@pytest.mark.parametrize(
+    "stream",
+    [pytest.param(True, id="log kept", marks=pytest.mark.slow), pytest.param(False, id="trimmed")],
+)
 def test_an_old_copy_of_the_rows_resurrects_and_loses_nothing(
     server: Server, tmp_path: Path, *, stream: bool
 ) -> None:

@@ -370,6 +370,7 @@ def test_a_directory_moves_into_kafka(
         check_all(client, before.written)
 
 
+@pytest.mark.slow  # `test_a_directory_moves_into_kafka` shows the rule without a crash.
 def test_a_broker_that_crashes_after_an_import_may_show_the_fillers(
     make_server: MakeServer, cache_dir: Path, prefix: str, tmp_path: Path
 ) -> None:

@@ -36,8 +36,8 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_a_killed_server_leaves_no_broker(up: Server) -> None:
-    up.start()
+def require_no_broker_is_left(up: Server) -> None:
+    """Kill the server, and wait for the end of its broker."""
     broker = up.broker_pid
     assert broker is not None
     up.kill()
@@ -48,7 +48,9 @@ def test_a_killed_server_leaves_no_broker(up: Server) -> None:
     print(f"the broker was gone {seconds:.1f} s after its parent")  # noqa: T201
 
 
-def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(up: Server) -> None:
+def test_a_second_start_on_the_directory_is_refused_and_a_killed_server_leaves_no_broker(
+    up: Server,
+) -> None:
     up.start()
     second = subprocess.run(
         [ROWTIDE, "up", "--port", "0", "--data-dir", str(up.data_dir)],
@@ -61,7 +63,8 @@ def test_a_second_start_on_the_directory_is_refused_and_harms_nothing(up: Server
     assert str(up.pid) in second.stderr
     assert "Traceback" not in second.stderr
     with up.client() as client:
-        create_table(client)
+        create_table(client)  # The second start harmed nothing.
+    require_no_broker_is_left(up)
 
 
 def test_ctrl_c_under_load_drains_and_loses_nothing(up: Server) -> None:
