@@ -103,7 +103,10 @@ class TopicCluster(LogCluster, Protocol):
         ...
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics with all their entries. A missing topic is no error."""
+        """Delete topics with all their entries; they are not listed when this returns.
+
+        A missing topic is no error.
+        """
         ...
 
     async def require_durable(self, specs: Sequence[TopicSpec], logs: Sequence[str]) -> None:

@@ -126,6 +126,7 @@ async def test_topics_are_created_once_and_deleted_once(cluster: KafkaCluster, t
         await cluster.verify_durability(spec)
     for _ in range(2):
         await cluster.delete_topics([topic, topic + ".c"])
+        assert not {topic, topic + ".c"} & (await cluster.topics()).keys()
 
 
 @pytest.mark.kafka

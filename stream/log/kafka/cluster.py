@@ -183,11 +183,12 @@ class KafkaCluster:
         return number
 
     async def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics with all their entries."""
+        """Delete topics with all their entries, and wait until brokers no longer list them."""
         if not names:
             return
         request = DeleteTopicsRequest(list(names), int(self.config.request_s * 1000))
         await self._administer("delete topic", request, UNKNOWN_TOPIC)
+        await self._await_gone(names)
         self.brokers.forget_topics(names)
 
     async def verify_durability(self, spec: TopicSpec) -> None:
@@ -352,6 +353,17 @@ class KafkaCluster:
     async def _await_leaders(self, spec: TopicSpec) -> None:
         for partition in range(spec.partitions):
             await FetchPartition(self.brokers, spec.name, partition).start()
+
+    async def _await_gone(self, names: Sequence[str]) -> None:
+        """Wait for the brokers: the controller answers before they know of a deletion."""
+
+        async def once() -> None:
+            for topic in await self.brokers.metadata([*names]):
+                if topic.error != UNKNOWN_TOPIC:
+                    raise TimeoutError(f"{topic.name} is still listed")
+
+        for _ in range(self.brokers.count):  # Each question goes to the next broker.
+            await self.brokers.until_deadline("deleted topics", once)
 
     async def _partitions(self, topic: str) -> Sequence[PartitionFound]:
         async def once() -> Sequence[PartitionFound]:
