@@ -101,7 +101,8 @@ class ConsoleProcess:
             await asyncio.sleep(POLL_S)
         words = _words(self._settings, endpoint, self._port, self._ready_file)
         assert loader.stdin is not None
-        loader.stdin.write(json.dumps(words).encode() + b"\n")
+        if not loader.stdin.is_closing():  # It may have died meanwhile, which ``_watch`` finds.
+            loader.stdin.write(json.dumps(words).encode() + b"\n")
 
     async def _watch(
         self, loader: Process, started: Callable[[str, int], Awaitable[None]]

@@ -210,6 +210,26 @@ async def test_a_console_that_cannot_load_is_tried_again_and_ends_nothing(
         await console.stop()
 
 
+def test_a_console_that_dies_before_the_worker_has_a_port_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_process, "LOAD", "raise SystemExit(3)")
+    uvloop = pytest.importorskip(
+        "uvloop", reason="only uvloop raises if a dead process is written to"
+    )
+    console = ConsoleProcess(Settings(data_dir=tmp_path))
+
+    async def start() -> None:
+        loader = await console._load()
+        starting = asyncio.create_task(console._start(loader), name="start")
+        await asyncio.wait_for(loader.wait(), SOON_S)
+        write_endpoint(tmp_path, "http://127.0.0.1:1")
+        await asyncio.wait_for(starting, SOON_S)
+        await console.stop()
+
+    uvloop.run(start())
+
+
 async def test_a_console_is_not_loaded_where_it_is_turned_off(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, console=False)
 
