@@ -221,10 +221,10 @@ def test_a_console_that_dies_before_the_worker_has_a_port_ends_nothing(
 
     async def start() -> None:
         loader = await console._load()
-        starting = asyncio.create_task(console._start(loader), name="start")
-        await asyncio.wait_for(loader.wait(), SOON_S)
-        write_endpoint(tmp_path, "http://127.0.0.1:1")
-        await asyncio.wait_for(starting, SOON_S)
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(console._start(loader), name="start")
+            await loader.wait()
+            write_endpoint(tmp_path, "http://127.0.0.1:1")
         await console.stop()
 
     uvloop.run(start())
