@@ -1,12 +1,16 @@
-"""What affects the interpreter's speed: compiled kernels, and the build of Python."""
+"""What affects the interpreter's speed: compiled kernels, and the build of Python.
+
+As a program it exits with 0 if its interpreter serves well for an environment of rowtide: it is
+new enough, makes environments, compiles kernels and is optimised. The Makefile asks so.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 import sysconfig
-
-from rowtide.core import native
+from importlib.util import find_spec
+from pathlib import Path
 
 __all__ = ["log_interpreter", "slow_build"]
 
@@ -15,9 +19,10 @@ logger = logging.getLogger(__name__)
 
 def log_interpreter() -> None:
     """Log once which kernels are used, and why Python is slower than possible."""
+    from rowtide.core import native  # The Makefile asks before anything is installed.
+
     logger.info("Python %s, %s kernels", sys.version.split()[0], native.kind())
-    variables = {name: str(sysconfig.get_config_var(name) or "") for name in VARIABLES}
-    reason = slow_build(variables, windows=sys.platform == "win32")
+    reason = _slow_build_here()
     if reason:
         logger.warning(
             "this Python was built %s: each request costs about a quarter more; "
@@ -50,3 +55,22 @@ def slow_build(variables: dict[str, str], *, windows: bool) -> str | None:
     if arguments and "--enable-optimizations" not in arguments:
         return "without --enable-optimizations"
     return None
+
+
+def _slow_build_here() -> str | None:
+    variables = {name: str(sysconfig.get_config_var(name) or "") for name in VARIABLES}
+    return slow_build(variables, windows=sys.platform == "win32")
+
+
+def _serves_well() -> bool:
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    return (
+        sys.version_info >= (3, 11)
+        and find_spec("ensurepip") is not None
+        and headers.exists()
+        and _slow_build_here() is None
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(not _serves_well())

@@ -1,9 +1,12 @@
 """How the interpreter was built, and what the log says of it."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
+from rowtide.cli import built_python
 from rowtide.cli.built_python import log_interpreter, slow_build
 from rowtide.core import native
 
@@ -34,3 +37,22 @@ def test_the_log_says_once_which_kernels_are_used(caplog: pytest.LogCaptureFixtu
     (line, *warnings) = [entry.getMessage() for entry in caplog.records]
     assert line.endswith(f"{native.kind()} kernels")
     assert len(warnings) <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [("'--prefix=/usr'", 0), ("'--prefix=/opt/py'", 1)]
+)
+def test_the_makefile_takes_an_optimised_python_before_anything_is_installed(
+    arguments: str, status: int
+) -> None:
+    # Without packages of the environment, and as if it were built with these arguments.
+    program = f"""
+import importlib.util, pathlib, runpy, sys, sysconfig
+variables = {{"CONFIG_ARGS": {arguments!r}}}
+sysconfig.get_config_var = variables.get
+importlib.util.find_spec = lambda name: name
+pathlib.Path.exists = lambda path: True
+runpy.run_path({built_python.__file__!r}, run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-I", "-S", "-c", program], check=False, timeout=60)
+    assert ended.returncode == status
