@@ -62,6 +62,7 @@ class Workers:
         self._endpoints: list[str] = []
         self.running: list[Up] = []
         self.clients: list[ProtocolClient] = []
+        self._killed: set[int] = set()
 
     def start(self, *options: str) -> ProtocolClient:
         """Start one more worker; return a client of it."""
@@ -103,6 +104,16 @@ class Workers:
         client = self._closing.enter_context(Retrying(**access))
         self.clients[number] = client
         return client
+
+    def kill(self, number: int) -> None:
+        """Kill a worker. ``revive`` starts it again."""
+        self.running[number].kill()
+        self._killed.add(number)
+
+    def revive(self) -> None:
+        """Start all workers that ``kill`` ended."""
+        while self._killed:
+            self.again(self._killed.pop())
 
     def another(self) -> ProtocolClient:
         """Return a fresh client of a worker by chance, which need not run."""

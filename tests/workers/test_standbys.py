@@ -6,6 +6,8 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -38,7 +40,10 @@ from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Workers, repeat
 from tests.workers.test_forwarding import CUTS, create
 
-pytestmark = pytest.mark.system
+# Its tests share two workers: they stay in one process.
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("standbys")]
+
+COPYING = ("--standbys", "1", "--lease-ms", "1500")
 
 LETTERS = "bfjosw"
 """One for each shard of a table cut at ``CUTS``."""
@@ -64,15 +69,38 @@ def warm(workers: Workers) -> bool:
     )
 
 
+@pytest.fixture(scope="module")
+def two_workers(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Two workers that keep copies of each other's slots, for all tests but one."""
+    with ExitStack() as closing:
+        workers = Workers(tmp_path_factory.mktemp("pair"), broker, closing)
+        for _ in range(2):
+            workers.start(*COPYING)
+        yield workers
+
+
 @pytest.fixture
-def pair(workers: Workers) -> Workers:
-    """Two workers that keep copies of each other's slots, and a table of six shards."""
-    for _ in range(2):
-        workers.start("--standbys", "1", "--lease-ms", "1500")
+def pair(two_workers: Workers) -> Workers:
+    """Both workers run, and there is only a new table of six shards."""
+    two_workers.revive()
+    for client in two_workers.clients:
+        client.max_staleness_ms = None
+    for name in two_workers.clients[0].list_table():
+        repeat(partial(two_workers.clients[0].delete_table, name))
+    create_copied_table(two_workers)
+    return two_workers
+
+
+def create_copied_table(workers: Workers) -> None:
+    """Return once the slots are divided, and copies have the table."""
     workers.wait_until_divided()
     repeat(partial(ask, workers.clients[0], create("t", *CUTS)))
     until(partial(warm, workers), "copies are warm")
-    return workers
+
+
+def count_copied_reads(client: ProtocolClient) -> float:
+    """Return how many reads the copies of a worker have answered."""
+    return number(client, 'rowtide_bounded_reads_total{answered="copy"}')
 
 
 def write(client: ProtocolClient, value: int, table: str = "t") -> None:
@@ -95,7 +123,7 @@ def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers
     writer = threading.Thread(target=write_on)
     writer.start()
     second.max_staleness_ms = BOUND_MS
-    reads = 0
+    before, reads = count_copied_reads(second), 0
     try:
         while reads < 500 or len(acknowledged) < 100:
             began_s = time.monotonic()
@@ -108,14 +136,14 @@ def test_a_copy_answers_what_may_be_stale_and_misses_nothing_older(pair: Workers
     finally:
         stop.set()
         writer.join()
-    assert number(second, 'rowtide_bounded_reads_total{answered="copy"}') >= 100
+    assert count_copied_reads(second) >= before + 100
 
 
 def test_ranges_and_batches_are_answered_where_every_shard_is(pair: Workers) -> None:
     client = pair.clients[1]
     write(client, 7)
     client.max_staleness_ms = BOUND_MS
-    before = number(client, 'rowtide_bounded_reads_total{answered="copy"}')
+    before = count_copied_reads(client)
 
     def read() -> bool:
         batch = ask(client, batch_get([("t", [key(letter, 0) for letter in LETTERS])]))
@@ -126,22 +154,18 @@ def test_ranges_and_batches_are_answered_where_every_shard_is(pair: Workers) -> 
         return shown_rows == [{"n": 7}] * 6 == [shown(row) for row in rows(whole.rows)]
 
     until(read, "the copies have what was written")
-    until(
-        lambda: (
-            read() and number(client, 'rowtide_bounded_reads_total{answered="copy"}') >= before + 2
-        ),
-        "copies answer",
-    )
+    until(lambda: read() and count_copied_reads(client) >= before + 2, "copies answer")
 
 
 def test_a_bound_that_no_copy_keeps_is_answered_by_the_owner(pair: Workers) -> None:
     client = pair.clients[1]
     client.max_staleness_ms = 0
+    before = count_copied_reads(client)
     for value in range(20):
         write(pair.clients[0], value)
         for letter in LETTERS:
             assert shown(read_row(client, "t", key(letter, 0))) == {"n": value}
-    assert number(client, 'rowtide_bounded_reads_total{answered="copy"}') == 0
+    assert count_copied_reads(client) == before
 
 
 def test_a_killed_workers_slots_open_on_the_copies_and_read_the_tail_alone(pair: Workers) -> None:
@@ -151,7 +175,7 @@ def test_a_killed_workers_slots_open_on_the_copies_and_read_the_tail_alone(pair:
     until(partial(warm, pair), "copies have what was written")
     before = number(second, "rowtide_recovered_records_total")
     opened = number(second, "rowtide_recovery_seconds_count")
-    pair.running[0].kill()
+    pair.kill(0)
     write(second, 200)
     for letter in LETTERS:
         assert shown(read_row(second, "t", key(letter, 0))) == {"n": 200}
@@ -213,7 +237,7 @@ def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
     second.max_staleness_ms = BOUND_MS
     writer = threading.Thread(target=write_on)
     writer.start()
-    reads = 0
+    before, reads = count_copied_reads(second), 0
     try:
         while reads < 600 or written[0] < 120:
             letter = LETTERS[reads % 6]
@@ -225,7 +249,7 @@ def test_a_copy_never_shows_half_a_transaction(pair: Workers) -> None:
     finally:
         stop.set()
         writer.join()
-    assert number(second, 'rowtide_bounded_reads_total{answered="copy"}') >= 100
+    assert count_copied_reads(second) >= before + 100
 
 
 def test_lost_rows_of_a_copy_are_made_again_and_are_those_of_the_owner(pair: Workers) -> None:
@@ -243,9 +267,8 @@ def test_lost_rows_of_a_copy_are_made_again_and_are_those_of_the_owner(pair: Wor
     pair.again(1)
     pair.wait_until_divided()
     until(partial(warm, pair), "copies are warm")
-    pair.running[0].kill()
-    pair.clients = pair.clients[1:]
-    assert everything(pair.clients[0]) == before
+    pair.kill(0)
+    assert everything(pair.clients[1]) == before
 
 
 def everything(client: ProtocolClient) -> list[Any]:
@@ -266,17 +289,20 @@ def everything(client: ProtocolClient) -> list[Any]:
         page.inclusive_start_primary_key = answer.next_start_primary_key
 
 
-def test_a_third_worker_takes_copies_and_slots_over(pair: Workers) -> None:
-    write(pair.clients[0], 1)
-    pair.start("--standbys", "1", "--lease-ms", "1500")
-    pair.wait_until_divided()
-    until(partial(warm, pair), "copies are warm")
-    assert all(list_copies(client) for client in pair.clients)
-    pair.running[1].stop()
-    pair.clients.pop(1)
-    pair.wait_until_divided()
-    until(partial(warm, pair), "copies are warm")
-    for client in pair.clients:
+def test_a_third_worker_takes_copies_and_slots_over(workers: Workers) -> None:
+    for _ in range(2):
+        workers.start(*COPYING)
+    create_copied_table(workers)
+    write(workers.clients[0], 1)
+    workers.start(*COPYING)
+    workers.wait_until_divided()
+    until(partial(warm, workers), "copies are warm")
+    assert all(list_copies(client) for client in workers.clients)
+    workers.running[1].stop()
+    workers.clients.pop(1)
+    workers.wait_until_divided()
+    until(partial(warm, workers), "copies are warm")
+    for client in workers.clients:
         assert {str(shown(read_row(client, "t", key(letter, 0)))) for letter in LETTERS} == {
             "{'n': 1}"
         }
@@ -313,7 +339,7 @@ def test_shards_that_are_split_and_merged_are_followed(pair: Workers) -> None:
     first.max_staleness_ms = second.max_staleness_ms = None
     before = everything(first)
     assert len(before) == 6 + 3 * 20
-    pair.running[0].kill()
+    pair.kill(0)
     assert everything(second) == before
 
 
@@ -338,7 +364,7 @@ def test_a_shard_that_moves_and_comes_back_is_followed(pair: Workers) -> None:
     second.max_staleness_ms = BOUND_MS
     until(lambda: everything(second) == before, "the copies have what was written")
     second.max_staleness_ms = None
-    pair.running[0].kill()
+    pair.kill(0)
     assert everything(second) == before
 
 
@@ -346,16 +372,15 @@ def test_the_command_line_may_ask_a_copy(pair: Workers) -> None:
     first, second = pair.clients
     write(first, 4)
     until(partial(warm, pair), "copies are warm")
-    counted = 'rowtide_bounded_reads_total{answered="copy"}'
     asked = ["--data-dir", str(pair.folder / "worker0"), "--endpoint", second.endpoint]
     options = [*asked, "--output", "json", "--max-staleness-ms", str(BOUND_MS)]
 
     def shows_a_copy(*command: str) -> bool:
-        before = number(second, counted)
+        before = count_copied_reads(second)
         result = CliRunner().invoke(main, ["row", *command, *options])
         assert result.exit_code == 0, result.output
         assert set(re.findall(r'"n": (\d+)', result.output)) == {"4"}
-        return number(second, counted) > before
+        return count_copied_reads(second) > before
 
     for letter in LETTERS:
         if shows_a_copy("get", "t", f"PK1={letter}", "PK2=0"):
