@@ -3,6 +3,8 @@
 This needs no root and changes nothing outside the given folder. It uses the versions of this
 machine's package sources. Packages that are installed already are not downloaded.
 
+The lists of packages are fetched once for all folders of a cache, and again after some hours.
+
 For another suite of the same archive, no installed package counts. Everything that a package needs
 is unpack, including the C library, and its programs are run by that loader (``by_own_loader``).
 """
@@ -15,6 +17,7 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,8 @@ from pathlib import Path
 __all__ = ["NotToBeHad", "by_own_loader", "library_path", "unpack"]
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+INDEX_S_MAX = 6 * 3600
+"""Age of the lists of packages. The archive may have dropped what older ones name."""
 
 
 class NotToBeHad(Exception):
@@ -62,31 +67,50 @@ def by_own_loader(root: Path) -> list[str]:
 def _unpack(folder: Path, packages: tuple[str, ...], suite: str) -> None:
     staging = folder / "incoming"
     shutil.rmtree(staging, ignore_errors=True)  # A killed process may have left it.
-    for name in ("debs", "root", "lists/partial", "archives/partial"):
+    for name in ("debs", "root"):
         (staging / name).mkdir(parents=True)
-    # The machine's own lists may be missing (images drop them), outdated, or not writable for us.
-    private = [
-        *("-o", f"Dir::State::Lists={staging / 'lists'}", "-o", f"Dir::Cache={staging}"),
-        *("-o", "APT::Sandbox::User=", "-qq"),
-    ]
-    if suite:
-        private += _only(suite, staging)
-    _run("apt-get", *private, "update", where=staging)
+    index, options = _prepare_index(folder.parent, suite)
     wanted = ("install", "--simulate", "--no-install-recommends", *packages)
-    plan = _run("apt-get", *private, *wanted, where=staging)
+    plan = _run("apt-get", *options, *wanted, where=index)
     lacking = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
-    _run("apt-get", *private, "download", *(lacking or packages), where=staging / "debs")
+    _run("apt-get", *options, "download", *(lacking or packages), where=staging / "debs")
     for package in sorted((staging / "debs").glob("*.deb")):
         _run("dpkg-deb", "--extract", str(package), str(staging / "root"), where=staging)
     os.replace(staging / "root", folder / "root")
     shutil.rmtree(staging)
 
 
-def _only(suite: str, staging: Path) -> list[str]:
+def _prepare_index(cache_dir: Path, suite: str) -> tuple[Path, list[str]]:
+    """Return the folder with the lists of packages, and the options with which apt uses it.
+
+    To fetch and parse them takes most of the CPU time of a small package.
+    """
+    index = cache_dir / f"apt-{suite or 'own'}"
+    for name in ("lists/partial", "archives/partial"):
+        (index / name).mkdir(parents=True, exist_ok=True)
+    # The machine's own lists may be missing (images drop them), outdated, or not writable for us.
+    options = [
+        *("-o", f"Dir::State::Lists={index / 'lists'}", "-o", f"Dir::Cache={index}"),
+        *("-o", "Dir::Cache::pkgcache=pkgcache.bin", "-o", "APT::Sandbox::User=", "-qq"),
+        *("-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false"),
+    ]
+    fetched = index / "fetched"
+    with _lock(index / "lock"):
+        is_old = not fetched.exists() or time.time() - fetched.stat().st_mtime > INDEX_S_MAX
+        if suite:
+            options += _only(suite, index, rewrite=is_old)
+        if is_old:
+            _run("apt-get", *options, "update", where=index)
+            fetched.touch()
+    return index, options
+
+
+def _only(suite: str, index: Path, *, rewrite: bool) -> list[str]:
     """Return options with which apt knows one suite of this machine's archive and no package."""
     signed = f"[signed-by={KEYRING}] " if KEYRING.exists() else ""
-    sources, status = staging / "sources.list", staging / "status"
-    sources.write_text(f"deb {signed}{_archive(staging)} {suite} main\n", encoding="utf-8")
+    sources, status = index / "sources.list", index / "status"
+    if rewrite:
+        sources.write_text(f"deb {signed}{_archive(index)} {suite} main\n", encoding="utf-8")
     status.touch()
     return [
         *("-o", f"Dir::Etc::SourceList={sources}", "-o", "Dir::Etc::SourceParts=-"),
