@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 TOGETHER = {
     "tests/changes/": "Kafka",
+    "tests/conformance/with_java/": "the programs in Java",
     "tests/connectors/analytics/": "ClickHouse",
     "tests/connectors/clickhouse/": "ClickHouse",
     "tests/connectors/kafka/": "Kafka",

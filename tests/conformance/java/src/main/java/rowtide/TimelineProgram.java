@@ -17,8 +17,8 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * Writes messages with the official library's Timeline, or prints those of a table: a line for each,
- * with its fields in the order of their names.
+ * Writes messages with the official library's Timeline to the first table, then prints those of each
+ * table: a line for each, with its fields in the order of their names, and a line "end".
  */
 public final class TimelineProgram {
     private static final SyncClient CLIENT = new SyncClient(
@@ -29,19 +29,20 @@ public final class TimelineProgram {
     private static final TimelineIdentifier GROUP =
             new TimelineIdentifier.Builder().addField("timeline_id", "group:7").build();
 
-    public static void main(String[] arguments) throws Exception {
-        TimelineStore store = FACTORY.createTimelineStore(new TimelineSchema(arguments[1], KEY));
-        TimelineMetaStore metas =
-                FACTORY.createMetaStore(new TimelineMetaSchema(arguments[1] + "_meta", KEY));
-        if (arguments[0].equals("write")) {
-            store.prepareTables();
-            metas.prepareTables();
-            write(store.createTimelineQueue(GROUP), metas);
-        } else {
+    public static void main(String[] tables) throws Exception {
+        for (String table : tables) {
+            TimelineStore store = FACTORY.createTimelineStore(new TimelineSchema(table, KEY));
+            TimelineMetaStore metas =
+                    FACTORY.createMetaStore(new TimelineMetaSchema(table + "_meta", KEY));
+            if (table.equals(tables[0])) {
+                store.prepareTables();
+                metas.prepareTables();
+                write(store.createTimelineQueue(GROUP), metas);
+            }
             read(store.createTimelineQueue(GROUP), metas);
+            System.out.println("end");
         }
-        store.close();
-        metas.close();
+        // To close a store closes the client that all share.
         CLIENT.shutdown();
         System.exit(0);
     }
@@ -67,7 +68,6 @@ public final class TimelineProgram {
         queue.store(empty.getTimelineMessage());
         metas.insert(new TimelineMeta(GROUP).setField("name", "seven").setField("size", 2L));
         metas.update(new TimelineMeta(GROUP).setField("members", Arrays.asList("ada", "bob")));
-        System.out.println("latest " + queue.getLatestSequenceId());
     }
 
     private static void read(TimelineQueue queue, TimelineMetaStore metas) {

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rowtide.deploy.up import Ready
-from tests.conformance.program import JAVA, build_java, checks_of, run_program
+from tests.conformance.program import JAVA, checks_of, run_program
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def results(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def results(server: Ready, java_program: tuple[Path, str]) -> dict[str, str]:
     """Return what the program found."""
-    folder, classes = build_java(tmp_path_factory.mktemp("java"))
+    folder, classes = java_program
     return run_program([*JAVA, "-cp", classes, "rowtide.Conformance"], folder, server)
 
 

@@ -1,6 +1,6 @@
 """Timelines of the official Java library and ours: what one writes the other reads, byte for byte.
 
-The program is ``TimelineProgram`` in java/, run where ``mvn`` is on the PATH.
+The program is ``TimelineProgram`` in ../java/, run where ``mvn`` is on the PATH.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.up import Ready
 from tests.client.timelines import collect
-from tests.conformance.program import JAVA, build_java, environment_of, run
+from tests.conformance.program import JAVA, environment_of, run
 
 pytestmark = pytest.mark.system
 
@@ -88,17 +88,13 @@ def do(server: Ready, test: Callable[[AsyncClient], Awaitable[Result]]) -> Resul
 
 
 @pytest.fixture(scope="module")
-def written(server: Ready, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def written(server: Ready, java_program: tuple[Path, str]) -> Written:
     """Have both sides write the same messages to tables of their own, and Java read both."""
-    folder, classes = build_java(tmp_path_factory.mktemp("java"))
+    folder, classes = java_program
     do(server, write_ours)
-
-    def call(*arguments: str) -> list[str]:
-        command: list[str | Path] = [*JAVA, "-cp", classes, "rowtide.TimelineProgram", *arguments]
-        return run(command, folder, environment_of(server)).splitlines()
-
-    call("write", THEIRS)
-    return Written(server, call("read", OURS), call("read", THEIRS))
+    command: list[str | Path] = [*JAVA, "-cp", classes, "rowtide.TimelineProgram", THEIRS, OURS]
+    theirs, ours = run(command, folder, environment_of(server)).split("end\n")[:2]
+    return Written(server, ours.splitlines(), theirs.splitlines())
 
 
 def test_python_reads_what_java_wrote(written: Written) -> None:
