@@ -21,10 +21,11 @@ from tests.core.native.log_agreement import LOG_AGREEMENTS
 from tests.core.native.test_arguments import CALLS
 from tests.core.native.ways import KERNELS, needs_kernels
 from tests.core.native.write_agreement import WRITE_AGREEMENTS
+from tests.support.searches import examples
 
 pytestmark = needs_kernels
 AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS | WRITE_AGREEMENTS | LOG_AGREEMENTS
-QUICK, ALL = 2_000, int(os.environ.get("ROWTIDE_INPUTS", "1000000"))
+QUICK, ALL = examples(1_000, 2_000), int(os.environ.get("ROWTIDE_INPUTS", "1000000"))
 
 Record = Callable[[str, object], None]
 
