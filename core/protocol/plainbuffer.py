@@ -34,6 +34,7 @@ from rowtide.core.protocol.row_form import FORMS, PackedCells, RowForm
 from rowtide.core.values import errors, variant
 from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
 from rowtide.core.values.crc8 import SHIFT8, STEP, crc8
+from rowtide.core.values.growing_table import GrowingTable
 from rowtide.core.values.variant import STRING
 
 __all__ = [
@@ -103,11 +104,12 @@ def _after_kept_value(size: int) -> _Reader:
 
 
 _READERS = 512
-_AFTER_NAME = [_after_name(length) for length in range(_READERS)]
-_AFTER_VALUE = [_after_value(size) for size in range(_READERS)]
-_AFTER_KEPT_VALUE = [_after_kept_value(size) for size in range(_READERS)]
-_NAME_HEADS = [_CELL_HEAD.pack(_CELL_NAME, length) for length in range(_READERS)]
-_VALUE_HEADS = [_TAG_LENGTH.pack(_VALUE, size) for size in range(_READERS)]
+"""Lengths below this have an entry in the tables, once they were met."""
+_AFTER_NAME = GrowingTable(_after_name)
+_AFTER_VALUE = GrowingTable(_after_value)
+_AFTER_KEPT_VALUE = GrowingTable(_after_kept_value)
+_NAME_HEADS = GrowingTable(lambda length: _CELL_HEAD.pack(_CELL_NAME, length))
+_VALUE_HEADS = GrowingTable(lambda size: _TAG_LENGTH.pack(_VALUE, size))
 _BYTES = tuple(bytes((byte,)) for byte in range(256))
 
 _PADDING = bytes(20)

@@ -23,6 +23,7 @@ from rowtide.core import native
 from rowtide.core.protocol.row_form import HEADS_KNOWN, PackedCells, RowForm
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, DELETE_ONE, INCREMENT, PUT, Cell
+from rowtide.core.values.growing_table import GrowingTable
 
 __all__ = [
     "cell_head",
@@ -50,10 +51,15 @@ _BITS = 16383
 
 # Avro writes a number seven bits at a time, lowest first, with the top bit set on all but the last
 # byte. Two bytes at once halve the steps: _LAST ends a number, _MORE continues it.
-_LAST = [bytes((low,)) for low in range(128)] + [
-    bytes((pair & 127 | 128, pair >> 7)) for pair in range(128, 16384)
-]
-_MORE = [bytes((pair & 127 | 128, pair >> 7 | 128)) for pair in range(16384)]
+
+
+def _encode_last(pair: int) -> bytes:
+    assert pair <= _BITS, f"{pair} takes more than 14 bits"
+    return bytes((pair & 127 | 128, pair >> 7)) if pair > 127 else bytes((pair,))
+
+
+_LAST = GrowingTable(_encode_last)
+_MORE = GrowingTable(lambda pair: bytes((pair & 127 | 128, pair >> 7 | 128)))
 
 _SHORT = tuple(byte >> 1 if byte < 128 and byte & 1 == 0 else -1 for byte in range(256))
 """A length that fits in one byte, by that byte; -1 means: call ``_read_length``."""
@@ -112,8 +118,18 @@ def write_long(number: int) -> bytes:
     return low + _MORE[bits >> 42 & _BITS] + _LAST[bits >> 56]
 
 
-_SHORT_NUMBERS = {_INT64.pack(number): write_long(number) for number in range(-64, 1 << 13)}
-"""Numbers that take at most two bytes, by their data. Most do, and it saves two calls each."""
+_SHORT_NUMBERS: dict[bytes, bytes] = {}
+"""Numbers that take at most two bytes, by their data: those that were written before. Most numbers
+are so short, and it saves two calls each.
+"""
+
+
+def _write_integer(data: bytes) -> bytes:
+    """Return a number that is given as its eight bytes, the lowest first."""
+    written = write_long(_INT64.unpack(data)[0])
+    if len(written) <= 2:
+        _SHORT_NUMBERS[data] = written
+    return written
 
 
 def write_bytes(text: bytes) -> bytes:
@@ -210,7 +226,7 @@ def _write_packed(cells: PackedCells, version_ms: int) -> bytes:
         payloads = list(payloads)
         for index in form.integers:
             data = payloads[index]
-            payloads[index] = _SHORT_NUMBERS.get(data) or write_long(_INT64.unpack(data)[0])
+            payloads[index] = _SHORT_NUMBERS.get(data) or _write_integer(data)
     return b"".join(cells.fill_template(form.logged, payloads, _encode_version(version_ms)))
 
 

@@ -13,6 +13,7 @@ from rowtide.core.protocol.plainbuffer import HEADER, encode_row
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.records.body import Kept
 from rowtide.core.records.record_wire import StreamRow
+from rowtide.core.values.growing_table import GrowingTable
 from rowtide.core.values.varint import varint
 
 __all__ = [
@@ -102,5 +103,5 @@ _KEPT_TAG = varint(1001 << 3 | 2)
 TWO_BYTES_END = 1 << 14
 """Lengths below this take at most two bytes: those of most rows."""
 
-_TWO_BYTES = [varint(size) for size in range(TWO_BYTES_END)]
+_TWO_BYTES = GrowingTable(varint)
 _ACTIONS = [bytes((0x08, action)) for action in range(4)]
