@@ -18,6 +18,7 @@ from rowtide.cli.beside_process import start_beside, stop_beside
 from rowtide.cli.credentials import read_endpoint
 from rowtide.cli.more_workers import RUN
 from rowtide.cli.settings import Settings
+from rowtide.stream.measures.ticks import sleep_to_tick
 
 __all__ = ["ConnectorProcess"]
 
@@ -56,7 +57,7 @@ class ConnectorProcess:
     async def run(self) -> None:
         """Keep the process running while a connector is declared, until cancelled or stopped."""
         while not self._stopping:
-            await asyncio.sleep(LOOK_S)
+            await sleep_to_tick(LOOK_S)
             if self._stopping or not self._is_declared():
                 continue
             if read_endpoint(self._settings.data_dir) is None:

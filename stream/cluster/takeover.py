@@ -53,6 +53,7 @@ class Takeover:
     async def run(self) -> None:
         """Check leases until cancelled."""
         while True:
+            await self._leases.others.wait_for_others()
             # Leases are renewed long before they end, so there is rarely anything to do.
             await asyncio.sleep(min(max(LOOK_S, self._leases.others.next_end_s()), LOOK_S_MAX))
             if self._ready():

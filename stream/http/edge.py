@@ -23,6 +23,7 @@ from rowtide.stream.http.request import BodyBudget
 from rowtide.stream.http.request_log import RequestLog
 from rowtide.stream.http.tally import BoundedHandler, Handler, Tally
 from rowtide.stream.measures.table_tally import TableTally
+from rowtide.stream.measures.ticks import until_tick_s
 
 __all__ = ["Edge", "Handler"]
 
@@ -224,4 +225,5 @@ class Edge:
             connection.expire(now_s)
         limits = self.limits
         shortest_s = min(limits.receive_timeout_s, limits.idle_timeout_s, limits.linger_s)
-        self._sweeper = self._loop.call_later(min(SWEEP_S_MAX, shortest_s / 4), self._sweep)
+        wait_s = until_tick_s(self._loop.time(), min(SWEEP_S_MAX, shortest_s / 4))
+        self._sweeper = self._loop.call_later(wait_s, self._sweep)

@@ -31,6 +31,7 @@ from rowtide.stream.api.admin import instance_document, key_document
 from rowtide.stream.cluster.catalog_owner import CATALOG_SLOT, CatalogOwner
 from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.http.handlers import answers
+from rowtide.stream.measures.ticks import sleep_to_tick
 
 __all__ = ["Credentials", "Introduction"]
 
@@ -86,7 +87,7 @@ class Introduction:
     async def keep(self) -> None:
         """Record this worker again whenever it was forgotten while silent, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await sleep_to_tick(LOOK_S)
             if not self._staying or self._farewell.name in self._catalog.catalog.workers:
                 continue
             logger.warning("the catalog lost this worker's record: recording it again")

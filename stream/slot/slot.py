@@ -27,6 +27,7 @@ from rowtide.core.values.errors import LogTrimmed, StoreError, Unavailable, firs
 from rowtide.core.values.schema import ShardRange, Table
 from rowtide.stream.log.changelog import Fenced
 from rowtide.stream.log.log import Log
+from rowtide.stream.measures.ticks import sleep_to_tick
 from rowtide.stream.shard.index_feed import IndexFeeder
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.shard.row_store import RowStore, StoreFailed, destroy
@@ -61,7 +62,7 @@ from rowtide.stream.slot.standby.standby_shard import Unflushed
 from rowtide.stream.slot.surroundings import SlotLinks, Surroundings
 from rowtide.stream.slot.tasks import LifeTasks
 from rowtide.stream.slot.upkeep.indexes import SlotIndexes
-from rowtide.stream.slot.upkeep.jobs import UpkeepJob, every, start_jobs
+from rowtide.stream.slot.upkeep.jobs import UpkeepJob, start_jobs
 from rowtide.stream.slot.upkeep.reclaimer import Reclaimer
 from rowtide.stream.slot.upkeep.slot_upkeep import SlotUpkeep
 
@@ -473,7 +474,9 @@ class Slot:
 
     def _watch(self, rows: RowStore) -> UpkeepJob:
         """Return the job that starts before the shards open."""
-        return UpkeepJob("watch", every(WATCH_S), partial(self._watch_shards, rows))
+        return UpkeepJob(
+            "watch", partial(sleep_to_tick, WATCH_S), partial(self._watch_shards, rows)
+        )
 
     async def _watch_shards(self, rows: RowStore) -> None:
         """Answer clients that waited too long; end the life if it cannot continue.

@@ -9,7 +9,6 @@ other failed read.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import Counter
@@ -36,6 +35,7 @@ from rowtide.stream.cluster.catalog_owner import CatalogOwner
 from rowtide.stream.cluster.hop_frames import NOBODY
 from rowtide.stream.cluster.placement import Placement
 from rowtide.stream.http.handlers import answers
+from rowtide.stream.measures.ticks import sleep_to_tick
 from rowtide.stream.shard.copy import row_ranges
 from rowtide.stream.shard.row_store import StoreFailed
 
@@ -83,7 +83,7 @@ class Balancer:
     async def run(self) -> None:
         """Check loads every ``LOOK_S`` seconds until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await sleep_to_tick(LOOK_S)
             if not self._owner.is_owner:
                 self._seen.clear()
                 continue

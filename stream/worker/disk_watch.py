@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from pathlib import Path
 
 from rowtide.stream.api.directory import Directory
+from rowtide.stream.measures.ticks import sleep_to_tick
 
 __all__ = ["watch_disk"]
 
@@ -20,4 +20,4 @@ async def watch_disk(path: Path, directory: Directory, free_bytes_min: int) -> N
     """
     while True:
         directory.learn_free_bytes(shutil.disk_usage(path).free, free_bytes_min)
-        await asyncio.sleep(DISK_CHECK_S)
+        await sleep_to_tick(DISK_CHECK_S)

@@ -23,6 +23,7 @@ from rowtide.stream.http.edge import Edge
 from rowtide.stream.http.pages import PageAnswer, json_page
 from rowtide.stream.log.cluster import TopicCluster
 from rowtide.stream.measures.counts import Counts
+from rowtide.stream.measures.ticks import sleep_to_tick
 from rowtide.stream.slot.slot import Slot
 
 __all__ = ["Health"]
@@ -33,7 +34,8 @@ LATELY_S = 10.0
 ASK_AFTER_S = 3.0
 """A worker without slots renews no leases, so it calls the broker after this long."""
 
-SAMPLE_S = 0.1
+SAMPLE_S = 0.5
+"""A wait that is seldom is found late, but each sample wakes an idle worker."""
 
 
 class Health:
@@ -138,4 +140,4 @@ class Health:
             if age_s is None or age_s > ASK_AFTER_S:
                 with suppress(Unavailable):
                     await self._cluster.start()
-            await asyncio.sleep(1.0)
+            await sleep_to_tick(1.0)

@@ -298,3 +298,38 @@ def test_a_slot_has_the_address_of_its_new_worker_once_it_is_claimed() -> None:
             assert keeper.others.addresses[0] == "here:1", "requests are not sent to who died"
 
     in_virtual_time(program())
+
+
+def test_a_worker_that_has_every_slot_sleeps_until_one_is_released() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster) as keeper, asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(keeper.others.run(4), name="watch")
+            sleeping = tasks.create_task(keeper.others.wait_for_others(), name="sleeping")
+            await asyncio.sleep(60.0)
+            assert not sleeping.done()
+            await keeper.release(2)
+            async with asyncio.timeout(STEP_S):
+                await sleeping
+                await keeper.others.wait_until_read(2)
+            watch.cancel()
+
+    in_virtual_time(program())
+
+
+def test_a_worker_that_has_every_slot_wakes_when_another_claims_one() -> None:
+    async def program() -> None:
+        cluster = Cluster()
+        async with renewing(cluster) as keeper, asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(keeper.others.run(4), name="watch")
+            await asyncio.sleep(60.0)
+            other = keeper_of(cluster, b"ownerid2", address="there:1")
+            tasks.create_task(other.claim(1), name="claim")
+            async with asyncio.timeout(2 * LEASE.lease_s):
+                await keeper.others.wait_for_others()
+                await keeper.others.wait_until_read(1)
+            assert keeper.is_lost(1)
+            assert keeper.others.holder(1) == "there:1"
+            watch.cancel()
+
+    in_virtual_time(program())

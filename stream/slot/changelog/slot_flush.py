@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 
 from rowtide.stream.measures.counts import Counts
+from rowtide.stream.measures.ticks import sleep_to_tick
 from rowtide.stream.shard.owner import ShardOwner
 from rowtide.stream.slot.changelog.changelog import SlotChangelog
 from rowtide.stream.slot.changelog.flush_scope import FlushScope, flush_scope
@@ -51,7 +51,7 @@ class SlotFlush:
     async def wait(self) -> None:
         """Return after the flush interval, or earlier if there is much to flush."""
         for _ in range(10):
-            await asyncio.sleep(self.settings.flush_s / 10)
+            await sleep_to_tick(self.settings.flush_s / 10)
             if self.is_large():
                 break
 

@@ -208,11 +208,13 @@ class LeaseKeeper:
             logger.warning("%s: another worker claimed the slot, reads stop here", held.log.name)
             self._counts.leases_lost += 1
             held.is_lost = True
+            self.others.note_left()
         return held.is_lost
 
     async def release(self, slot: int) -> None:
         """Stop serving reads of ``slot``, then append a release: a successor need not wait."""
         held = self._held.pop(slot, None)
+        self.others.note_left()
         # Until its next worker's claim is read, the group knows better.
         self.others.place(slot, "")
         if held is None or held.is_lost:

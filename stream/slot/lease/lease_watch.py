@@ -63,6 +63,8 @@ class LeaseWatch:
         self._watched: dict[int, Watched] = {}
         self._followed: set[Hashable] = set()
         """The brokers that are being followed for others' leases."""
+        self._left = asyncio.Event()
+        """Set by each slot that stops being ours, and when the watch begins."""
         self.addresses: dict[int, str] = {}
         """The address of each slot's worker, as its lease says; replaced when it changes."""
 
@@ -120,12 +122,27 @@ class LeaseWatch:
         """Follow the leases of every slot that is not ours, until cancelled."""
         for slot in range(slots):
             self._watched[slot] = Watched(self._cluster.log(self._topic, slot))
+        self._left.set()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for leader in {self._leader(slot) for slot in self._to_follow()} - self._followed:
                     self._followed.add(leader)
                     tasks.create_task(self._follow_leader(leader), name=f"leases of {leader}")
                 await asyncio.sleep(HELD_LOOK_S)
+                await self.wait_for_others()
+
+    async def wait_for_others(self) -> None:
+        """Return at once, or as soon as a slot is not ours. A worker alone sleeps here.
+
+        Before the watch begins, no slot is known, and the caller sleeps too.
+        """
+        while all(map(self._is_ours, self._watched)):
+            self._left.clear()
+            await self._left.wait()
+
+    def note_left(self) -> None:
+        """Note that a slot stopped being ours: it was released, or another worker claimed it."""
+        self._left.set()
 
     def _leader(self, slot: int) -> Hashable:
         return self._cluster.leader(self._watched[slot].log)
