@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from rowtide.cli.beside_process import find_listener
 from rowtide.cli.client import ProtocolClient
 from rowtide.cli.command_group import CommandGroup
 from rowtide.cli.connection import ClientCommand, data_dir_given
@@ -50,7 +51,8 @@ def console() -> None:
     """Show the cluster in a browser.
 
     `rowtide up`, `rowtide worker` and `rowtide dev` start a console beside each worker, on its
-    port + 1000. Without a command, this is `rowtide console run`.
+    port + 1000; `rowtide dev` at its first visitor. Without a command, this is `rowtide console
+    run`.
     """
 
 
@@ -121,7 +123,7 @@ async def _serve(settings: ConsoleSettings, ready_file: Path | None) -> None:
     from rowtide.console.process.serve import serve_console
 
     try:
-        listener = bind(settings.host, settings.port)
+        listener = find_listener() or bind(settings.host, settings.port)
     except OSError as error:
         raise _refusal_to_listen(error, settings) from error
     port = int(listener.getsockname()[1])

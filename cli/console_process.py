@@ -3,6 +3,10 @@
 A process of its own, because a page must not delay a write. It calls the worker as any client does.
 The worker goes on without it if it does not start, and starts it again if it ends. It ends with the
 worker.
+
+With a local log the worker's process listens in its place until the first visitor connects. Then
+the console starts and inherits the socket; the visitor waits in its queue meanwhile. Until then
+`rowtide dev` is one process.
 """
 
 from __future__ import annotations
@@ -10,16 +14,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from socket import socket
+from typing import Any
 
 from rowtide.cli.beside_process import start_beside, stop_beside
 from rowtide.cli.console_link import CONSOLE_FILE
-from rowtide.cli.credentials import read_endpoint
-from rowtide.cli.settings import Settings, flag
+from rowtide.cli.credentials import read_endpoint, write_private
+from rowtide.cli.settings import Settings, flag, listening_url
+from rowtide.stream.http.listening import bind
 
 __all__ = ["ConsoleProcess"]
 
@@ -35,6 +43,9 @@ AGAIN_S, AGAIN_S_MAX = 0.5, 30.0
 SERVED_S_MIN = 5.0
 """After a longer service it starts again at once: viewers wait for it."""
 
+VISITORS_MAX = 128
+"""Connections that wait while the console starts; it takes a second."""
+
 STOP_S_MAX = 10.0
 """More than it takes to end its feeds and the requests under way."""
 
@@ -46,13 +57,15 @@ class ConsoleProcess:
         self._settings = settings
         self._port = settings.console_port
         self._ready_file = settings.data_dir / CONSOLE_FILE
+        self._listener: socket | None = None
+        """The socket of a console that waits for its first visitor."""
         self._loader: Process | None = None
         """The process that loads the modules, and runs consoles (``preloaded_console.py``)."""
         self._is_stopping = False
 
     async def preload(self) -> None:
         """Begin to load its modules, unless it is turned off. A failure is found by ``run``."""
-        if self._settings.console is not False:
+        if self._settings.console is not False and not self._settings.console_waits:
             with suppress(OSError):
                 await self._load()
 
@@ -62,12 +75,28 @@ class ConsoleProcess:
         """Keep it running until cancelled or stopped; return at once if it is turned off.
 
         ``started`` gets the console's URL and port each time it serves, ``ended`` is called after.
+        A console that waits for visitors counts as serving.
         """
-        pause_s = AGAIN_S
         if self._settings.console is False:
             return
+        try:
+            if self._settings.console_waits:
+                self._listener = await self._listen()
+            await self._run(started, ended)
+        finally:
+            if self._listener is not None:
+                self._listener.close()
+
+    async def _run(
+        self, started: Callable[[str, int], Awaitable[None]], ended: Callable[[], None]
+    ) -> None:
+        pause_s = AGAIN_S
         while not self._is_stopping:
             self._ready_file.unlink(missing_ok=True)
+            if self._listener is not None:
+                await self._wait_for_visitor(self._listener, started)
+            if self._is_stopping:
+                return
             try:
                 loader = await self._load()
             except OSError as error:
@@ -81,24 +110,72 @@ class ConsoleProcess:
                     pause_s = min(pause_s * 2, AGAIN_S_MAX)
                     _log_failure(status, pause_s)
                 else:
-                    ended()
+                    if self._listener is None:
+                        ended()
                     logger.warning("the console ended with status %s, it starts again", status)
                     pause_s = 0.0 if served_s > SERVED_S_MIN else AGAIN_S
             await asyncio.sleep(pause_s)
+
+    async def _listen(self) -> socket:
+        """Return the console's socket; retry while another program has its port."""
+        pause_s = AGAIN_S
+        while True:
+            try:
+                listener = bind(self._settings.host, self._port)
+                break
+            except OSError as error:
+                pause_s = min(pause_s * 2, AGAIN_S_MAX)
+                logger.warning(
+                    "the console cannot listen on port %d of %s: %s. The server works without it "
+                    "and tries again in %.0f s; --console false turns it off",
+                    self._port,
+                    self._settings.host,
+                    error.strerror,
+                    pause_s,
+                )
+                await asyncio.sleep(pause_s)
+        listener.setblocking(False)
+        listener.listen(VISITORS_MAX)
+        self._port = int(listener.getsockname()[1])
+        return listener
+
+    async def _wait_for_visitor(
+        self, listener: socket, started: Callable[[str, int], Awaitable[None]]
+    ) -> None:
+        """Return once a visitor connects to the console. Until then its URL is announced."""
+        await self._wait_for_endpoint()
+        url = listening_url(self._settings.host, self._port)
+        write_private(self._ready_file, {"url": url, "port": self._port, "pid": os.getpid()})
+        await started(url, self._port)
+        loop, connected = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(listener, connected.set)
+        try:
+            await connected.wait()
+        finally:
+            loop.remove_reader(listener)
 
     async def _load(self) -> Process:
         """Return the process that has loaded the modules, or does so, and waits for a command."""
         if self._loader is None or self._loader.returncode is not None:
             command = [sys.executable, "-c", LOAD, "console"]
-            self._loader = await start_beside(command, stdin=PIPE, stdout=PIPE)
+            self._loader = await start_beside(
+                command, stdin=PIPE, stdout=PIPE, listener=self._listener
+            )
         return self._loader
+
+    async def _wait_for_endpoint(self) -> str | None:
+        """Return the worker's endpoint once it serves; None if the console is to stop."""
+        while (endpoint := read_endpoint(self._settings.data_dir)) is None:
+            if self._is_stopping:
+                return None
+            await asyncio.sleep(POLL_S)
+        return endpoint
 
     async def _start(self, loader: Process) -> None:
         """Let it run a console once the worker has a port."""
-        while (endpoint := read_endpoint(self._settings.data_dir)) is None:
-            if self._is_stopping:
-                return
-            await asyncio.sleep(POLL_S)
+        endpoint = await self._wait_for_endpoint()
+        if endpoint is None:
+            return
         words = _words(self._settings, endpoint, self._port, self._ready_file)
         assert loader.stdin is not None
         if not loader.stdin.is_closing():  # It may have died meanwhile, which ``_watch`` finds.
@@ -120,15 +197,21 @@ class ConsoleProcess:
         self, ending: asyncio.Task[int], started: Callable[[str, int], Awaitable[None]]
     ) -> bool:
         """Wait until the console serves, and say so; False if it ends before."""
-        while not self._ready_file.exists():
+        while (found := self._read_ready_file()) is None:
             if ending.done():
                 return False
             await asyncio.sleep(POLL_S)
-        found = json.loads(self._ready_file.read_text(encoding="utf-8"))
         # Open pages find a console that starts again at the same port.
         self._port = int(found["port"])
         await started(str(found["url"]), self._port)
         return True
+
+    def _read_ready_file(self) -> dict[str, Any] | None:
+        """Return what the console wrote when it began to serve; None before."""
+        if not self._ready_file.exists():
+            return None
+        found: dict[str, Any] = json.loads(self._ready_file.read_text(encoding="utf-8"))
+        return None if found["pid"] == os.getpid() else found
 
     async def stop(self) -> None:
         """End it: its feeds say so to their viewers."""

@@ -8,6 +8,7 @@ variables are ignored, because clusters set some (``ROWTIDE_SERVICE_HOST``).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -136,7 +137,7 @@ class Settings:
 
     console: bool | None = None
     """Run the web console in a process beside each worker, on `port` + 1000. Unless set: yes, but
-    not with `--ephemeral`."""
+    not with `--ephemeral`, and with a local log only from its first visitor on."""
 
     console_url: str = ""
     """Address under which browsers reach the console through a proxy, such as
@@ -239,6 +240,14 @@ class Settings:
         """Port of the console beside the worker; 0 takes a free one."""
         port = self.port + CONSOLE_PORT_OFFSET
         return port if self.port and port <= 65535 else 0
+
+    @property
+    def console_waits(self) -> bool:
+        """True if the console starts when its first visitor connects.
+
+        Windows has no sockets that one process leaves to another.
+        """
+        return self.console is None and self.log == "local" and os.name == "posix"
 
     @property
     def serves_metrics(self) -> bool:

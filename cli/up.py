@@ -278,7 +278,9 @@ def _notices(
         _announce([endpoint, *more], credentials, settings.data_dir, secret=shown)
 
     def console_ready(url: str) -> None:
-        _announce_console(url, credentials, secret=shown)
+        # A link would start the console, and expire before many people use it.
+        linked = shown and not settings.console_waits
+        _announce_console(url, credentials, linked=linked)
 
     def stopping() -> None:
         remove_endpoint(settings.data_dir)
@@ -326,11 +328,11 @@ def _announce(
     click.echo("Ctrl-C stops it.")
 
 
-def _announce_console(url: str, credentials: SavedCredentials, *, secret: bool) -> None:
-    """Print where the console is; with a link that logs in once, where the secret may be shown."""
+def _announce_console(url: str, credentials: SavedCredentials, *, linked: bool) -> None:
+    """Print where the console is, if ``linked`` as a link that logs in once."""
     id_, secret_text, instance = credentials
     link = ""
-    if secret:
+    if linked:
         try:
             link = make_link(url, instance, id_, secret_text)
         except (NoConsole, LinkRefused) as error:
@@ -338,4 +340,6 @@ def _announce_console(url: str, credentials: SavedCredentials, *, secret: bool) 
     click.echo(f"\n  console            {link or url}")
     if link:
         click.echo("                     The link logs you in once, within 60 seconds.")
-    click.echo("                     `rowtide console open` prints a new link.\n")
+        click.echo("                     `rowtide console open` prints a new link.\n")
+    else:
+        click.echo("                     `rowtide console open` prints a link that logs you in.\n")

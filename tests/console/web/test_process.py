@@ -10,11 +10,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from rowtide.cli.console_link import make_link
 from rowtide.deploy.up import RUN
 from tests.support.consoles import ConsoleAnswer, RunningConsole, serving_console
 from tests.support.servers import serving
@@ -135,6 +137,64 @@ def test_a_worker_goes_on_where_the_consoles_port_is_taken(tmp_path: Path) -> No
             text = output.read_text()
             assert f"port {port + 1000} of 127.0.0.1 is in use by another program" in text
             assert open_endpoint(ready.endpoint, f"127.0.0.1:{port}") == (200, None)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningConsole]:
+    """A server on a local log whose console waits for its first visitor."""
+    monkeypatch.delenv("ROWTIDE_CONSOLE")
+    with serving(tmp_path, "--log", "local") as ready:
+        place = tmp_path / "data" / "console.json"
+        output = tmp_path / "output"
+        until(place.exists, output.read_text)
+        until(
+            lambda: "`rowtide console open` prints a link" in output.read_text(), output.read_text
+        )
+        yield RunningConsole(int(json.loads(place.read_text())["port"]), ready, tmp_path)
+
+
+def worker_of(console: RunningConsole) -> int:
+    """Return the process id of the worker."""
+    return int(json.loads((console.folder / "data" / "endpoint.json").read_text())["pid"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a socket that a process leaves to another")
+def test_with_a_local_log_the_first_visitor_starts_the_console(waiting: RunningConsole) -> None:
+    worker = worker_of(waiting)
+    assert waiting.pid == worker, "no process of its own yet"
+    assert open_endpoint(waiting.ready.endpoint, "127.0.0.1:1") == (
+        302,
+        f"http://127.0.0.1:{waiting.port}/",
+    )
+    assert waiting.pid == worker, "a browser that was only led there has not connected"
+    visitor = waiting.log_in()
+    assert visitor.get("/").status == 200
+    assert waiting.pid != worker
+    assert "/link#" not in waiting.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a socket that a process leaves to another")
+def test_a_killed_console_that_waited_starts_again_for_the_next_visitor(
+    waiting: RunningConsole,
+) -> None:
+    assert answers(waiting)
+    killed = waiting.pid
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: not is_alive(killed), lambda: waiting.output)
+    # Its socket is the worker's too, so no visitor is refused meanwhile.
+    assert answers(waiting)
+    until(lambda: waiting.pid not in (killed, worker_of(waiting)), lambda: waiting.output)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a socket that a process leaves to another")
+def test_a_link_starts_the_console_that_waits(waiting: RunningConsole) -> None:
+    link = make_link(
+        waiting.url,
+        waiting.ready.instance,
+        waiting.ready.access_key_id,
+        waiting.ready.access_key_secret,
+    )
+    assert link.startswith(f"{waiting.url}/link#")
 
 
 def test_a_setting_turns_it_off(tmp_path: Path) -> None:
