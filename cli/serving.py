@@ -8,7 +8,6 @@ acknowledged depends on a drain. No Kafka module is imported unless the logs are
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -107,8 +106,7 @@ def _ground(settings: Settings, stop: asyncio.Event) -> AbstractAsyncContextMana
 
 @asynccontextmanager
 async def _local_ground(settings: Settings) -> AsyncIterator[Ground]:
-    for module in ("local_backing", "worker"):
-        await asyncio.to_thread(importlib.import_module, f"rowtide.stream.worker.{module}")
+    # In this thread: nothing else runs yet, and the allocator gives each thread memory of its own.
     from rowtide.stream.worker.local_backing import LocalBacking
 
     path = settings.data_dir / LOG_FOLDER
