@@ -108,8 +108,11 @@ class ChatWorld:
             lives = [device.live(self._chats, self._chance) for device in self.following]
             endless = [beside.create_task(life, name="device") for life in lives]
             endless.append(beside.create_task(faults.reshape(), name="reshape"))
-            for _ in range(max(1, self.sizes.users // USERS_PER_VISITOR)):
-                beside.create_task(self._visit_often(), name="visits")
+            visitors = max(1, self.sizes.users // USERS_PER_VISITOR)
+            devices = list(self.visiting.values())
+            for number in range(visitors):
+                visits = self._visit_often(devices[number::visitors])
+                beside.create_task(visits, name="visits")
             async with asyncio.TaskGroup() as senders:
                 for share in shares * SENDS_AT_ONCE:
                     senders.create_task(self._send_all(share), name="sender")
@@ -156,9 +159,11 @@ class ChatWorld:
                 await repeat(lambda: timeline.delete(entry.id))  # noqa: B023 - awaited here.
                 self.sent.recalled.add(message_id)
 
-    async def _visit_often(self) -> None:
-        """Let devices return, and report what they have read."""
-        devices = list(self.visiting.values())
+    async def _visit_often(self, devices: Sequence[VisitingDevice]) -> None:
+        """Let devices return, one at a time, and report what they have read.
+
+        A device is in one place: two visitors must not share it.
+        """
         while not self._is_sent.is_set():
             device = self._chance.choice(devices)
             await device.visit(self._chance.choice(self._chats))
