@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rowtide.client.changes.start import ShardPlace
     from rowtide.client.changes.thread_feed import ChangeFeed
     from rowtide.client.failures import ConditionFailed
+    from rowtide.client.operations import StoredOnce
     from rowtide.client.predicates import ColumnPage, Predicate, column
     from rowtide.client.protocols import AsyncRowClient, RowClient
     from rowtide.client.row_values import AUTO_INCREMENT, INF_MAX, INF_MIN, RowDict, Versioned
@@ -131,6 +132,7 @@ __all__ = [
     "ShardPlace",
     "Sort",
     "StoreError",
+    "StoredOnce",
     "TableDescription",
     "Timeline",
     "TimelineEntry",
@@ -158,6 +160,7 @@ _HOMES = {
     "client.changes.start": ("ShardPlace",),
     "client.changes.thread_feed": ("ChangeFeed",),
     "client.failures": ("ConditionFailed",),
+    "client.operations": ("StoredOnce",),
     "client.predicates": ("ColumnPage", "Predicate", "column"),
     "client.protocols": ("AsyncRowClient", "RowClient"),
     "client.row_values": ("AUTO_INCREMENT", "INF_MAX", "INF_MIN", "RowDict", "Versioned"),

@@ -19,7 +19,7 @@ from rowtide.client.changes.feed import AsyncChangeFeed, FeedSpec, rewind_consum
 from rowtide.client.changes.start import Begin, ShardPlace
 from rowtide.client.changes.worker import FollowerSettings
 from rowtide.client.endpoint import Endpoint
-from rowtide.client.operations import Expect, Operations, Steps
+from rowtide.client.operations import Expect, Operations, Steps, StoredOnce
 from rowtide.client.predicates import ColumnPage, Predicate
 from rowtide.client.ranges import RangeReading, RangeSpec
 from rowtide.client.row_values import Input, KeyInput, RowDict, RowInput, Versioned
@@ -162,6 +162,14 @@ class AsyncClient:
         The server assigns an AUTO_INCREMENT key column that the row lacks.
         """
         return await self._run(self._operations.put(table, row, expect, condition))
+
+    async def put_once(self, table: str, row: RowInput, *, index: str) -> StoredOnce:
+        """Put a row that the server numbers, unless ``index`` has one like it; return its key.
+
+        ``index`` is a local index whose key ends with the AUTO_INCREMENT column. Rows are alike if
+        the rest of that key is equal. After a lost answer the request is repeated.
+        """
+        return await self._run(self._operations.put_once(table, row, index))
 
     async def update(
         self,

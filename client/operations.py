@@ -28,6 +28,7 @@ from rowtide.client.row_values import (
 from rowtide.client.table_requests import table_key
 from rowtide.client.wire_row import Change, Delete, Increment, Special, encode_row
 from rowtide.core.protocol import plainbuffer
+from rowtide.core.protocol.operations import PUT_ONCE
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import OutcomeUnknown, Rejected
 from rowtide.core.values.limits import INT32_MAX, Limits
@@ -37,6 +38,7 @@ __all__ = [
     "Expect",
     "Operations",
     "Steps",
+    "StoredOnce",
     "call",
     "call_with_id",
     "condition_message",
@@ -52,7 +54,15 @@ _EXPECTED: dict[str, pb.RowExistenceExpectation] = {
     "absent": pb.EXPECT_NOT_EXIST,
 }
 
-COMMIT_PAUSE_S = 0.2
+UNKNOWN_PAUSE_S = 0.2
+"""Pause before a request with an unknown outcome is sent again."""
+
+
+class StoredOnce(NamedTuple):
+    """The key of the stored row; ``is_new`` is False if another put has stored it before."""
+
+    key: RowDict
+    is_new: bool
 
 
 class Exchange(NamedTuple):
@@ -171,6 +181,32 @@ class Operations:
             return put.key or newest(plainbuffer.decode_row(answer.row))
 
         return self.with_key(table, attempt)
+
+    def put_once(self, table: str, row: RowInput, index: str) -> Steps[StoredOnce]:
+        """Put a row that the server numbers, unless a local index has one like it.
+
+        An unknown outcome is retried, because the same request adds no second row.
+        """
+
+        def attempt(key: TableKey) -> Steps[StoredOnce]:
+            put = encode_put(key, row, self.limits)
+            request = pb.PutOnceRequest(table_name=table, row=put.row, index_name=index)
+            answer = yield from self._repeat(PUT_ONCE, request, pb.PutOnceResponse)
+            return StoredOnce(newest(plainbuffer.decode_row(answer.row)), answer.is_new)
+
+        return self.with_key(table, attempt)
+
+    def _repeat(self, operation: str, request: Message, answer: type[_Answer]) -> Steps[_Answer]:
+        """Send a message until its outcome is known, within the client's patience."""
+        left_s, after_s = self.patience_s, 0.0
+        while True:
+            try:
+                return (yield from call(operation, request, answer, after_s=after_s))
+            except OutcomeUnknown:
+                after_s = UNKNOWN_PAUSE_S
+                left_s -= after_s
+                if left_s < 0:
+                    raise
 
     def update(
         self,
@@ -317,18 +353,7 @@ class Operations:
         commit reports the result of the first.
         """
         request = pb.CommitTransactionRequest(transaction_id=transaction)
-        left_s, after_s = self.patience_s, 0.0
-        while True:
-            try:
-                yield from call(
-                    "CommitTransaction", request, pb.CommitTransactionResponse, after_s=after_s
-                )
-                return
-            except OutcomeUnknown:
-                after_s = COMMIT_PAUSE_S
-                left_s -= after_s
-                if left_s < 0:
-                    raise
+        yield from self._repeat("CommitTransaction", request, pb.CommitTransactionResponse)
 
     def abort(self, transaction: str) -> Steps[None]:
         """Drop a transaction."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from rowtide.client import table_operations
 from rowtide.client.batches import RowWrite, read_rows, write_rows
 from rowtide.client.blocking_endpoint import BlockingEndpoint
-from rowtide.client.operations import Expect, Operations, Steps
+from rowtide.client.operations import Expect, Operations, Steps, StoredOnce
 from rowtide.client.predicates import ColumnPage, Predicate
 from rowtide.client.ranges import RangeReading, RangeSpec
 from rowtide.client.row_values import Input, KeyInput, RowDict, RowInput, Versioned
@@ -112,6 +112,14 @@ class Client:
         The server assigns an AUTO_INCREMENT key column that the row lacks.
         """
         return self._run(self._operations.put(table, row, expect, condition))
+
+    def put_once(self, table: str, row: RowInput, *, index: str) -> StoredOnce:
+        """Put a row that the server numbers, unless ``index`` has one like it; return its key.
+
+        ``index`` is a local index whose key ends with the AUTO_INCREMENT column. Rows are alike if
+        the rest of that key is equal. After a lost answer the request is repeated.
+        """
+        return self._run(self._operations.put_once(table, row, index))
 
     def update(
         self,

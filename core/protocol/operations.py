@@ -17,6 +17,7 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 
 __all__ = [
     "OPERATIONS",
+    "PUT_ONCE",
     "READ_ROWS",
     "READ_ROWS_KEYS_MAX",
     "Latency",
@@ -27,6 +28,9 @@ __all__ = [
     "StateAccess",
     "is_read_only",
 ]
+
+PUT_ONCE = "RowtidePutOnce"
+"""Puts a new row unless a local index has one like it. Timelines send it."""
 
 READ_ROWS = "RowtideReadRows"
 """Reads rows by encoded keys as of a commit stamp. Change readers send it."""
@@ -143,6 +147,11 @@ def _between(request: Any, response: Any, route: Route, access: StateAccess) -> 
 _READ, _WRITE = StateAccess.READ, StateAccess.WRITE
 _BATCH, _RANGE = RequestDivision.BATCH, RequestDivision.RANGE
 
+_PUT_ONCE = {
+    "request": pb.PutOnceRequest,
+    "response": pb.PutOnceResponse,
+    "key_field": "row",
+}
 _EXACT_ROWS = {"request": pb.ReadRowsRequest, "response": pb.ReadRowsResponse}
 
 _REFUSED = (
@@ -174,6 +183,7 @@ _ROWS = (
     _call("DeleteTable", Route.CATALOG, _WRITE, Latency.TABLE),
     # Rows.
     _call("PutRow", Route.KEY, _WRITE, Latency.WRITE, key_field="row"),
+    _call(PUT_ONCE, Route.KEY, _WRITE, Latency.WRITE, **_PUT_ONCE),
     _call("UpdateRow", Route.KEY, _WRITE, Latency.WRITE, key_field="row_change"),
     _call("DeleteRow", Route.KEY, _WRITE, Latency.WRITE, key_field="primary_key"),
     _call("GetRow", Route.KEY, _READ, Latency.READ, key_field="primary_key", allows_stale=True),

@@ -71,6 +71,10 @@ class ShardIndexes:
         """Raise OTSParameterInvalid if a value cannot be in one of the indexes."""
         self._plan.check(cells)
 
+    def find_table(self, number: int) -> Table | None:
+        """Return the index of that number as a table for reads, or None."""
+        return self._plan.tables.get(number)
+
     def changes(
         self,
         view: RangeReader,

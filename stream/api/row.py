@@ -1,4 +1,4 @@
-"""The operations on rows: PutRow, UpdateRow, DeleteRow, GetRow, their batches, GetRange.
+"""The operations on rows: PutRow, UpdateRow, DeleteRow, GetRow, their batches, GetRange, and ours.
 
 Reads answer at once from the local rows, under the lease. Writes answer through a future.
 It is done once the record is in the log and the rows contain it.
@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from rowtide.core.protocol.authentication import Identity
+from rowtide.core.protocol.operations import PUT_ONCE
 from rowtide.core.protocol.plainbuffer import HEADER
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.protocol.worker_messages import RangePartRequest
@@ -56,6 +57,7 @@ from rowtide.stream.api.row_requests import (
     selection_of,
 )
 from rowtide.stream.api.transaction import Session, find_session
+from rowtide.stream.api.unique_write import submit_unique
 from rowtide.stream.api.write_reply import WriteReply
 from rowtide.stream.http.handlers import answers, checks
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
@@ -97,6 +99,11 @@ class RowOperations:
     def delete_row(self, identity: Identity, body: bytes) -> Awaitable[bytes] | bytes:
         """Remove a row."""
         return self._write(identity, DELETE, body)
+
+    @answers(PUT_ONCE)
+    def put_once(self, identity: Identity, body: bytes) -> Awaitable[bytes]:
+        """Put a row that the server numbers, unless a local index has one like it."""
+        return submit_unique(self._directory, identity, body, self._loop)
 
     def _write(self, identity: Identity, kind: int, body: bytes) -> Awaitable[bytes] | bytes:
         answer = submit_plain(self._directory, identity, kind, body, self._loop)

@@ -32,6 +32,7 @@ def destinations(directory: Directory) -> dict[str, Destination]:
 
 def _destination(directory: Directory, message: Any, field: str) -> Destination:
     catalog = directory.catalog
+    has_transaction = "transaction_id" in message.DESCRIPTOR.fields_by_name
 
     def slot(identity: Identity, body: bytes) -> int | None:
         try:
@@ -39,7 +40,7 @@ def _destination(directory: Directory, message: Any, field: str) -> Destination:
         except DecodeError:
             return None
         table = catalog.tables.get((identity.instance, request.table_name))
-        if table is None or request.transaction_id:
+        if table is None or (has_transaction and request.transaction_id):
             return None
         value = first_key_value(getattr(request, field))
         if value is None:

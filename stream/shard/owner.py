@@ -35,6 +35,7 @@ from rowtide.core.shard.shard import Shard
 from rowtide.core.shard.shard_state import options_body
 from rowtide.core.shard.source_batch import SourceBatch
 from rowtide.core.shard.transaction_id import TransactionId, commit_key, session_missing
+from rowtide.core.shard.unique_put import UniquePut
 from rowtide.core.values import key
 from rowtide.core.values.errors import OutcomeUnknown, Rejected, StoreError, Unavailable
 from rowtide.stream.log.log import Entry, Log
@@ -222,7 +223,9 @@ class ShardOwner:
         if queue.add_plain(PlainWaiter(tell, self._loop.time(), write)):
             self._loop.call_soon(queue.evaluate_arrived)
 
-    def submit_group(self, group: AtomicBatch | PlainBatch | SourceBatch, tell: Tell) -> None:
+    def submit_group(
+        self, group: AtomicBatch | PlainBatch | SourceBatch | UniquePut, tell: Tell
+    ) -> None:
         """Evaluate changes that are logged together; see ``submit``.
 
         ``tell`` may get ``OutcomeUnknown`` before it gets the outcome.

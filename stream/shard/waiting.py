@@ -16,6 +16,7 @@ from rowtide.core.shard.evaluated import Evaluated
 from rowtide.core.shard.group import AtomicBatch, Group, Transaction
 from rowtide.core.shard.plain_batch import PlainWrite, evaluate_together, is_independent
 from rowtide.core.shard.shard import Shard
+from rowtide.core.shard.unique_put import UniquePut
 from rowtide.core.values.errors import OutcomeUnknown, StoreError
 from rowtide.stream.shard.open_transactions import Nothing
 
@@ -135,7 +136,7 @@ class GroupWaiter(Waiter):
 
     def may_write(self, partition_key: bytes, encoded: bytes) -> bool:
         group = self.group
-        if isinstance(group, Transaction | AtomicBatch):
+        if isinstance(group, Transaction | AtomicBatch | UniquePut):
             return group.partition_key == partition_key
         return not isinstance(group, Nothing)
 

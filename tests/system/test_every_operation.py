@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rowtide.cli.client import ServerError
-from rowtide.client.wire_row import Key, encode_row
+from rowtide.client.wire_row import Key, Special, encode_row
 from rowtide.core.cluster.share_token import FEED, token_digest
 from rowtide.core.protocol.operations import OPERATIONS, Right
 from rowtide.core.protocol.wire import ots_pb2 as pb
@@ -39,6 +39,7 @@ from tests.api.calls import (
     shown,
     update,
 )
+from tests.support.tables import create_request
 from tests.workers.conftest import SLOTS, Retrying, Workers, repeat, workers
 from tests.workers.test_forwarding import create
 
@@ -120,6 +121,24 @@ def walk_rows(walk: Walk) -> None:
     exact = key_order.encode([variant.encode("a"), variant.encode(1)])
     request = pb.ReadRowsRequest(table_name=TABLE, keys=[exact])
     assert walk_own(walk, "RowtideReadRows", request, pb.ReadRowsResponse).rows != [b""]
+
+
+def walk_numbered_rows(walk: Walk) -> None:
+    """Put a row that the server numbers, twice: the second put adds no row."""
+    by_message = pb.IndexMeta(
+        name="by_message", primary_key=["PK1", "message"], index_type=pb.IT_LOCAL_INDEX
+    )
+    numbered = create_request(
+        "numbered", defined=[("message", pb.DCT_STRING)], index_metas=[by_message]
+    )
+    numbered.table_meta.primary_key[1].option = pb.AUTO_INCREMENT
+    walk.ask(numbered)
+    row = encode_row(key("a", Special.AUTO_INCREMENT), puts(message="m"))
+    request = pb.PutOnceRequest(table_name="numbered", row=row, index_name="by_message")
+    done = [walk_own(walk, "RowtidePutOnce", request, pb.PutOnceResponse) for _ in range(2)]
+    assert [one.is_new for one in done] == [True, False]
+    assert rows(done[0].row) == rows(done[1].row)
+    walk.ask(pb.DeleteTableRequest(table_name="numbered"))
 
 
 def walk_own(walk: Walk, operation: str, request: Any, answer: Any) -> Any:
@@ -254,7 +273,14 @@ def test_every_operation_is_answered_by_workers_of_a_kafka(workers: Workers) -> 
     repeat(clients[0].list_table)
     for step in (
         *(walk_tables, walk_rows, walk_bulk, walk_transactions, walk_indexes, walk_stream),
-        *(walk_shards, walk_instances_and_keys, walk_share_tokens, walk_unbuilt, walk_workers),
+        *(
+            walk_numbered_rows,
+            walk_shards,
+            walk_instances_and_keys,
+            walk_share_tokens,
+            walk_unbuilt,
+            walk_workers,
+        ),
     ):
         step(walk)
     walk.ask(pb.DeleteTableRequest(table_name=TABLE))

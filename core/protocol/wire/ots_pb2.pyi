@@ -877,6 +877,26 @@ class ReadRowsResponse(_message.Message):
     too_large: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., rows: _Optional[_Iterable[bytes]] = ..., commit_stamp: _Optional[int] = ..., too_large: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class PutOnceRequest(_message.Message):
+    __slots__ = ("table_name", "row", "index_name")
+    TABLE_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    INDEX_NAME_FIELD_NUMBER: _ClassVar[int]
+    table_name: str
+    row: bytes
+    index_name: str
+    def __init__(self, table_name: _Optional[str] = ..., row: _Optional[bytes] = ..., index_name: _Optional[str] = ...) -> None: ...
+
+class PutOnceResponse(_message.Message):
+    __slots__ = ("consumed", "row", "is_new")
+    CONSUMED_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    consumed: ConsumedCapacity
+    row: bytes
+    is_new: bool
+    def __init__(self, consumed: _Optional[_Union[ConsumedCapacity, _Mapping]] = ..., row: _Optional[bytes] = ..., is_new: bool = ...) -> None: ...
+
 class BulkImportRequest(_message.Message):
     __slots__ = ("table_name", "rows", "source", "only_shards", "row_forms")
     TABLE_NAME_FIELD_NUMBER: _ClassVar[int]

@@ -21,16 +21,15 @@ from rowtide.client import (
     inbox_schema,
 )
 from rowtide.client.http_exchange import HttpAnswer
+from rowtide.core.protocol.operations import PUT_ONCE
 from rowtide.core.values.errors import OutcomeUnknown, Unavailable
 
 __all__ = ["INBOX", "MEMBERS", "STORE", "Chat", "LostAnswers", "repeat"]
 
 STORE, MEMBERS, CURSORS, INBOX = "im_store", "im_members", "im_cursors", "im_sync"
 
-REPEAT_S_MAX = 600.0
-"""A transaction whose begin was not answered, because a worker died, holds a conversation for a
-minute. Kills may follow each other so closely that another one holds it then.
-"""
+REPEAT_S_MAX = 120.0
+"""Longer than a killed worker takes to start again and to take its slots back."""
 
 Result = TypeVar("Result")
 
@@ -83,7 +82,7 @@ def _is_repeatable(failure: Exception | None) -> bool:
 class LostAnswers:
     """Loses a share of the answers to the writes of ``clients``; ``count`` is how many."""
 
-    OPERATIONS = ("PutRow", "CommitTransaction")
+    OPERATIONS = (PUT_ONCE, "DeleteRow")
 
     def __init__(
         self, clients: Iterable[AsyncClient], chance: random.Random, *, share: float
