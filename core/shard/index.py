@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.records.record import IndexWrite
-from rowtide.core.rows.chunk import row_key
+from rowtide.core.rows.chunk import FORMAT, pack_header, row_key
 from rowtide.core.rows.fold import RowAddress, Writes, delete_row, put_row
 from rowtide.core.rows.overlay import RangeReader
 from rowtide.core.values import key, variant
 from rowtide.core.values.cell import Cell
 from rowtide.core.values.defined_columns import TYPES, check_cell_types
 from rowtide.core.values.errors import invalid
-from rowtide.core.values.limits import Limits
+from rowtide.core.values.limits import INT64_MAX, Limits
 from rowtide.core.values.schema import (
     BINARY,
     INTEGER,
@@ -55,6 +55,7 @@ __all__ = [
     "index_writes",
     "key_names",
     "latest",
+    "new_index_write",
     "progress_of",
 ]
 
@@ -212,7 +213,8 @@ class TableIndexes:
             for source in key
             if source.position < 0
         }
-        self.columns = self._in_keys.union(*(kept for _, _, kept in self._indexes.values()))
+        self._beside_keys = {name for _, _, kept in self._indexes.values() for name in kept}
+        self.columns = self._in_keys | self._beside_keys
         """The attribute columns that any of the indexes uses."""
 
     def __bool__(self) -> bool:
@@ -254,6 +256,23 @@ class TableIndexes:
             if new is not None and (new != old or not index.whole):
                 writes.append(IndexWrite(number, local, new.key, new.cells))
         return writes
+
+    def changes_of_new(
+        self, row: Sequence[bytes], cells: Iterable[Cell], wire: bytes
+    ) -> list[IndexWrite] | None:
+        """Return the indexes' changes for a new row (its key and cells, all puts).
+
+        Returns None for a row with a column that an index stores beside its key: an index has it
+        with its version, which the caller has not decided. Raises what ``check`` raises.
+        """
+        found: dict[bytes, Cell] = {}
+        # Most rows have none of the columns. Their names are not even in the bytes then.
+        if any(name in wire for name in self.columns):
+            found = {cell.name: cell for cell in cells if cell.name in self.columns}
+            if not self._beside_keys.isdisjoint(found):
+                return None
+            self.check(found.values())
+        return self.changes(row, None, found)
 
     def _image(
         self, key: Sequence[_Source], kept: Sequence[bytes], row: Sequence[bytes], cells: Row
@@ -298,6 +317,16 @@ def index_writes(rows: RangeReader, table: Table, write: IndexWrite, stamp: int)
     if write.cells is None:
         return delete_row(rows, at, stamp)
     return put_row(rows, at, write.cells, stamp, 1)
+
+
+def new_index_write(table: Table, write: IndexWrite, stamp: int) -> tuple[bytes, bytes]:
+    """Return what ``index_writes`` returns for a row without cells that is not there yet."""
+    assert write.cells == [], "the row has only a key"
+    names = [name for name, _ in table.key_wire]
+    piece, state = plainbuffer.key_piece(list(zip(names, write.key, strict=True)))
+    head = pack_header(FORMAT, 0, 0, len(piece), stamp, INT64_MAX, 0, 0, 0)
+    ends = bytes((0x09, plainbuffer.row_checksum(state, b"")))
+    return row_key(table.table_id, key.encode(write.key)), head + piece + ends
 
 
 def latest(writes: Iterable[IndexWrite]) -> list[IndexWrite]:

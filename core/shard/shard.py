@@ -39,6 +39,7 @@ from rowtide.core.rows.mutation import (
 from rowtide.core.rows.overlay import Overlay, RangeReader
 from rowtide.core.shard import plain_write
 from rowtide.core.shard.evaluated import Evaluated, Replayed, Resolved
+from rowtide.core.shard.numbered_row import fold_numbered
 from rowtide.core.shard.originals import KeptRow, find_originals, keep_row
 from rowtide.core.shard.reclaim import find_reclaim_range, reclaim
 from rowtide.core.shard.reshape import Sealed
@@ -139,15 +140,23 @@ class Shard:
         self, change: ChangeRequest, view: RangeReader, stamp: int, now_us: int
     ) -> Evaluated:
         """Return the evaluated change over ``view``. Raises the errors of ``resolve``."""
-        evaluated = None if self.indexes else self._plain(change, view, stamp)
+        evaluated = self._plain(change, view, stamp)
         if evaluated is None:
             resolved = self.resolve(change, view, stamp, now_us)
             evaluated = self.evaluate_resolved(resolved, view, stamp, now_us)
         return evaluated
 
     def _plain(self, change: ChangeRequest, view: RangeReader, stamp: int) -> Evaluated | None:
-        """Return the evaluated plain write, or None for any other change."""
-        stored = plain_write.fold_plain(change, self.table, self.keys, self.state, view, stamp)
+        """Return the evaluated plain write, or None for any other change.
+
+        Raises OTSParameterInvalid for a value that an index cannot have.
+        """
+        table, keys, state = self.table, self.keys, self.state
+        stored = None
+        if table.auto_increment_index is not None:
+            stored = fold_numbered(change, table, keys, state, self.indexes, stamp)
+        elif not self.indexes:
+            stored = plain_write.fold_plain(change, table, keys, state, view, stamp)
         if stored is None or len(stored.body) > self.limits.record_bytes_max:
             return None
         log_key, body, writes, outcome = stored

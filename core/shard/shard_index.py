@@ -31,6 +31,7 @@ from rowtide.core.shard.index import (
     build_value,
     feed_key,
     index_writes,
+    new_index_write,
 )
 from rowtide.core.values import key
 from rowtide.core.values.cell import Cell
@@ -102,6 +103,20 @@ class ShardIndexes:
             else:
                 self.passed_over.add(write.table)
         return writes
+
+    def changes_of_new(
+        self, row: Sequence[bytes], cells: Iterable[Cell], wire: bytes
+    ) -> list[IndexWrite] | None:
+        """Return the changes for a new row, given by its key; None if ``changes`` must decide.
+
+        ``wire`` has the bytes of its cells, which are all puts. Raises what ``check`` raises.
+        """
+        return self._plan.changes_of_new(row, cells, wire)
+
+    def writes_of_new(self, indexes: Iterable[IndexWrite], stamp: int) -> Writes:
+        """Return the writes to the shard's local indexes for a new row (``changes_of_new``)."""
+        tables = self._plan.tables
+        return [new_index_write(tables[one.table], one, stamp) for one in indexes if one.local]
 
     def build_slice(
         self, view: RangeReader, asked: IndexBuild, options: TableOptions, now_us: int

@@ -72,18 +72,16 @@ class UniquePut:
 
         Raises ``Rejected``, and ``Unavailable`` if the shard has not the key or not the index.
         """
-        change = self.changes[0]
-        auto = shard.table.auto_increment_index
-        key_ranges.require(shard.keys, key.encode([value for _, value in change.key[:auto]]))
-        shard.indexes.check(change.cells)
         stored = self._find(shard)
         self.is_new = stored is None
         if stored is not None:
+            # Shards of a slot share the rows, so another shard's row can be found, too.
+            key_ranges.require(shard.keys, key.encode([value for _, value in stored]))
             piece, state = plainbuffer.key_piece(stored)
             ends = bytes((0x09, plainbuffer.row_checksum(state, b"")))
             self.outcome = Outcome(piece + ends, READ_UNITS, 0)
             return []
-        evaluated = shard.evaluate(change, now_us)
+        evaluated = shard.evaluate(self.changes[0], now_us)
         self.outcome = evaluated.outcome._replace(read_units=READ_UNITS)
         return [evaluated]
 
