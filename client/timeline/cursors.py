@@ -84,7 +84,8 @@ class Cursors:
 
     async def follow(self, user: str) -> AsyncIterator[ReadCursor]:
         """Yield the cursors of a user, then each one that moves. It does not end."""
-        watch = ChangeWatch(self._client, self.table, {USER: self._row_key(user, "any")[USER]})
+        prefix = {USER: self._row_key(user, "any")[USER]}
+        watch = ChangeWatch(self._client, self.table, [prefix])
         outage = Outage()
         known: dict[str, int] = {}
         while True:

@@ -8,12 +8,21 @@ several remembers one id for each (``InboxPosition``).
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import math
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from typing import NamedTuple
 
-from rowtide.client.timeline.change_watch import ChangeWatch, Outage
+from rowtide.client.timeline.change_watch import WAIT_S, ChangeWatch, Outage
 from rowtide.client.timeline.cursors import Cursors
 from rowtide.client.timeline.inbox_position import OWN, InboxPosition
 from rowtide.client.timeline.inbox_schema import (
@@ -145,31 +154,23 @@ class Inbox:
         Failures of up to a minute are bridged. Raises ``TimelineExpired`` as ``after`` does. A
         conversation that gets a shared inbox is noticed within ``change_watch.WAIT_S``.
         """
-        position = InboxPosition.of(after)
-        complete_us = 0
-        watches: dict[str, ChangeWatch] = {}
+        position, complete_us = InboxPosition.of(after), 0
+        watch = _InboxWatch(self._inboxes.sync)
         outage = Outage()
         while True:
             try:
-                timelines = await self._timelines()
-                for shared, timeline in timelines.items():
-                    if shared not in watches:
-                        watches[shared] = _watch(timeline)
-                watches = {shared: watches[shared] for shared in timelines}
-                for watch in watches.values():
-                    await watch.begin()
-                began_us = timelines[OWN].now_us
-                scan = self._after(timelines, position, complete_us=complete_us)
+                changed = await watch.begin(self._timelines)
+                began_us = self._inboxes.sync.of(self.user).now_us
+                scan = self._after(changed, position, complete_us=complete_us)
                 async with aclosing(scan):
                     async for entry in scan:
                         position = entry.position or position
                         yield entry
                 complete_us = began_us
                 outage.end()
-                await _wait_for_any(list(watches.values()))
+                await watch.wait()
             except (Unavailable, OutcomeUnknown) as failure:
-                for watch in watches.values():
-                    watch.drop()
+                watch.drop()
                 await outage.pause(failure)
 
     async def _timelines(self) -> Mapping[str, Timeline]:
@@ -234,17 +235,39 @@ def _make_recalled(row: TimelineEntry, id: int, sender: str) -> TimelineEntry:
     return TimelineEntry(id, {} if sent_by is None else {sender: sent_by})
 
 
-def _watch(timeline: Timeline) -> ChangeWatch:
-    return ChangeWatch(timeline.client, timeline.schema.table, timeline.identifier)
+class _InboxWatch:
+    """Watches the timelines that a user's inbox consists of. They change with the memberships."""
 
+    def __init__(self, sync: Timelines) -> None:
+        self._sync = sync
+        self._timelines: Mapping[str, Timeline] = {}
+        self._found_s = -math.inf
+        self._watch = ChangeWatch(sync.client, sync.schema.table, [])
+        self._changed: Collection[int] = ()
 
-async def _wait_for_any(watches: Sequence[ChangeWatch]) -> None:
-    """Return when a row may have changed that one of the watches watches, or after a while."""
-    if len(watches) == 1:
-        await watches[0].wait()
-        return
-    async with asyncio.TaskGroup() as tasks:
-        waits = [tasks.create_task(watch.wait(), name="inbox") for watch in watches]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+    async def begin(
+        self, find: Callable[[], Awaitable[Mapping[str, Timeline]]]
+    ) -> Mapping[str, Timeline]:
+        """Watch from now on. Return the timelines that may have changed since the last call.
+
+        ``find`` returns the timelines; they are found again after ``change_watch.WAIT_S``.
+        """
+        now_s = time.monotonic()
+        if now_s - self._found_s > WAIT_S:
+            timelines = await find()
+            if timelines.keys() != self._timelines.keys():
+                prefixes = [timeline.identifier for timeline in timelines.values()]
+                self._watch = ChangeWatch(self._sync.client, self._sync.schema.table, prefixes)
+            self._timelines, self._found_s = timelines, now_s
+        if await self._watch.begin():
+            return self._timelines
+        names = [*self._timelines]
+        return {names[number]: self._timelines[names[number]] for number in self._changed}
+
+    async def wait(self) -> None:
+        """Return when a timeline may have changed, or after ``change_watch.WAIT_S``."""
+        self._changed = await self._watch.wait_once()
+
+    def drop(self) -> None:
+        """Begin again with all timelines: changes may have been missed."""
+        self._watch.drop()

@@ -290,7 +290,7 @@ class Timeline:
         table without a stream is read twice a second.
         """
         _check_after(after)
-        watch = ChangeWatch(self.client, self.schema.table, self.identifier)
+        watch = ChangeWatch(self.client, self.schema.table, [self.identifier])
         outage = Outage()
         complete_us = 0
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from rowtide.client import (
     InboxPosition,
     InlineFanOut,
     Members,
+    OutcomeUnknown,
     Rejected,
     TimelineExpired,
     Timelines,
     TimelineSchema,
     inbox_schema,
 )
+from rowtide.client.http_exchange import HttpAnswer
 from rowtide.client.timeline.schema import SYNC_TTL_S
 from tests.client.timelines import collect, take
 
@@ -138,6 +141,41 @@ def test_a_device_follows_all_of_its_inboxes(access: Access) -> None:
             seen = tasks.create_task(take(inboxes.of("ada").follow(), 6))
             tasks.create_task(send())
         assert sorted(ids_of(seen.result())) == sorted(sent)
+
+    run(access, check)
+
+
+def test_a_device_follows_more_inboxes_than_one_filter_tests_through_failures(
+    access: Access,
+) -> None:
+    """Twenty shared inboxes are watched by two reads, of which each in turn loses its answer."""
+
+    async def check(inboxes: Inboxes) -> None:
+        names = [f"large {number}" for number in range(20)]
+        for name in names:
+            await inboxes.members.join(name, "ada")
+            await inboxes.members.mark_shared(name)
+        fan_out = InlineFanOut(inboxes, copies_max=0)
+        endpoint = inboxes.store.client.endpoint
+        exchange = endpoint.exchange
+        reads = 0
+
+        async def lose_answers(operation: str, body: bytes, more: Any = None) -> HttpAnswer:
+            nonlocal reads
+            answer = await exchange(operation, body, more)
+            reads += operation == "GetStreamRecord"
+            if operation == "GetStreamRecord" and reads % 3 == 0:
+                raise OutcomeUnknown("The answer was lost.")
+            return answer
+
+        endpoint.exchange = lose_answers  # type: ignore[method-assign]
+        sent: list[tuple[str, int]] = []
+        entries = inboxes.of("ada").follow()
+        async with aclosing(entries):  # type: ignore[type-var]
+            for name in [*names, *names[::-1]]:
+                sent.append((name, (await fan_out.store(name, {"sender": "bob"})).id))
+                assert ids_of([await anext(entries)]) == sent[-1:]
+        assert reads > 2
 
     run(access, check)
 
