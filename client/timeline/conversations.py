@@ -26,11 +26,16 @@ __all__ = ["Conversation", "Conversations", "Unread"]
 UNREAD_LIMIT = 99
 READS_AT_ONCE = 16
 
-WHOLE_ROWS = 32
-"""Rows of a conversation that are read as they are stored, which costs the server a twentieth of
-what it costs to choose a column of each. Messages may be large, so of the rows after these only
-what is counted is read.
+WHOLE_BYTES = 32 * 1024
+"""Bytes of a conversation that are read as they are stored, which costs the server a twentieth of
+what it costs to choose a column of each row. Of the rows after these, only what is counted is read.
 """
+
+ROW_BYTES = 1024.0
+"""The size of a message before any is known."""
+
+LEARNED = 0.1
+"""The weight of the rows read last in the known size of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Conversations:
         self._cursors = cursors
         self._sender = sender
         self._inboxes = inboxes
+        self._row_bytes = ROW_BYTES
 
     async def unread(self, user: str, conversation: str, *, limit: int = UNREAD_LIMIT) -> Unread:
         """Return how many messages of others are above the user's cursor, up to ``limit``."""
@@ -128,7 +134,7 @@ class Conversations:
         timeline, sequence = self._store.of(cursor.conversation), self._store.schema.sequence
         last: TimelineEntry | None = None
         count = 0
-        async with aclosing(self._rows_down_to(cursor.read_id, timeline)) as rows:
+        async with aclosing(self._rows_down_to(cursor.read_id, timeline, limit + 2)) as rows:
             async for row in rows:
                 last = last or timeline.entry_of(row)
                 count += row[sequence] != cursor.read_id and row.get(self._sender) != user
@@ -137,17 +143,23 @@ class Conversations:
         unread = Unread(min(count, limit), has_more=count > limit)
         return Conversation(cursor.conversation, last, unread)
 
-    async def _rows_down_to(self, id: int, timeline: Timeline) -> AsyncGenerator[RowDict, None]:
-        """Yield the rows of messages from the newest one down to an id, which is included."""
+    async def _rows_down_to(
+        self, id: int, timeline: Timeline, wanted: int
+    ) -> AsyncGenerator[RowDict, None]:
+        """Yield the rows of messages from the newest one down to an id, which is included.
+
+        ``wanted`` is how many rows the caller mostly needs at most.
+        """
         client, schema = self._store.client, self._store.schema
 
         def key(id: int) -> RowDict:
             return {**timeline.identifier, schema.sequence: id}
 
         low, high = max(0, id - 1), INT64_MAX
-        left = WHOLE_ROWS
+        left = max(1, min(wanted, int(WHOLE_BYTES / self._row_bytes)))
         whole = client.range(schema.table, key(high), key(low), reverse=True, limit=left)
         async for row in whole:
+            self._row_bytes += LEARNED * (_count_bytes(row) - self._row_bytes)
             left, high = left - 1, int(row[schema.sequence]) - 1
             if not schema.has_expired(row):
                 yield row
@@ -161,10 +173,15 @@ class Conversations:
             key(low),
             reverse=True,
             columns=columns,
-            page_rows=UNREAD_LIMIT,
+            page_rows=max(1, wanted),
         ):
             if not schema.has_expired(row):
                 yield row
+
+
+def _count_bytes(row: RowDict) -> int:
+    """Return about how many bytes a row has."""
+    return sum(len(v) if isinstance(v, str | bytes) else 8 for v in row.values())
 
 
 def _check_limit(limit: int) -> None:
