@@ -43,12 +43,13 @@ class Faults:
             self._processes.start()
 
     async def reshape(self) -> None:
-        """Change shards of the three tables, until cancelled."""
-        while True:
+        """Split, merge or move a shard of one of the three tables."""
+        kind = ""
+        while not kind:
             await asyncio.sleep(self._chance.uniform(0, PAUSE_S_MAX))
             seed = self._chance.randrange(2**32)
             kind = await asyncio.to_thread(self._change, random.Random(seed))
-            self.done[kind] += bool(kind)
+        self.done[kind] += 1
 
     def _change(self, chance: random.Random) -> str:
         """Request a change of a random shard; return its kind, empty if none was made."""

@@ -23,6 +23,8 @@ class Sizes:
     messages: int
     senders: int
     kills: int
+    changes: int
+    """Splits, merges and moves of shards. A move copies rows: many are most of the work."""
 
 
 class Planned(NamedTuple):

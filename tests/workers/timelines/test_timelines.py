@@ -40,6 +40,7 @@ FEW = Sizes(
     messages=400,
     senders=5,
     kills=2,
+    changes=12,
 )
 THOUSAND = Sizes(
     users=1000,
@@ -49,6 +50,7 @@ THOUSAND = Sizes(
     messages=50_000,
     senders=20,
     kills=10,
+    changes=40,
 )
 
 LOST = 0.03

@@ -107,7 +107,7 @@ class ChatWorld:
         async with asyncio.TaskGroup() as beside:
             lives = [device.live(self._chats, self._chance) for device in self.following]
             endless = [beside.create_task(life, name="device") for life in lives]
-            endless.append(beside.create_task(faults.reshape(), name="reshape"))
+            endless.append(beside.create_task(self._reshape_often(faults), name="reshape"))
             visitors = max(1, self.sizes.users // USERS_PER_VISITOR)
             devices = list(self.visiting.values())
             for number in range(visitors):
@@ -128,6 +128,12 @@ class ChatWorld:
             due = self.sizes.messages * (kill + 1) // (self.sizes.kills + 1)
             await self._until_sent(due)
             await faults.kill()
+
+    async def _reshape_often(self, faults: Faults) -> None:
+        """Change shards while messages are sent, at equal parts of them."""
+        for change in range(self.sizes.changes):
+            await self._until_sent(self.sizes.messages * change // self.sizes.changes)
+            await faults.reshape()
 
     async def _until_sent(self, count: int) -> None:
         """Wait for so many answers. A slow machine may take long, but goes on."""
