@@ -12,6 +12,7 @@ from rowtide.core.protocol import plainbuffer
 from rowtide.core.records.change_body import write_indexes
 from rowtide.core.rows import capacity
 from rowtide.core.rows.chunk import CHUNK_BYTES
+from rowtide.core.rows.fold import Writes
 from rowtide.core.rows.mutation import (
     IGNORE,
     PUT,
@@ -72,7 +73,7 @@ def fold_numbered(
     if made is None:
         return None
     chunk, body = made
-    writes = [(keys[0], chunk)]
+    writes: Writes = [(keys[0], chunk)]
     if indexes:
         found = indexes.changes_of_new([value for _, value in assigned], cells, cells.wire)
         if found is None:

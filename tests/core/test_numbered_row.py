@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowtide.client.wire_row import Put, Special, encode_row
+from rowtide.client.wire_row import Key, Put, Special, encode_row
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.rows.mutation import PUT, RETURN_KEY, RETURN_NOTHING, ChangeRequest
 from rowtide.core.shard.evaluated import Evaluated
@@ -65,7 +65,7 @@ def evaluate(of: Table, buffer: bytes, return_type: int, *, plain: bool) -> Eval
 def test_both_ways_give_the_same_bytes(
     indexes: Sequence[Index], columns: dict[str, int | str | bytes | bool], return_type: int
 ) -> None:
-    key = [("pk", "p"), ("room", 7), ("n", Special.AUTO_INCREMENT)]
+    key: Key = [("pk", "p"), ("room", 7), ("n", Special.AUTO_INCREMENT)]
     puts = [Put(name, value) for name, value in sorted(columns.items())]
     buffer = encode_row(key, [*puts, Put("z", 1.5)])
     of = table_of(indexes)
