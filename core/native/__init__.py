@@ -21,13 +21,15 @@ __all__ = [
     "Kernels",
     "PlainRow",
     "ReadChange",
+    "RowEffect",
+    "RowVariants",
     "choose",
     "kernels",
     "kind",
     "load_compiled",
 ]
 
-INTERFACE = 9
+INTERFACE = 10
 """The interface number of the compiled module. A module with another number is not used."""
 
 Made = TypeVar("Made")
@@ -47,6 +49,12 @@ ReadChange = tuple[list[bytes], list[Cell]]
 
 KeptChange = tuple[list[bytes], list[Cell], list[Cell], bool, list[bytes], list[Cell]]
 """Key and cells, then the cells before, whether the row existed, absent columns, cells after."""
+
+RowVariants = tuple[bytes | None, ...]
+"""The variants of some columns of a row. None: the row has no value there."""
+
+RowEffect = tuple[RowVariants | None, RowVariants | None]
+"""A row before and after a change. None: there is no row."""
 
 
 class Kernels(Protocol):
@@ -124,6 +132,20 @@ class Kernels(Protocol):
         """Return key and cells of a put or an update that has no other fields.
 
         Of a change with original columns return all fields, if it changes no index.
+        """
+
+    def row_values(
+        self,
+        records: list[tuple[bytes, int] | None],
+        head: bytes,
+        columns: tuple[tuple[bytes, int], ...],
+        /,
+    ) -> list[RowEffect | None] | None:
+        """Return what changes with original columns did to rows; None for an unusual record.
+
+        Records are given with the offset of their body. One that does not begin with ``head``
+        is unusual, as is one that changes an index, or that lacks a column. A column is a name with
+        its place in the key, -1 if it is not of the key.
         """
 
     def stream_row(
@@ -322,6 +344,7 @@ class _Absent:
     row_fields = read_rows = stored_writes = write_record = key_row
     content_md5 = hmac_states = hmac_text = read_signed = write_answer = key_row
     write_records = read_get = whole_answer = read_write = keep_columns = record_batch = key_row
+    row_values = key_row
 
 
 def load_compiled() -> Kernels | None:

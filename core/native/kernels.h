@@ -12,7 +12,7 @@ Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plai
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
     rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
     rowtide_write_answer, rowtide_read_get, rowtide_whole_answer, rowtide_read_write,
-    rowtide_keep_columns, rowtide_record_batch, rowtide_write_records;
+    rowtide_keep_columns, rowtide_record_batch, rowtide_write_records, rowtide_row_values;
 PyObject *rowtide_cells_piece(PyObject *module, PyObject *given);
 PyObject *rowtide_logged_cells(PyObject *module, PyObject *given);
 PyObject *rowtide_read_envelope(PyObject *module, PyObject *given);

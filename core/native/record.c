@@ -1,13 +1,6 @@
 /* Keys and cells in the log's records, in Avro; core/records/avro.py, and changes of a stream. */
 #include "kernels.h"
-
-/* Branches of a value's union, doubled as Avro's zigzag has them, and of a key column's. */
-enum { B_NULL = 0, B_LONG = 2, B_DOUBLE = 4, B_BOOLEAN = 6, B_STRING = 8, B_BYTES = 10 };
-enum { B_KEY_LONG = 0, B_KEY_STRING = 2, B_KEY_BYTES = 4 };
-/* Branches of a record's body. */
-enum { B_PUT = 2, B_UPDATE = 4, B_DELETE = 6 };
-/* Branches of the same changes with original columns. */
-enum { B_KEPT_PUT = 26, B_KEPT_UPDATE = 28, B_KEPT_DELETE = 30 };
+#include "logged.h"
 
 enum { NAME_BYTES_MAX = 8191, KEY_COLUMNS_MAX = 32 };
 
@@ -89,142 +82,6 @@ PyObject *rowtide_logged_cells(PyObject *module, PyObject *given) {
     return array;
 }
 
-/* Read bytes that a length stands before. */
-static int read_slice(Reader *reader, const uint8_t **text, size_t *size) {
-    int64_t length;
-    if (!rowtide_read_long(reader, &length) || length < 0 || (uint64_t)length > left(reader))
-        return 0;
-    *text = reader->at;
-    *size = (size_t)length;
-    reader->at += length;
-    return 1;
-}
-
-/* A value in the log: a variant of `kind`, of which `data` has all but a number's eight bytes. */
-typedef struct {
-    uint8_t kind;
-    uint8_t number[8];
-    const uint8_t *data;
-    size_t data_bytes;
-    int is_null;
-} LoggedValue;
-
-static void take_number(LoggedValue *value, int64_t number) {
-    store64(value->number, (uint64_t)number);
-    value->kind = V_INTEGER;
-    value->data = value->number;
-    value->data_bytes = 8;
-}
-
-/* Read what stands behind a branch. Texts are UTF-8. */
-static int read_value(Reader *reader, uint8_t branch, LoggedValue *value) {
-    int64_t number;
-    value->is_null = branch == B_NULL;
-    value->data = NULL;
-    value->data_bytes = 0;
-    value->kind = 0;
-    switch (branch) {
-    case B_NULL:
-        return 1;
-    case B_LONG:
-        if (!rowtide_read_long(reader, &number))
-            return 0;
-        take_number(value, number);
-        return 1;
-    case B_DOUBLE:
-    case B_BOOLEAN:
-        value->kind = branch == B_DOUBLE ? V_DOUBLE : V_BOOLEAN;
-        value->data_bytes = branch == B_DOUBLE ? 8 : 1;
-        if (left(reader) < value->data_bytes)
-            return 0;
-        value->data = reader->at;
-        reader->at += value->data_bytes;
-        return branch == B_DOUBLE || value->data[0] <= 1;
-    case B_STRING:
-    case B_BYTES:
-        value->kind = branch == B_STRING ? V_STRING : V_BLOB;
-        if (!read_slice(reader, &value->data, &value->data_bytes)
-            || value->data_bytes > UINT32_MAX - 5)
-            return 0;
-        return branch == B_BYTES || rowtide_is_text(value->data, value->data_bytes);
-    default:
-        return 0;
-    }
-}
-
-/* Branches of a value by those of a key's column. */
-static int read_key_value(Reader *reader, LoggedValue *value) {
-    if (!left(reader))
-        return 0;
-    uint8_t branch = *reader->at++;
-    if (branch != B_KEY_LONG && branch != B_KEY_STRING && branch != B_KEY_BYTES)
-        return 0;
-    static const uint8_t as_value[] = {B_LONG, B_STRING, B_BYTES};
-    return read_value(reader, as_value[branch >> 1], value);
-}
-
-static size_t variant_bytes(const LoggedValue *value) {
-    return value->is_null ? 0 : value_head_bytes(value->kind) + value->data_bytes;
-}
-
-static uint8_t *write_variant(uint8_t *out, const LoggedValue *value) {
-    if (value->is_null)
-        return out;
-    *out++ = value->kind;
-    if (value_head_bytes(value->kind) == 5)
-        out = store32(out, (uint32_t)value->data_bytes);
-    return copy(out, value->data, value->data_bytes);
-}
-
-typedef struct {
-    const uint8_t *name;
-    size_t name_bytes;
-    LoggedValue value;
-    int64_t version;
-    int has_version;
-    uint8_t op;
-    uint8_t crc;
-} LoggedCell;
-
-static int read_logged(Reader *reader, LoggedCell *cell) {
-    if (!read_slice(reader, &cell->name, &cell->name_bytes)
-        || cell->name_bytes > UINT32_MAX - 1 || !rowtide_is_text(cell->name, cell->name_bytes)
-        || left(reader) < 2)
-        return 0;
-    uint8_t op = *reader->at++, branch = *reader->at++;
-    if (op != PUT << 1 && op != DELETE_ALL << 1 && op != DELETE_ONE << 1 && op != INCREMENT << 1)
-        return 0;
-    cell->op = op >> 1;
-    if (!read_value(reader, branch, &cell->value) || !left(reader))
-        return 0;
-    branch = *reader->at++;
-    cell->has_version = branch == 2;
-    cell->version = 0;
-    if (branch != 0 && (branch != 2 || !rowtide_read_long(reader, &cell->version)))
-        return 0;
-    if (!left(reader))
-        return 0;
-    cell->crc = *reader->at++;
-    return 1;
-}
-
-/* Read how many items an array has: in one block, which its writer here makes. Its end, a zero, is
- * read by `read_end`. */
-static int read_count(Reader *reader, int64_t *count) {
-    return rowtide_read_long(reader, count) && *count >= 0;
-}
-
-static int read_end(Reader *reader, int64_t count) {
-    return !count || (left(reader) && *reader->at++ == 0);
-}
-
-static PyObject *variant_of(const LoggedValue *value) {
-    PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)variant_bytes(value));
-    if (made != NULL)
-        write_variant((uint8_t *)PyBytes_AsString(made), value);
-    return made;
-}
-
 /* Append what was made to a list; its reference is taken. */
 static int append(PyObject *list, PyObject *made) {
     if (made == NULL)
@@ -240,12 +97,12 @@ static PyObject *cell_of(PyTypeObject *type, const LoggedCell *cell, PyObject **
                      .crc = cell->crc, .version = cell->version,
                      .has_version = cell->has_version};
     uint8_t small[256], *value = small;
-    made.value_bytes = variant_bytes(&cell->value);
+    made.value_bytes = rowtide_variant_bytes(&cell->value);
     if (made.value_bytes > sizeof small)
         value = PyMem_Malloc(made.value_bytes);
     if (value == NULL)
         return PyErr_NoMemory();
-    write_variant(value, &cell->value);
+    rowtide_write_variant(value, &cell->value);
     made.value = value;
     PyObject *tuple = rowtide_new_cell(type, &made, version, version_ms);
     if (value != small)
@@ -256,30 +113,30 @@ static PyObject *cell_of(PyTypeObject *type, const LoggedCell *cell, PyObject **
 /* Append a key's values to a list: 1 where that is done, 0 unusual, -1 with an exception. */
 static int append_key(Reader *reader, PyObject *key) {
     int64_t count;
-    if (!read_count(reader, &count))
+    if (!rowtide_read_count(reader, &count))
         return 0;
     for (int64_t i = 0; i < count; i++) {
         LoggedValue value;
-        if (!read_key_value(reader, &value))
+        if (!rowtide_read_key_value(reader, &value))
             return 0;
-        if (append(key, variant_of(&value)) < 0)
+        if (append(key, rowtide_variant_of(&value)) < 0)
             return -1;
     }
-    return read_end(reader, count);
+    return rowtide_read_end(reader, count);
 }
 
 static int append_cells(Reader *reader, PyObject *cells, PyTypeObject *type) {
     int64_t count, version_ms = 0;
     PyObject *version = NULL;
-    int told = read_count(reader, &count);
+    int told = rowtide_read_count(reader, &count);
     for (int64_t i = 0; told > 0 && i < count; i++) {
         LoggedCell cell;
-        told = read_logged(reader, &cell);
+        told = rowtide_read_logged(reader, &cell);
         if (told)
             told = append(cells, cell_of(type, &cell, &version, &version_ms));
     }
     Py_XDECREF(version);
-    return told > 0 ? read_end(reader, count) : told;
+    return told > 0 ? rowtide_read_end(reader, count) : told;
 }
 
 /* True if nothing is left of a record but that it has no cells of before and, `indexed`, none of
@@ -335,27 +192,20 @@ typedef struct {
     int existed;
 } Kept;
 
-static int read_existed(Reader *reader, int *existed) {
-    if (!left(reader) || *reader->at > 1)
-        return 0;
-    *existed = *reader->at++;
-    return 1;
-}
-
 /* Append names to a list, as `append_key`. */
 static int append_names(Reader *reader, PyObject *names) {
     int64_t count;
-    if (!read_count(reader, &count))
+    if (!rowtide_read_count(reader, &count))
         return 0;
     for (int64_t i = 0; i < count; i++) {
         const uint8_t *name;
         size_t size;
-        if (!read_slice(reader, &name, &size) || !rowtide_is_text(name, size))
+        if (!rowtide_read_slice(reader, &name, &size) || !rowtide_is_text(name, size))
             return 0;
         if (append(names, PyBytes_FromStringAndSize((const char *)name, (Py_ssize_t)size)) < 0)
             return -1;
     }
-    return read_end(reader, count);
+    return rowtide_read_end(reader, count);
 }
 
 /* Read original columns, up to the changes of indexes: 1 where that is done, 0 unusual, -1 with an
@@ -366,7 +216,7 @@ static int read_kept(Reader *reader, Kept *kept, PyTypeObject *type) {
     kept->after = PyList_New(0);
     if (kept->before == NULL || kept->absent == NULL || kept->after == NULL)
         return -1;
-    int told = read_existed(reader, &kept->existed);
+    int told = rowtide_read_existed(reader, &kept->existed);
     if (told > 0)
         told = append_cells(reader, kept->before, type);
     if (told > 0)
@@ -395,10 +245,6 @@ static PyObject *read_kept_change(Reader reader, int branch, PyTypeObject *type)
     Py_XDECREF(kept.absent);
     Py_XDECREF(kept.after);
     return made;
-}
-
-static int is_kept_branch(int branch) {
-    return branch == B_KEPT_PUT || branch == B_KEPT_UPDATE || branch == B_KEPT_DELETE;
 }
 
 PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_t given) {
@@ -433,17 +279,17 @@ PyObject *rowtide_read_change(PyObject *module, PyObject *const *args, Py_ssize_
 static int write_key(Reader *reader, PyObject *names, uint8_t **out, size_t *size,
                      uint8_t *state) {
     int64_t count;
-    if (!read_count(reader, &count) || count != PyTuple_Size(names) || !count
+    if (!rowtide_read_count(reader, &count) || count != PyTuple_Size(names) || !count
         || count > KEY_COLUMNS_MAX)
         return 0;
     *state = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         LoggedValue value;
         Reader name;
-        if (!read_key_value(reader, &value) || !reader_of(PyTuple_GetItem(names, i), &name)
+        if (!rowtide_read_key_value(reader, &value) || !reader_of(PyTuple_GetItem(names, i), &name)
             || left(&name) >= UINT32_MAX)
             return 0;
-        size_t name_bytes = left(&name), value_bytes = variant_bytes(&value);
+        size_t name_bytes = left(&name), value_bytes = rowtide_variant_bytes(&value);
         *size += 6 + name_bytes + 5 + value_bytes + 2;
         if (*out == NULL)
             continue;
@@ -453,26 +299,26 @@ static int write_key(Reader *reader, PyObject *names, uint8_t **out, size_t *siz
         at = copy(store32(at, (uint32_t)name_bytes), name.at, name_bytes);
         *at++ = T_VALUE;
         at = store32(at, (uint32_t)value_bytes);
-        uint8_t *end = write_variant(at, &value);
+        uint8_t *end = rowtide_write_variant(at, &value);
         uint8_t crc = rowtide_crc8(at, value_bytes, rowtide_crc8(name.at, name_bytes, 0));
         *state = crc8_step(*state ^ crc);
         *end++ = T_CELL_CHECKSUM;
         *end++ = crc;
         *out = end;
     }
-    return read_end(reader, count);
+    return rowtide_read_end(reader, count);
 }
 
 /* Write the cells as they are sent, or count them alone. */
 static int write_cells(Reader *reader, uint8_t **out, size_t *size, uint8_t *state,
                        int64_t *count) {
-    if (!read_count(reader, count))
+    if (!rowtide_read_count(reader, count))
         return 0;
     for (int64_t i = 0; i < *count; i++) {
         LoggedCell cell;
-        if (!read_logged(reader, &cell) || (cell.op == PUT && cell.value.is_null))
+        if (!rowtide_read_logged(reader, &cell) || (cell.op == PUT && cell.value.is_null))
             return 0;
-        size_t value_bytes = variant_bytes(&cell.value);
+        size_t value_bytes = rowtide_variant_bytes(&cell.value);
         WireCell shape = {.name_bytes = cell.name_bytes, .value_bytes = value_bytes,
                           .op = cell.op, .has_version = cell.has_version};
         *size += rowtide_cell_bytes(&shape);
@@ -484,7 +330,7 @@ static int write_cells(Reader *reader, uint8_t **out, size_t *size, uint8_t *sta
         at = copy(store32(at, (uint32_t)cell.name_bytes), cell.name, cell.name_bytes);
         if (value_bytes) {
             *at++ = T_VALUE;
-            at = write_variant(store32(at, (uint32_t)value_bytes), &cell.value);
+            at = rowtide_write_variant(store32(at, (uint32_t)value_bytes), &cell.value);
         }
         if (cell.op != PUT) {
             *at++ = T_OP;
@@ -499,7 +345,7 @@ static int write_cells(Reader *reader, uint8_t **out, size_t *size, uint8_t *sta
         *state = crc8_step(*state ^ cell.crc);
         *out = at;
     }
-    return read_end(reader, *count);
+    return rowtide_read_end(reader, *count);
 }
 
 /* Write all of a stream's row, or count it alone: header, key, cells, place in the shard. Cells stand
@@ -518,7 +364,7 @@ static int write_row(Reader *key, Reader *cells, int bare, PyObject *names, int6
         cells = key;
     if (!bare) {
         Reader ahead = *cells;
-        if (read_count(&ahead, &count) && count) {
+        if (rowtide_read_count(&ahead, &count) && count) {
             *size += 1;
             if (out != NULL)
                 *out++ = T_CELLS;
@@ -563,7 +409,7 @@ static PyObject *make_kept_rows(Reader key, int bare, PyObject *names, int64_t s
     size_t size, before_size;
     int existed;
     if (!write_row(&rest, NULL, bare, names, stamp, NULL, &size)
-        || !read_existed(&rest, &existed))
+        || !rowtide_read_existed(&rest, &existed))
         RETURN_UNUSUAL;
     Reader before = rest;
     if (!write_row(&again, &rest, 0, names, stamp, NULL, &before_size))

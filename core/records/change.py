@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from rowtide.core import native
+from rowtide.core.native import RowEffect
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.records import record
 from rowtide.core.records.body import Kept
@@ -31,6 +33,7 @@ __all__ = [
     "Kind",
     "LoggedChange",
     "WireChange",
+    "read_effects",
 ]
 
 Kind = Literal["row", "put", "update", "delete"]
@@ -190,6 +193,11 @@ class Change:
             return None
         return [name.decode() for name in find_names(before or (), kept)]
 
+    @property
+    def logged(self) -> tuple[bytes, int] | None:
+        """Return the record that tells it, and where its body begins; None if there is none."""
+        return None
+
     def narrow(self, cells: Sequence[Cell]) -> None:
         """Keep only these cells."""
         key, more, before, kept = self.parts
@@ -227,6 +235,11 @@ class LoggedChange(Change):
         self._parts = None
         self._value = value
         self._at = at
+
+    @property
+    def logged(self) -> tuple[bytes, int] | None:
+        """Return the record, unless this was decoded: then it may have been narrowed since."""
+        return (self._value, self._at) if self._parts is None else None
 
     def _decode_parts(self) -> ChangeParts:
         body = record.decode_body(self._value, self._at)
@@ -273,6 +286,19 @@ class WireChange(Change):
         row = plainbuffer.decode_row(self._row)
         before = plainbuffer.decode_row(self._before).cells if self._before else None
         return ChangeParts([value for _, value in row.key], row.cells, before, self._kept)
+
+
+def read_effects(
+    changes: Sequence[Change], columns: tuple[tuple[bytes, int], ...]
+) -> Sequence[RowEffect | None]:
+    """Return what changes did to some columns of their rows, without decoding the others.
+
+    Columns are names, each with its place in the key, or -1. An effect is None if it must be found
+    from the change's parts: without kernels all are.
+    """
+    records = [change.logged for change in changes]
+    found = native.kernels.row_values(records, record.HEAD, columns)
+    return [None] * len(records) if found is None else found
 
 
 def _values(cells: Sequence[Cell]) -> dict[str, Scalar]:

@@ -77,6 +77,7 @@ __all__ = [
     "FINGERPRINT_V3",
     "FINGERPRINT_V4",
     "FIRST",
+    "HEAD",
     "LAST",
     "SCHEMAS",
     "SINGLE",
@@ -134,7 +135,9 @@ FINGERPRINT_V2 = bytes.fromhex("f794eea38f11e6ce")
 FINGERPRINT_V1 = bytes.fromhex("00ebff1841f294a7")
 """Fingerprint of the first schema, without indexes. Its records can still be read."""
 
-_HEAD = b"\xc3\x01" + FINGERPRINT
+HEAD = b"\xc3\x01" + FINGERPRINT
+"""What records of the newest schema begin with."""
+
 _HEAD_V4 = b"\xc3\x01" + FINGERPRINT_V4
 _HEAD_V3 = b"\xc3\x01" + FINGERPRINT_V3
 _HEAD_V2 = b"\xc3\x01" + FINGERPRINT_V2
@@ -291,7 +294,7 @@ def has_indexes(value: bytes) -> bool:
 
 def has_kept(value: bytes) -> bool:
     """True if a record's schema has changes with ``kept``."""
-    return value.startswith(_HEAD)
+    return value.startswith(HEAD)
 
 
 def encode_record(envelope: Envelope, body: bytes) -> bytes:
@@ -321,7 +324,7 @@ def encode_records(
 
 def _head_of(body: bytes) -> bytes:
     """Return what a record begins with: its schema."""
-    return _HEAD if body[:1] >= _KEPT else _HEAD_V4
+    return HEAD if body[:1] >= _KEPT else _HEAD_V4
 
 
 @lru_cache(64)
@@ -537,7 +540,7 @@ _READERS_V1: dict[int, Callable[[bytes, int], tuple[Body, int]]] = {
 }
 
 _READERS_OF = {
-    _HEAD: _READERS,
+    HEAD: _READERS,
     _HEAD_V4: _READERS_V4,
     _HEAD_V3: _READERS_V3,
     _HEAD_V2: _READERS_V2,

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rowtide.core.records.change import DELETE, UPDATE, Change, ChangeParts
+from rowtide.core.native import RowEffect, RowVariants
+from rowtide.core.records.change import DELETE, UPDATE, Change, ChangeParts, read_effects
 from rowtide.core.records.kept import derive_after
 from rowtide.core.values import variant
 from rowtide.core.values.cell import PUT, Cell
 
-__all__ = ["ColumnsMissing", "RowVariants", "ValueReader"]
+__all__ = ["ColumnsMissing", "ValueReader"]
 
 CHANGE_KIND, CHANGE_STAMP = "change_kind", "change_stamp"
 
-RowVariants = list[bytes | None]
-"""The variants of a row's needed columns, in their order. None: the row has no value there."""
+_Row = list[bytes | None]
+"""A row in the making."""
 
 
 class ColumnsMissing(Exception):
@@ -34,7 +35,9 @@ class ValueReader:
 
     def __init__(self, columns: Sequence[str], *, of_changes: bool = False) -> None:
         self._names = [name.encode() for name in columns]
-        self._key_places: list[tuple[int, int]] | None = None
+        self._columns: tuple[tuple[bytes, int], ...] | None = None
+        """Each column with its place in the key, or -1."""
+        self._key_places: list[tuple[int, int]] = []
         """Where a column of the key goes, and its place in the key."""
         self._places: dict[bytes, int] = {}
         """Where the other columns go."""
@@ -44,7 +47,17 @@ class ValueReader:
             if of_changes and name in (CHANGE_KIND, CHANGE_STAMP)
         ]
 
-    def read_change(self, change: Change) -> tuple[RowVariants | None, RowVariants | None]:
+    def read_changes(self, changes: Sequence[Change]) -> list[RowEffect]:
+        """Return the row before and after each change, as ``read_change``."""
+        if not changes:
+            return []
+        found = read_effects(changes, self._find_columns(changes[0]))
+        return [
+            effect if effect is not None else self.read_change(change)
+            for effect, change in zip(found, changes, strict=True)
+        ]
+
+    def read_change(self, change: Change) -> RowEffect:
         """Return the row before and after a change. None: there is no row.
 
         Raises ``ColumnsMissing`` if the record does not have all columns.
@@ -57,10 +70,10 @@ class ValueReader:
                 f"the stream of table {change.table.name} does not tell whether rows existed"
             )
         self._check_columns(change, parts)
-        before = self._fill(row, parts.before or ()) if kept.existed else None
+        before = tuple(self._fill(row, parts.before or ())) if kept.existed else None
         if change.kind == DELETE:
             return before, None
-        return before, self._after(row, change, parts)
+        return before, tuple(self._after(row, change, parts))
 
     def read_after(self, change: Change) -> RowVariants:
         """Return the row that a change made; only its key if it was deleted.
@@ -72,31 +85,39 @@ class ValueReader:
         for place, name in self._own_places:
             row[place] = variant.encode(change.kind if name == CHANGE_KIND else change.stamp)
         if change.kind == DELETE or not self._places:
-            return row
+            return tuple(row)
         self._check_columns(change, parts)
-        return self._after(row, change, parts)
+        return tuple(self._after(row, change, parts))
 
     def read_row(self, change: Change) -> RowVariants:
         """Return a row of a snapshot."""
         parts = change.parts
         row = self._start_row(change, parts)
         newest = derive_after((), self._choose(parts.cells), whole=True)
-        return self._fill(row, newest.values())
+        return tuple(self._fill(row, newest.values()))
 
-    def _start_row(self, change: Change, parts: ChangeParts) -> RowVariants:
-        """Return a row that has the key's columns only."""
-        if self._key_places is None:
+    def _find_columns(self, change: Change) -> tuple[tuple[bytes, int], ...]:
+        """Return ``_columns``. The first change says which are the key's."""
+        if self._columns is None:
             key = list(change.table.key_names)
+            self._columns = tuple(
+                [(name, key.index(name) if name in key else -1) for name in self._names]
+            )
             self._key_places = [
-                (place, key.index(name)) for place, name in enumerate(self._names) if name in key
+                (place, at) for place, (_, at) in enumerate(self._columns) if at >= 0
             ]
             own = {place for place, _ in self._own_places}
             self._places = {
                 name: place
-                for place, name in enumerate(self._names)
-                if name not in key and place not in own
+                for place, (name, at) in enumerate(self._columns)
+                if at < 0 and place not in own
             }
-        row: RowVariants = [None] * len(self._names)
+        return self._columns
+
+    def _start_row(self, change: Change, parts: ChangeParts) -> _Row:
+        """Return a row that has the key's columns only."""
+        self._find_columns(change)
+        row: _Row = [None] * len(self._names)
         for place, at in self._key_places:
             row[place] = parts.key[at]
         return row
@@ -122,7 +143,7 @@ class ValueReader:
         places = self._places
         return [cell for cell in cells if cell[0] in places]
 
-    def _fill(self, row: RowVariants, cells: Iterable[Cell]) -> RowVariants:
+    def _fill(self, row: _Row, cells: Iterable[Cell]) -> _Row:
         """Return the row with the newest cells of its columns."""
         filled, places = row.copy(), self._places
         for name, _, value, _, _ in cells:
@@ -131,7 +152,7 @@ class ValueReader:
                 filled[place] = value
         return filled
 
-    def _after(self, row: RowVariants, change: Change, parts: ChangeParts) -> RowVariants:
+    def _after(self, row: _Row, change: Change, parts: ChangeParts) -> _Row:
         """Return the row after a change: each column depends on its own cells alone."""
         before, cells = self._choose(parts.before or ()), self._choose(parts.cells)
         whole = change.kind != UPDATE

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from rowtide.core.native import RowVariants
 from rowtide.core.records.change import ROW, Change
 from rowtide.core.records.position import decode_position, encode_position
 from rowtide.core.values.key_ranges import Range, holds, subtract_ranges
@@ -26,7 +27,7 @@ from rowtide.dashboards.fold.partial_codec import (
 from rowtide.dashboards.fold.plan import PanelPlan
 from rowtide.dashboards.fold.state_bytes import CorruptState
 from rowtide.dashboards.runtime.row_types import RowTypes, pick_places
-from rowtide.dashboards.runtime.row_values import RowVariants, ValueReader
+from rowtide.dashboards.runtime.row_values import ValueReader
 from rowtide.dashboards.runtime.state_rows import ROWS_MAX, PartPosition, PartRows, StateRow
 
 __all__ = ["ShardFold", "read_partial"]
@@ -70,7 +71,8 @@ class ShardFold:
         }
         plans = [panel.plan for panel in dashboard.panels.values()]
         self._names = list(dict.fromkeys(c.name for plan in plans for c in plan.columns))
-        self._reader = ValueReader(self._names, of_changes=dashboard.is_of_changes)
+        self._is_of_changes = dashboard.is_of_changes
+        self._reader = ValueReader(self._names, of_changes=self._is_of_changes)
         self._views = [
             _PanelView(partial, plan, [self._names.index(c.name) for c in plan.columns])
             for partial, plan in zip(self._partials.values(), plans, strict=True)
@@ -159,19 +161,17 @@ class ShardFold:
 
     def _read_changes(self, changes: Sequence[Change]) -> RowEffects:
         """Return what changes did to rows, of those that are not counted yet."""
-        effects, stamp, pending = RowEffects([], []), self._stamp, self._at.pending
-        for change in changes:
-            if change.stamp <= stamp or (pending and holds(pending, change.key_bytes)):
-                continue
-            if self._dashboard.is_of_changes:
-                effects.added.append(self._reader.read_after(change))
-                continue
-            before, after = self._reader.read_change(change)
-            if before is not None:
-                effects.removed.append(before)
-            if after is not None:
-                effects.added.append(after)
-        return effects
+        stamp, pending = self._stamp, self._at.pending
+        fresh = [change for change in changes if change.stamp > stamp]
+        if pending:
+            fresh = [change for change in fresh if not holds(pending, change.key_bytes)]
+        if self._is_of_changes:
+            return RowEffects([], list(map(self._reader.read_after, fresh)))
+        effects = self._reader.read_changes(fresh)
+        return RowEffects(
+            [before for before, _ in effects if before is not None],
+            [after for _, after in effects if after is not None],
+        )
 
     def take_rows(self) -> list[StateRow]:
         """Return the rows that have changed since the last time, with the position.

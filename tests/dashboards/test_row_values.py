@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rowtide.core.records.body import Kept
+from rowtide.core.native import RowVariants
+from rowtide.core.records import record
+from rowtide.core.records.body import DeleteBody, Kept, PutBody, UpdateBody
 from rowtide.core.records.change import (
     DELETE,
     PUT_ROW,
@@ -16,11 +18,12 @@ from rowtide.core.records.change import (
     ChangeParts,
     ChangeTable,
     Kind,
+    LoggedChange,
 )
 from rowtide.core.values import variant
 from rowtide.core.values.cell import DELETE_ALL, PUT, Cell
 from rowtide.core.values.variant import Scalar
-from rowtide.dashboards.runtime.row_values import ColumnsMissing, RowVariants, ValueReader
+from rowtide.dashboards.runtime.row_values import ColumnsMissing, ValueReader
 
 TABLE = ChangeTable("t", (b"id",))
 KEPT_COLUMNS = {"a", "b"}
@@ -44,12 +47,25 @@ def change(
     return Change.of(kind, TABLE, "s", 1, ChangeParts([variant.encode("k")], cells, before, kept))
 
 
+def logged(found: Change) -> Change:
+    """Return a change as a source reads it from the log."""
+    key, cells, before, kept = found.parts
+    body = UpdateBody(key, cells, before, (), kept)
+    if found.kind != UPDATE:
+        whole = found.kind == PUT_ROW
+        body = PutBody(key, cells, before, (), kept) if whole else DeleteBody(key, before, (), kept)
+    envelope = record.Envelope(0, 0, bytes(8), found.stamp, record.SINGLE)
+    value = record.encode_record(envelope, record.encode_body(body))
+    at = record.read_envelope(value)[1]
+    return LoggedChange(found.kind, TABLE, "s", 0, found.stamp, value=value, at=at)
+
+
 def variants(row: Row) -> RowVariants | None:
     """Return a row of ``NEEDED`` whose key is k."""
     if row is None:
         return None
     found = {"id": "k", **row}
-    return [variant.encode(found[name]) if name in found else None for name in NEEDED]
+    return tuple([variant.encode(found[name]) if name in found else None for name in NEEDED])
 
 
 @pytest.mark.parametrize(
@@ -71,6 +87,7 @@ def test_a_row_before_and_after(found: Change, before: Row, after: Row) -> None:
     reader = ValueReader(NEEDED)
     assert reader.read_change(found) == (variants(before), variants(after))
     assert reader.read_after(found) == variants(after or {})
+    assert reader.read_changes([found, logged(found)]) == [(variants(before), variants(after))] * 2
 
 
 def test_cells_that_do_not_follow_from_the_change_are_those_after_it() -> None:
@@ -81,6 +98,7 @@ def test_cells_that_do_not_follow_from_the_change_are_those_after_it() -> None:
     found = Change.of(UPDATE, TABLE, "s", 1, found.parts._replace(kept=kept))
     before, after = ValueReader(NEEDED).read_change(found)
     assert (before, after) == (variants({"a": 2, "b": 2}), variants({"a": 1}))
+    assert ValueReader(NEEDED).read_changes([logged(found)]) == [(before, after)]
 
 
 def test_a_row_of_a_snapshot_has_its_newest_cells() -> None:
@@ -90,15 +108,17 @@ def test_a_row_of_a_snapshot_has_its_newest_cells() -> None:
 
 
 def test_columns_that_the_stream_does_not_keep_are_named() -> None:
-    with pytest.raises(ColumnsMissing, match="no longer keeps c, d"):
-        ValueReader([*NEEDED, "c", "d"]).read_change(change(UPDATE, [], []))
+    found = change(UPDATE, [], [])
+    for each in (found, logged(found)):
+        with pytest.raises(ColumnsMissing, match="no longer keeps c, d"):
+            ValueReader([*NEEDED, "c", "d"]).read_changes([each])
 
 
 def test_a_record_without_original_columns_tells_no_row_before_it() -> None:
     found = Change.of(PUT_ROW, TABLE, "s", 1, ChangeParts([variant.encode("k")], [], None))
     with pytest.raises(ColumnsMissing, match="does not tell whether rows existed"):
-        ValueReader(["id"]).read_change(found)
-    assert ValueReader(["id"]).read_after(found) == [variant.encode("k")]
+        ValueReader(["id"]).read_changes([logged(found)])
+    assert ValueReader(["id"]).read_after(found) == (variant.encode("k"),)
 
 
 def test_kind_and_stamp_are_those_of_the_change() -> None:
@@ -106,4 +126,11 @@ def test_kind_and_stamp_are_those_of_the_change() -> None:
     for kind in (PUT_ROW, UPDATE, DELETE):
         found = change(kind, [], [])
         row = ValueReader(names, of_changes=True).read_after(found)
-        assert row[1:] == [variant.encode(found.stamp), variant.encode(kind)], kind
+        assert row[1:] == (variant.encode(found.stamp), variant.encode(kind)), kind
+
+
+def test_a_change_that_shows_fewer_cells_still_tells_the_row_after_it() -> None:
+    found = logged(change(UPDATE, [put("a", 1), put("c", 1)], [put("a", 2)]))
+    found.narrow([])
+    effect = variants({"a": 2}), variants({"a": 1})
+    assert ValueReader(NEEDED).read_changes([found]) == [effect]

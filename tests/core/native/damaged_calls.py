@@ -144,6 +144,18 @@ def _body(inputs: Inputs) -> Arguments:
     return value, found[1], record.has_indexes(value)
 
 
+def _effects(inputs: Inputs) -> Arguments:
+    """Return records with the offsets of their bodies, and columns with their places in the key."""
+    chance = inputs.chance
+    records: list[tuple[bytes, int]] = []
+    for _ in range(chance.randrange(4)):
+        value = inputs.record_with_originals()
+        records.append((value, record.read_envelope(value)[1]))
+    names = [name.encode() for name in chance.sample(COLUMN_NAMES, chance.randrange(4))]
+    columns = ((NAMES[0], 0), *((name, -1) for name in names))
+    return records, record.HEAD, columns * chance.choice((1, 1, 1, 1, 9))
+
+
 def _as_usual(name: str) -> Callable[[Inputs], Arguments]:
     return lambda _: CALLS[name]
 
@@ -168,6 +180,7 @@ DRAWS: dict[str, Callable[[Inputs], Arguments]] = {
     "keep_columns": _keep,
     "write_records": _records,
     "record_batch": _batch,
+    "row_values": _effects,
     "whole_rows": _pages,
     "read_get": lambda inputs: (*CALLS["read_get"][:2], 7, COLUMNS, 100),
     "whole_answer": lambda inputs: (_chunk(inputs, _piece(inputs)), 0, 5, 10),

@@ -15,6 +15,7 @@ from rowtide.core import native
 from tests.core.native.agreement import AGREEMENTS as ROW_AGREEMENTS
 from tests.core.native.damaged_calls import DRAWS, call_damaged
 from tests.core.native.edge_agreement import EDGE_AGREEMENTS
+from tests.core.native.effect_agreement import EFFECT_AGREEMENTS
 from tests.core.native.get_agreement import GET_AGREEMENTS
 from tests.core.native.inputs import Inputs
 from tests.core.native.log_agreement import LOG_AGREEMENTS
@@ -24,7 +25,14 @@ from tests.core.native.write_agreement import WRITE_AGREEMENTS
 from tests.support.searches import examples
 
 pytestmark = needs_kernels
-AGREEMENTS = ROW_AGREEMENTS | EDGE_AGREEMENTS | GET_AGREEMENTS | WRITE_AGREEMENTS | LOG_AGREEMENTS
+AGREEMENTS = (
+    ROW_AGREEMENTS
+    | EDGE_AGREEMENTS
+    | GET_AGREEMENTS
+    | WRITE_AGREEMENTS
+    | LOG_AGREEMENTS
+    | EFFECT_AGREEMENTS
+)
 QUICK, ALL = examples(1_000, 2_000), int(os.environ.get("ROWTIDE_INPUTS", "1000000"))
 
 Record = Callable[[str, object], None]

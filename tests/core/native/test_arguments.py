@@ -29,6 +29,9 @@ PIECE, STATE = plainbuffer.key_piece(KEY)
 ROW = plainbuffer.HEADER + plainbuffer.encode_row(KEY, CELLS)
 WIRE = plainbuffer.cells_piece(CELLS)
 BODY = record.encode_body(record.PutBody([value for _, value in KEY], STORED))
+KEPT_BODY = record.encode_body(
+    record.PutBody([value for _, value in KEY], STORED, [], (), record.Kept(True, [b"c"], []))
+)
 CHUNK = chunk.Chunk(5, STORED, key_piece=PIECE, key_state=STATE)
 BATCH = pb.BatchWriteRowRequest()
 BATCH.tables.add(table_name="t").rows.add(type=pb.PUT, row_change=ROW)
@@ -75,6 +78,7 @@ CALLS: dict[str, Sequence[object]] = {
     "read_envelope": (record.encode_record(record.Envelope(5, 3, b"12345678", 9, 3), BODY),),
     "read_change": (BODY, 0, True, Cell),
     "stream_row": (BODY, 0, True, 5, NAMES),
+    "row_values": ([(b"head" + KEPT_BODY, 4)], b"head", ((b"id", 0), (b"c", -1))),
     "row_fields": (BATCH.SerializeToString(),),
     "read_rows": ([FIELD], 1, COLUMNS, True, 100, 1000, 1000, 9),
     "read_write": (PUT, 3, 1, 1, COLUMNS, True, 100, 1000, 1000, 9),
