@@ -178,24 +178,36 @@ static const LoggedValue *find_after(const Column *column, int whole) {
     return held == NULL ? NULL : &held->value;
 }
 
-static const LoggedValue *find_before(const Column *column) {
+/* Return the value of a column in the row after the change, or before it. */
+static const LoggedValue *find_value(const Wanted *wanted, Py_ssize_t i, int is_after) {
+    const Column *column = wanted->columns + i;
+    if (column->key_place >= 0)
+        return &column->key;
+    if (is_after)
+        return find_after(column, wanted->branch == B_KEPT_PUT);
     return column->has_before ? &column->before.value : NULL;
+}
+
+/* True if the change wrote none of the columns. */
+static int is_unchanged(const Wanted *wanted) {
+    for (Py_ssize_t i = 0; i < wanted->count; i++)
+        if (find_value(wanted, i, 1) != find_value(wanted, i, 0))
+            return 0;
+    return 1;
 }
 
 /* Return a row as a tuple, NULL with an exception. Values of a row `before`, which may be NULL, are
  * used again. */
 static PyObject *make_row(const Wanted *wanted, int is_after, PyObject *before) {
+    if (before != NULL && is_unchanged(wanted))
+        return Py_NewRef(before);
     PyObject *row = PyTuple_New(wanted->count);
     for (Py_ssize_t i = 0; row != NULL && i < wanted->count; i++) {
-        const Column *column = wanted->columns + i;
-        const LoggedValue *old = column->key_place < 0 ? find_before(column) : &column->key;
-        const LoggedValue *value = old;
-        if (is_after && column->key_place < 0)
-            value = find_after(column, wanted->branch == B_KEPT_PUT);
+        const LoggedValue *value = find_value(wanted, i, is_after);
         PyObject *made;
         if (value == NULL)
             made = Py_NewRef(Py_None);
-        else if (before != NULL && value == old)
+        else if (before != NULL && value == find_value(wanted, i, 0))
             made = Py_XNewRef(PyTuple_GetItem(before, i));
         else
             made = rowtide_variant_of(value);
@@ -206,23 +218,19 @@ static PyObject *make_row(const Wanted *wanted, int is_after, PyObject *before) 
     return row;
 }
 
-/* Return the rows before and after a change, None for a row that is not there. */
+/* Return the rows before and after a change, None for a row that is not there. If the change wrote
+ * none of the columns, both are one object. */
 static PyObject *make_effect(const Wanted *wanted) {
-    PyObject *before = NULL, *after = NULL;
-    if (wanted->existed) {
-        before = make_row(wanted, 0, NULL);
-        if (before == NULL)
-            return NULL;
+    PyObject *before = wanted->existed ? make_row(wanted, 0, NULL) : Py_NewRef(Py_None);
+    if (before == NULL)
+        return NULL;
+    PyObject *after = wanted->branch == B_KEPT_DELETE ? Py_NewRef(Py_None)
+        : make_row(wanted, 1, wanted->existed ? before : NULL);
+    if (after == NULL) {
+        Py_DECREF(before);
+        return NULL;
     }
-    if (wanted->branch != B_KEPT_DELETE) {
-        after = make_row(wanted, 1, before);
-        if (after == NULL) {
-            Py_XDECREF(before);
-            return NULL;
-        }
-    }
-    return Py_BuildValue("(NN)", before != NULL ? before : Py_NewRef(Py_None),
-                         after != NULL ? after : Py_NewRef(Py_None));
+    return Py_BuildValue("(NN)", before, after);
 }
 
 /* Read the columns that are wanted: (name, place in the key or -1). */

@@ -41,8 +41,10 @@ logger = logging.getLogger(__name__)
 
 READY_LOOK_S = 0.5
 CLEAN_S = 60.0
-BATCH_CHANGES_MAX = 5000
-"""Changes that may share one write of the state. A read of a log has at most 2 MiB of them."""
+BATCH_CHANGES_MAX = 10_000
+"""Changes that may share one write of the state. A read of a log has at most 2 MiB of them. To fold
+so many keeps the event loop busy for 0.1 s.
+"""
 
 
 class BuildDeclaration(NamedTuple):

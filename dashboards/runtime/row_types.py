@@ -41,7 +41,9 @@ def _convert_double(stored: bytes | None) -> Value:
         return None
     if stored[0] != variant.DOUBLE:
         raise ValueError
-    return cast(float, _DOUBLE(stored)[1])
+    value: float
+    _, value = _DOUBLE(stored)
+    return value
 
 
 class RowTypes:

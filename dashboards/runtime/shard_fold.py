@@ -169,8 +169,8 @@ class ShardFold:
             return RowEffects([], list(map(self._reader.read_after, fresh)))
         effects = self._reader.read_changes(fresh)
         return RowEffects(
-            [before for before, _ in effects if before is not None],
-            [after for _, after in effects if after is not None],
+            [before for before, after in effects if before is not None and before is not after],
+            [after for before, after in effects if after is not None and before is not after],
         )
 
     def take_rows(self) -> list[StateRow]:
