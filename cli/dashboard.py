@@ -21,7 +21,7 @@ from rowtide.dashboards.declaring.declaration import Dashboard, parse_dashboards
 from rowtide.dashboards.declaring.marked_values import DeclarationRejected
 from rowtide.dashboards.runtime.applying import delete_dashboard, prepare_table, rest_dashboard
 from rowtide.dashboards.runtime.numbers import numbers_document, read_numbers
-from rowtide.dashboards.runtime.standing import DashboardStatus, read_standings
+from rowtide.dashboards.runtime.standing import DashboardStatus, note_full_disks, read_standings
 from rowtide.dashboards.runtime.stored_dashboards import StoredDashboard, StoredDashboards
 
 __all__ = ["dashboard"]
@@ -174,7 +174,7 @@ def _print_panel(panel: dict[str, Any]) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 def status(client: ProtocolClient, names: tuple[str, ...], output: Output) -> None:
     """Show state and lag of dashboards: all, or those named."""
-    found = run_call(client, lambda endpoint: read_standings(endpoint, names))
+    found = run_call(client, lambda endpoint: _read_status(endpoint, names))
     for name in names:
         if name not in found:
             raise CommandRefused(f"There is no dashboard {name}")
@@ -186,6 +186,12 @@ def status(client: ProtocolClient, names: tuple[str, ...], output: Output) -> No
     for standing in found.values():
         for trouble in standing.troubles:
             click.echo(f"{standing.name}: {trouble}")
+
+
+async def _read_status(endpoint: Endpoint, names: tuple[str, ...]) -> dict[str, DashboardStatus]:
+    found = await read_standings(endpoint, names)
+    await note_full_disks(endpoint, found.values())
+    return found
 
 
 def _status_row(standing: DashboardStatus) -> tuple[object, ...]:

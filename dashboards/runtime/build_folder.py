@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import NamedTuple
 
 from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.worker import Batch
 from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.progress import Progress
+from rowtide.core.values.errors import StoreError
 from rowtide.dashboards.runtime.shard_fold import ShardFold
 from rowtide.dashboards.runtime.state_rows import PartPosition, PartWriter, StateTable, part_of
 from rowtide.dashboards.runtime.stored_dashboards import DashboardBuild
@@ -31,12 +34,18 @@ class _HeldShard(NamedTuple):
 
 
 class BuildFolder:
-    """The shards of one build in this process. ``ending`` ends the retries of writes."""
+    """The shards of one build in this process. ``ending`` ends the retries of writes.
 
-    def __init__(self, endpoint: Endpoint, build: DashboardBuild, ending: asyncio.Event) -> None:
+    ``progress`` has the shards whose state is not written yet because the server rejects it.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, build: DashboardBuild, ending: asyncio.Event, progress: Progress
+    ) -> None:
         self._endpoint = endpoint
         self._build = build
         self._ending = ending
+        self._progress = progress
         self._state = StateTable(endpoint)
         self._held: dict[str, _HeldShard] = {}
         self._written_s: dict[str, float] = {}
@@ -46,7 +55,8 @@ class BuildFolder:
         """Read a shard's state once no other reader can change it."""
         dashboard, shard_id = self._build.dashboard, lease.shard_id
         part = part_of(dashboard.name, self._build.id, shard_id)
-        writer = PartWriter(self._endpoint, part, lease.counter, self._ending)
+        note = partial(self._note, shard_id)
+        writer = PartWriter(self._endpoint, part, lease.counter, self._ending, note)
         await writer.fence()
         stored = await self._state.read(part)
         at = stored.position or PartPosition(lease.position, 0, lease.pending)
@@ -82,6 +92,15 @@ class BuildFolder:
             await self._write(held)
             rows = rows[done:]
         held.fold.cover((begin, end), batch.stamp)
+
+    def _note(self, shard_id: str, failure: StoreError | None) -> None:
+        """Note that a shard waits for a write of its state, or that it does so no more."""
+        waiting = self._progress.waiting
+        if failure is None:
+            waiting.discard(shard_id)
+        elif shard_id not in waiting:
+            waiting.add(shard_id)
+            self._progress.note_failure(f"shard {shard_id}: the state is written later: {failure}")
 
     async def _write(self, held: _HeldShard) -> None:
         time_ms = max(0, held.fold.at.stamp // 1000) or time.time_ns() // 1_000_000

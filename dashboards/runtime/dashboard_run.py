@@ -114,7 +114,7 @@ class DashboardRun(ConnectorRun):
         self._failures: list[Exception] = []
         self._ending = asyncio.Event()
         """Set by a stop and by a final failure: no retry of a write goes on then."""
-        self._folder = BuildFolder(place.endpoint, self._build, self._ending)
+        self._folder = self._make_folder()
 
     @property
     def shards(self) -> list[str]:
@@ -124,6 +124,9 @@ class DashboardRun(ConnectorRun):
     async def measure(self) -> None:
         """Measure how far the dashboard is behind."""
         self.measured = await measure_lag(self._api, self._leases())
+
+    def _make_folder(self) -> BuildFolder:
+        return BuildFolder(self._place.endpoint, self._build, self._ending, self.progress)
 
     def _leases(self) -> TableLeases:
         return TableLeases(self._place.endpoint, self._build.consumer)
@@ -140,7 +143,8 @@ class DashboardRun(ConnectorRun):
         # Use a new stream each time: the table may have been created again.
         self._api = ApiSource(place.endpoint, dashboard.table.name)
         self._failures, self._ending = [], asyncio.Event()
-        self._folder = BuildFolder(place.endpoint, self._build, self._ending)
+        self.progress.waiting.clear()
+        self._folder = self._make_folder()
         await self._state.ensure()
         lease_s = dashboard.lease_ms / 1000
         worker = self._worker = ChangeWorker(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -121,13 +121,24 @@ class PartRows:
 
 
 class PartWriter:
-    """Writes a part as the reader of ``term``. ``stopping`` ends the retries of a write."""
+    """Writes a part as the reader of ``term``. ``stopping`` ends the retries of a write.
 
-    def __init__(self, endpoint: Endpoint, part: str, term: int, stopping: asyncio.Event) -> None:
+    ``note`` gets the failure of a write that is retried, and None when a write has succeeded.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        part: str,
+        term: int,
+        stopping: asyncio.Event,
+        note: Callable[[StoreError | None], None] = lambda _: None,
+    ) -> None:
         self._endpoint = endpoint
         self._part = part
         self._term = term
         self._stopping = stopping
+        self._note = note
         self._number = 0
 
     async def fence(self) -> None:
@@ -151,12 +162,14 @@ class PartWriter:
             if isinstance(failure, Rejected):
                 raise failure
             logger.info("%s: state is written later: %s", self._part, failure)
+            self._note(failure)
             try:
                 async with asyncio.timeout(RETRY_S):
                     await self._stopping.wait()
                 raise Unfinished
             except TimeoutError:
                 pass
+        self._note(None)
 
     async def _send(self, body: bytes) -> StoreError | None:
         """Send a write once; return its failure."""

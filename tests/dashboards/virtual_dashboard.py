@@ -15,11 +15,22 @@ from typing import cast
 from rowtide.client.changes.shard_follower import ResumingHandle
 from rowtide.client.changes.source import RowPage
 from rowtide.client.endpoint import Endpoint
+from rowtide.connectors.runtime.progress import Progress
 from rowtide.core.protocol import plainbuffer
 from rowtide.core.protocol.plainbuffer import HEADER, put_cell
 from rowtide.core.protocol.wire import ots_pb2 as pb
+from rowtide.core.records import record
 from rowtide.core.records.body import Kept
-from rowtide.core.records.change import DELETE, PUT_ROW, ROW, UPDATE, Change, ChangeParts, Kind
+from rowtide.core.records.change import (
+    DELETE,
+    PUT_ROW,
+    ROW,
+    UPDATE,
+    Change,
+    ChangeParts,
+    Kind,
+    LoggedChange,
+)
 from rowtide.core.records.position import decode_position
 from rowtide.core.values import key as key_order
 from rowtide.core.values import variant
@@ -39,7 +50,14 @@ from tests.changes.virtual_table import TABLE, LoggedShard, Table, range_of
 from tests.connectors.timeline.virtual_fan_out import VirtualEndpoint
 from tests.dashboards.panel_rows import DuckRows, Row, same_rows
 
-__all__ = ["TYPES", "DashboardWorld", "FlightTable", "change_randomly"]
+__all__ = [
+    "TYPES",
+    "DashboardWorld",
+    "FlightTable",
+    "StateServer",
+    "change_randomly",
+    "make_dashboard",
+]
 
 TYPES = {"word": "text", "small": "bigint", "ratio": "double", "seen": "timestamp_us"}
 QUERIES = {
@@ -89,16 +107,24 @@ class FlightTable(Table):
         absent = [name.encode() for name in sorted(TYPES) if name not in (before or {})]
         cells = [*_cells(columns, self.stamp)]
         cells += [Cell(name.encode(), DELETE_ALL, b"", None, 0) for name in removed]
-        parts = ChangeParts(
-            key_order.decode(key),
-            cells,
-            _cells(before or {}, 1),
-            Kept(before is not None, absent, ()),
-        )
-        change = Change.of(kind, TABLE, shard.shard.shard_id, self.stamp, parts)
-        change.sequence = len(shard.changes)
-        shard.changes.append(change)
+        kept = Kept(before is not None, absent, ())
+        parts = ChangeParts(key_order.decode(key), cells, _cells(before or {}, 1), kept)
+        shard.changes.append(self._log(kind, shard, parts))
         self.effects.setdefault(shard.shard.shard_id, []).append((before, after))
+
+    def _log(self, kind: Kind, shard: LoggedShard, parts: ChangeParts) -> Change:
+        """Return a change as it is read from the shard's log."""
+        key, cells, before, kept = parts
+        body: record.Body = record.UpdateBody(key, cells, before, (), kept)
+        if kind == PUT_ROW:
+            body = record.PutBody(key, cells, before, (), kept)
+        elif kind == DELETE:
+            body = record.DeleteBody(key, before, (), kept)
+        offset, shard_id = len(shard.changes), shard.shard.shard_id
+        envelope = record.Envelope(offset, 0, bytes(8), self.stamp, record.SINGLE)
+        value = record.encode_record(envelope, record.encode_body(body))
+        at = record.read_envelope(value)[1]
+        return LoggedChange(kind, TABLE, shard_id, offset, self.stamp, value=value, at=at)
 
     def move(self, shard: LoggedShard) -> None:
         """Replace a shard by one of the same keys."""
@@ -213,7 +239,7 @@ class DashboardProcess(Reader):
     def __init__(self, name: str, world: DashboardWorld) -> None:
         way = Way(world.chance, lambda: world.weather)
         endpoint = cast(Endpoint, VirtualEndpoint(cast("object", world.server), way))  # type: ignore[arg-type]
-        folder = BuildFolder(endpoint, world.build, asyncio.Event())
+        folder = BuildFolder(endpoint, world.build, asyncio.Event(), Progress())
         self._handle = ResumingHandle(folder.fold, folder.resume)  # type: ignore[method-assign]
         super().__init__(name, world)
 
