@@ -148,6 +148,7 @@ bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json
 	$(BIN)/python -m tests.bench.sink_analytics
 	$(BIN)/python -m tests.bench.mysql_source
 	$(BIN)/python -m tests.bench.dashboards
+	$(BIN)/python -m tests.bench.dashboard_fold
 	$(BIN)/python -m tests.bench.timeline
 
 native: $(if $(ASAN),native-asan,$(TEST)) ## Compile the kernels of core/native in place (ASAN=1: test them under AddressSanitizer)

@@ -8,6 +8,7 @@ logs from the broker, as those beside a worker do.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import sys
@@ -22,17 +23,20 @@ import click
 import uvloop
 
 from rowtide.client import AsyncClient, PutRow
+from rowtide.core.values.variant import Scalar
 from rowtide.dashboards.declaring.declaration import Dashboard, parse_dashboards
 from rowtide.dashboards.runtime.applying import prepare_table
 from rowtide.dashboards.runtime.numbers import read_numbers
 from rowtide.dashboards.runtime.stored_dashboards import StoredDashboards
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig, default_cache_dir
-from rowtide.deploy.up import Up
+from rowtide.deploy.up import Ready, Up
 from tests.bench.circumstances import circumstances, format_circumstances
+from tests.bench.dashboard_page import NotToBeHad, find_delays, open_page, read_painted
 from tests.bench.processes import cpu_alone_s, cpu_of
 from tests.bench.report import Result, as_markdown, percentile
 from tests.connectors.processes import ConnectorProcesses
+from tests.support.waiting import until
 
 __all__ = ["main"]
 
@@ -60,6 +64,8 @@ HOURS = 48
 BATCH_ROWS = 100
 WRITERS = 8
 LOOK_S = 0.005
+CATCH_UP_LOOK_S = 0.1
+"""Looks read the numbers from the worker. While a backlog is folded, they must not be the load."""
 WAIT_S_MAX = 300.0
 PROBES_PER_S = 100
 
@@ -87,10 +93,18 @@ def main(backlog: int, seconds: float, rate: int, kills: int) -> None:
 
         async def run() -> list[Result]:
             async with AsyncClient(**ready._asdict()) as client:
-                return await Bench(client, processes, options, up.pid, sizes).measure()
+                url = read_console_url(folder / "worker")
+                return await Bench(client, processes, options, up.pid, sizes, ready, url).measure()
 
         results = uvloop.run(run())
     click.echo(as_markdown(results))
+
+
+def read_console_url(data: Path) -> str:
+    """Return the address of the console of a server that runs in a folder."""
+    place = data / "console.json"
+    until(place.exists, "the console runs")
+    return f"http://127.0.0.1:{json.loads(place.read_text())['port']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,18 @@ class Sizes:
     kills: int
 
 
+def make_columns(number: int, chance: random.Random) -> dict[str, Scalar]:
+    """Return the columns of a row."""
+    return {
+        "origin": chance.choice(("JFK", "LGA", "EWR")),
+        "carrier": chance.choice(("AA", "B6", "DL", "UA", "WN", "F9", "HA", "VX")),
+        "dep_delay": float(chance.randrange(-20, 300)),
+        "time_hour": FIRST_US + chance.randrange(HOURS) * HOUR_US,
+        "tailnum": f"N{number % 1000}",
+        "distance": 1400.0,
+    }
+
+
 @dataclass(slots=True)
 class Bench:
     """A table, a dashboard over it, and the processes that run it."""
@@ -112,6 +138,8 @@ class Bench:
     options: Sequence[str]
     worker: int
     sizes: Sizes
+    ready: Ready
+    console_url: str
     rows: int = 0
     """Rows that are written; each has a key of its own."""
     chance: random.Random = field(default_factory=lambda: random.Random(1))
@@ -122,7 +150,7 @@ class Bench:
         await self._write_rows(BATCH_ROWS)
         self.processes.start(*self.options)
         await self._until(lambda n: n == self.rows)
-        results = [*await self._measure_delays()]
+        results = [*await self._measure_delays(), *await self._measure_page()]
         self.processes.stop()
         results += await self._measure_cpu()
         results.append(await self._measure_catching_up())
@@ -138,17 +166,7 @@ class Bench:
 
     def _row(self, number: int) -> PutRow:
         """Return a row whose columns are random."""
-        chance = self.chance
-        columns: dict[str, str | int | float] = {
-            "id": f"f{number:08}",
-            "origin": chance.choice(("JFK", "LGA", "EWR")),
-            "carrier": chance.choice(("AA", "B6", "DL", "UA", "WN", "F9", "HA", "VX")),
-            "dep_delay": float(chance.randrange(-20, 300)),
-            "time_hour": FIRST_US + chance.randrange(HOURS) * HOUR_US,
-            "tailnum": f"N{number % 1000}",
-            "distance": 1400.0,
-        }
-        return PutRow("flights", columns)
+        return PutRow("flights", {"id": f"f{number:08}", **make_columns(number, self.chance)})
 
     async def _write_rows(self, count: int) -> None:
         """Write new rows."""
@@ -173,16 +191,15 @@ class Bench:
         numbers = await read_numbers(self.client.endpoint, stored.build)
         return int(numbers.panels["all"].rows[0][0] or 0)
 
-    async def _until(self, is_shown: Callable[[int], bool]) -> int:
+    async def _until(self, is_shown: Callable[[int], bool], look_s: float = LOOK_S) -> int:
         async with asyncio.timeout(WAIT_S_MAX):
             while True:
                 if is_shown(found := await self._shown()):
                     return found
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(look_s)
 
     async def _measure_delays(self) -> Iterator[Result]:
         """Return the time from the answer of a put to a read of a number that has it."""
-        answered: list[float] = []
         seen: list[float] = []
         base, total = self.rows, int(self.sizes.seconds * PROBES_PER_S)
         stored = (await StoredDashboards(self.client.endpoint).all())["departures"]
@@ -198,17 +215,40 @@ class Bench:
 
         async with asyncio.timeout(WAIT_S_MAX), asyncio.TaskGroup() as tasks:
             tasks.create_task(look(), name="look")
-            began_s = time.perf_counter()
-            for number in range(total):
-                await asyncio.sleep(max(0.0, began_s + number / PROBES_PER_S - time.perf_counter()))
-                await self._write_rows(1)
-                answered.append(time.perf_counter())
+            answered = await self._write_probes(total, time.perf_counter)
         delays = [max(0.0, s - a) for a, s in zip(answered, seen, strict=True)]
         name = "put answered -> number of a dashboard"
         return iter(
             Result(f"{name}, p{percent}", percentile(delays, percent) * 1000, "ms")
             for percent in (50, 99)
         )
+
+    async def _write_probes(self, total: int, clock: Callable[[], float]) -> list[float]:
+        """Write rows one by one; return when each was answered."""
+        answered: list[float] = []
+        began_s = clock()
+        for number in range(total):
+            await asyncio.sleep(max(0.0, began_s + number / PROBES_PER_S - clock()))
+            await self._write_rows(1)
+            answered.append(clock())
+        return answered
+
+    async def _measure_page(self) -> Sequence[Result]:
+        """Return the time from the answer of a put until a page has painted a number with it."""
+        base, total = self.rows, int(self.sizes.seconds * PROBES_PER_S)
+        try:
+            async with open_page(self.console_url, self.ready, "/dashboards/departures") as page:
+                answered = await self._write_probes(total, time.time)
+                painted = await read_painted(page, self.rows)
+        except NotToBeHad as error:
+            click.echo(f"NOT MEASURED: a dashboard's page in a browser: {error}")
+            return ()
+        delays = find_delays(answered, base, painted)
+        name = "put answered -> painted in a dashboard"
+        return [
+            Result(f"{name}, p{percent}", percentile(delays, percent) * 1000, "ms")
+            for percent in (50, 99)
+        ]
 
     async def _measure_cpu(self) -> Iterator[Result]:
         """Return shares of a core while rows are put again at a rate."""
@@ -261,10 +301,10 @@ class Bench:
                 tasks.create_task(write(), name=f"writer {writer}")
         before = await self._read_rows()
         self.processes.start(*self.options)
-        first = await self._until(lambda n: n > before)
+        first = await self._until(lambda n: n > before, CATCH_UP_LOOK_S)
         began_s, pid = time.perf_counter(), self.processes.running[0].pid
         own_s = cpu_alone_s(pid)
-        await self._until(lambda n: n == self.rows)
+        await self._until(lambda n: n == self.rows, CATCH_UP_LOOK_S)
         taken_s = time.perf_counter() - began_s
         # Half of the changes are new rows, and they alternate with the others.
         changes = 2 * (self.rows - first)

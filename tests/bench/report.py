@@ -73,6 +73,8 @@ BARS = {
     "timeline follow, answered -> on the other device, p99": Bar(50, 20, smaller_is_better=True),
     "put answered -> number of a dashboard, p50": Bar(80, 50, smaller_is_better=True),
     "put answered -> number of a dashboard, p99": Bar(150, 100, smaller_is_better=True),
+    "put answered -> painted in a dashboard, p50": Bar(80, 50, smaller_is_better=True),
+    "put answered -> painted in a dashboard, p99": Bar(150, 100, smaller_is_better=True),
     "dashboard of 3 panels at 5,000 changes/s, its process": Bar(40, 25, smaller_is_better=True),
     "dashboard of 3 panels at 5,000 changes/s, the worker": Bar(20, 10, smaller_is_better=True),
     "dashboard of 3 panels, catching up": Bar(20_000, 35_000),
