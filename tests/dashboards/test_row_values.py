@@ -8,7 +8,7 @@ import pytest
 
 from rowtide.core.native import RowVariants
 from rowtide.core.records import record
-from rowtide.core.records.body import DeleteBody, Kept, PutBody, UpdateBody
+from rowtide.core.records.body import Body, DeleteBody, Kept, PutBody, UpdateBody
 from rowtide.core.records.change import (
     DELETE,
     PUT_ROW,
@@ -49,11 +49,13 @@ def change(
 
 def logged(found: Change) -> Change:
     """Return a change as a source reads it from the log."""
-    key, cells, before, kept = found.parts
-    body = UpdateBody(key, cells, before, (), kept)
-    if found.kind != UPDATE:
-        whole = found.kind == PUT_ROW
-        body = PutBody(key, cells, before, (), kept) if whole else DeleteBody(key, before, (), kept)
+    variants, cells, before, kept = found.parts
+    key = list(variants)
+    body: Body = UpdateBody(key, cells, before, (), kept)
+    if found.kind == PUT_ROW:
+        body = PutBody(key, cells, before, (), kept)
+    elif found.kind == DELETE:
+        body = DeleteBody(key, before, (), kept)
     envelope = record.Envelope(0, 0, bytes(8), found.stamp, record.SINGLE)
     value = record.encode_record(envelope, record.encode_body(body))
     at = record.read_envelope(value)[1]

@@ -114,7 +114,8 @@ class FlightTable(Table):
 
     def _log(self, kind: Kind, shard: LoggedShard, parts: ChangeParts) -> Change:
         """Return a change as it is read from the shard's log."""
-        key, cells, before, kept = parts
+        variants, cells, before, kept = parts
+        key = list(variants)
         body: record.Body = record.UpdateBody(key, cells, before, (), kept)
         if kind == PUT_ROW:
             body = record.PutBody(key, cells, before, (), kept)
