@@ -8,13 +8,13 @@ has most. Nothing here reads a clock or changes a row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
-__all__ = ["Plan", "plan_leases", "readable"]
+__all__ = ["Plan", "plan_leases", "plan_owned", "readable"]
 
 
 class Plan(NamedTuple):
@@ -59,6 +59,21 @@ def plan_leases(
     if most < mine + 2 or me in asking:
         return Plan([], None)
     return Plan([], next((x for x in held if x.owner == fullest and not x.wanted), None))
+
+
+def plan_owned(
+    me: str,
+    shards: Sequence[SourceShard],
+    leases: Mapping[str, ReaderLease],
+    over: Collection[str],
+    owns: Callable[[str], bool],
+) -> Plan:
+    """Return the plan of a reader that reads exactly the shards that it ``owns``.
+
+    It requests none: the other readers release what they do not own.
+    """
+    free = [shard for shard in shards if _is_free(leases.get(shard.shard_id), me, over)]
+    return Plan([shard for shard in free if owns(shard.shard_id)], None)
 
 
 def _is_free(lease: ReaderLease | None, me: str, over: Collection[str]) -> bool:

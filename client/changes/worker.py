@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from rowtide.client.changes.clock import lease_clock
-from rowtide.client.changes.lease_balance import plan_leases, readable
+from rowtide.client.changes.lease_balance import Plan, plan_leases, readable
 from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 from rowtide.client.changes.source import ChangeSource, SourceShard
@@ -83,6 +83,19 @@ class ChangeWorker:
         for follower in self._followers.values():
             follower.stop()
         self._wake.set()
+
+    def plan(
+        self,
+        shards: Sequence[SourceShard],
+        leases: Mapping[str, ReaderLease],
+        over: Collection[str],
+    ) -> Plan:
+        """Return the shards to take of those that can be read; ``over`` names expired leases."""
+        return plan_leases(self.id, shards, leases, over)
+
+    def keeps(self, shard_id: str) -> bool:
+        """True if a shard that is followed here may stay here."""
+        return True
 
     async def run(self) -> None:
         """Read until stopped. A failure of ``handle``, or one that retries cannot fix, ends it.
@@ -162,7 +175,8 @@ class ChangeWorker:
             await follower.renew()
         except StoreError as error:
             logger.debug("shard %s: renewal failed, retried: %s", follower.shard_id, error)
-        if follower.lease.wanted and follower.lease.owner == self.id:
+        is_requested = follower.lease.wanted and follower.lease.owner == self.id
+        if is_requested or not self.keeps(follower.shard_id):
             follower.stop()
 
     def _drop_lost(self) -> None:
@@ -191,7 +205,7 @@ class ChangeWorker:
         leases = self._start.leases(self._epoch)
         leases |= {name: lease for name, lease in rows.items() if lease.epoch == self._epoch}
         self._require_listed(leases, shards)
-        plan = plan_leases(self.id, readable(shards, leases), leases, over)
+        plan = self.plan(readable(shards, leases), leases, over)
         for shard in plan.take:
             if shard.shard_id not in self._followers:
                 await self._take_one(tasks, shard, rows.get(shard.shard_id), leases, shards)

@@ -1,0 +1,54 @@
+"""A worker of the app in docs/guides/agents.md, as a process: it counts until it is killed.
+
+Its environment says how to reach Kafka and rowtide. The first argument is the name of app and
+consumer. The second is a file to which it writes the counts that it has in memory, again and again,
+without those of shards that are not its own. The others are Faust's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rowtide.client import FollowerSettings, agents
+
+__all__ = ["PAGE"]
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/guides/agents.md"
+NAME = "order-counts"
+SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.1, batch_changes_max=20)
+REPORT_S = 0.1
+
+
+def run_page(name: str) -> dict[str, Any]:
+    """Return the names of the page's app, whose leases are as short as the test needs."""
+    agents.change_channel = partial(agents.change_channel, settings=SETTINGS)
+    names: dict[str, Any] = {"__name__": "order_counts"}
+    text = PAGE.read_text(encoding="utf-8").replace(NAME, name)
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(block, PAGE.name, "exec"), names)
+    return names
+
+
+def main() -> None:
+    """Run a worker until it is killed."""
+    name, file = sys.argv.pop(1), Path(sys.argv.pop(1))
+    names = run_page(name)
+    app, counts, orders = names["app"], names["counts"], names["orders"]
+    new = file.with_suffix(".new")
+
+    @app.timer(interval=REPORT_S)  # type: ignore[untyped-decorator]
+    async def report() -> None:
+        own = {place: value for place, value in counts.items() if orders.owns(place.split("/")[0])}
+        new.write_text(json.dumps(own))
+        new.rename(file)
+
+    app.main()
+
+
+if __name__ == "__main__":
+    main()
