@@ -4,15 +4,19 @@ Faust's own flush gives up when nothing was sent for 0.1 seconds, and ignores wh
 the changelog of a table could lack changes whose position was committed already.
 
 The producer also notices another worker's records in the changelogs of this worker's partitions. It
-knows the offset at which its own next record must be.
+knows the offset at which its own next record must be. And it holds records back once this worker
+may have lost the shard that they count, for example because the machine was suspended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.produce import ProduceRequest
 from faust.transport.drivers import aiokafka as driver
 
 __all__ = ["DurableProducer", "ForeignRecords", "NotDelivered", "Place"]
@@ -32,6 +36,12 @@ class ForeignRecords(Exception):
     """Another worker wrote to a changelog after this worker had recovered its table."""
 
 
+class NotSent(KafkaError):  # type: ignore[misc]
+    """A request was held back: this worker may have lost the shard that it counts."""
+
+    retriable = False
+
+
 class DurableProducer(driver.Producer):  # type: ignore[misc]
     """A producer that knows which records Kafka has not answered yet.
 
@@ -46,6 +56,7 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
         self._unanswered: set[asyncio.Future[Any]] = set()
         self._failure: BaseException | None = None
         self._ends = {}
+        self._guards: list[Callable[[], bool]] = []
 
     def _settings_extra(self) -> dict[str, Any]:
         # A retry must not put an older value of a key behind a newer one.
@@ -65,7 +76,30 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
 
     def watch(self, ends: Mapping[Place, int]) -> None:
         """Take over changelogs that were recovered up to these offsets. Forget all others."""
-        self._ends = dict(ends)
+        self._ends = {place: max(end, self._ends.get(place, 0)) for place, end in ends.items()}
+
+    def guard(self, may_send: Callable[[], bool]) -> None:
+        """Send nothing more once ``may_send`` was False. It is called before each request."""
+        self._guards.append(may_send)
+
+    async def on_start(self) -> None:
+        """Start, and put the guards between aiokafka and its connections."""
+        await super().on_start()
+        client = self._producer.client
+        client.send = partial(self._send_guarded, client.send)
+
+    async def _send_guarded(
+        self, send: Callable[..., Awaitable[Any]], node: int, request: Any, **options: Any
+    ) -> Any:
+        if isinstance(request, ProduceRequest):
+            if not all(may_send() for may_send in self._guards):
+                self._failure = self._failure or NotSent(
+                    "this worker was suspended or did not reach rowtide, and the lease of a shard "
+                    "ended while the agent had a batch of it"
+                )
+            if self._failure is not None:
+                raise NotSent(str(self._failure))
+        return await send(node, request, **options)
 
     async def require_untouched(self, place: Place, end: int) -> None:
         """Raise ``ForeignRecords`` if a changelog that ends at ``end`` has another's records."""

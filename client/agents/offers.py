@@ -102,6 +102,7 @@ class Offers:
         self._taken: dict[asyncio.Task[Any], _Offer] = {}
         """The batch of each actor. A task that has ended was an actor that failed."""
         self._changed = asyncio.Event()
+        self._has_ended = False
 
     @property
     def is_open(self) -> bool:
@@ -111,6 +112,11 @@ class Offers:
     def owns(self, shard_id: str) -> bool:
         """True if this worker may read a shard now."""
         return self._owns is not None and self._may_take() and self._owns(shard_id)
+
+    @property
+    def taken_shards(self) -> list[str]:
+        """Return the shards of which an actor has a batch."""
+        return [offer.batch.shard_id for offer in self._taken.values()]
 
     def open(self, owns: Callable[[str], bool]) -> None:
         """Hand out batches of the shards for which ``owns`` is True."""
@@ -122,6 +128,11 @@ class Offers:
         self._owns = None
         self._withdraw(self._waiting)
         self._waiting.clear()
+
+    def end(self) -> None:
+        """Let every actor finish: ``take`` raises StopAsyncIteration from now on."""
+        self._has_ended = True
+        self._changed.set()
 
     async def drain(self) -> None:
         """Return when no actor works on a batch and everything sent is durable.
@@ -153,7 +164,8 @@ class Offers:
     async def take(self) -> AgentBatch:
         """Return the next batch for the actor that calls.
 
-        Raises RuntimeError if the actor has not acknowledged its last batch.
+        Raises RuntimeError if the actor has not acknowledged its last batch, and StopAsyncIteration
+        once the offers have ended.
         """
         actor = asyncio.current_task()
         assert actor is not None, "an actor is a task"
@@ -164,6 +176,8 @@ class Offers:
                 f"its acknowledge() before the next batch."
             )
         while True:
+            if self._has_ended:
+                raise StopAsyncIteration
             self._offer_again()
             if self._waiting and self.owns(self._waiting[0].batch.shard_id):
                 break

@@ -16,8 +16,9 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 from mode import Service
 
-from rowtide.client.agents.durable_producer import DurableProducer
+from rowtide.client.agents.durable_producer import DurableProducer, NotDelivered
 from rowtide.client.agents.offers import Offers
+from rowtide.client.agents.recovery_watch import RecoveryWatch
 from rowtide.client.agents.table_partitions import (
     find_owned_partitions,
     find_recovered_ends,
@@ -27,6 +28,7 @@ from rowtide.client.agents.table_partitions import (
 )
 from rowtide.client.changes.lease_balance import Plan, plan_owned
 from rowtide.client.changes.leases import ReaderLease
+from rowtide.client.changes.shard_follower import ShardFollower
 from rowtide.client.changes.source import SourceShard
 from rowtide.client.changes.worker import ChangeWorker
 from rowtide.core.values.errors import Unavailable
@@ -48,6 +50,8 @@ class AgentWorker(ChangeWorker):
     def __init__(self, reading: ShardReading, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._reading = reading
+        self._former: dict[str, ShardFollower] = {}
+        """What followed each shard last. After a rewind an actor may still have its batch."""
 
     def plan(
         self,
@@ -64,6 +68,15 @@ class AgentWorker(ChangeWorker):
         """True if a shard is still ours."""
         return self._reading.offers.owns(shard_id)
 
+    def holds(self, shard_id: str) -> bool:
+        """True if the lease of a shard is certainly ours."""
+        follower = self._followers.get(shard_id) or self._former.get(shard_id)
+        return follower is not None and follower.is_leased and not follower.is_released
+
+    def _forget_follower(self, follower: ShardFollower) -> None:
+        self._former[follower.shard_id] = follower
+        super()._forget_follower(follower)
+
 
 class ShardReading(Service):  # type: ignore[misc]
     """The service of an app that reads for one channel.
@@ -76,7 +89,8 @@ class ShardReading(Service):  # type: ignore[misc]
     def __init__(self, app: Any, make_worker: Callable[[ShardReading], AgentWorker]) -> None:
         super().__init__()
         self.app = app
-        self.offers = Offers(self._settle, self._is_ready)
+        self._tables = RecoveryWatch(app)
+        self.offers = Offers(self._settle, lambda: self._tables.is_ready)
         self._make_worker = make_worker
         self._worker: AgentWorker | None = None
         self._ended = asyncio.Event()
@@ -98,6 +112,12 @@ class ShardReading(Service):  # type: ignore[misc]
         require_exact_tables(self.app)
         if not isinstance(self.app.producer, DurableProducer):
             raise ValueError("Call change_channel() before anything uses the app's producer.")
+        self.app.producer.guard(self._holds_all_taken)
+
+    def _holds_all_taken(self) -> bool:
+        """True if no other worker can count what an actor here has."""
+        worker = self._worker
+        return worker is None or all(map(worker.holds, self.offers.taken_shards))
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _read(self) -> None:
@@ -110,21 +130,12 @@ class ShardReading(Service):  # type: ignore[misc]
     @Service.task  # type: ignore[untyped-decorator]
     async def _open_when_ready(self) -> None:
         while not self.should_stop:
-            if not self.offers.is_open and self._is_ready():
+            if not self.offers.is_open and self._tables.is_ready:
                 self._partitions = table_partitions(self.app)
                 self._owned = find_owned_partitions(self.app)
                 self.app.producer.watch(find_recovered_ends(self.app))
                 self.offers.open(self._owns)
             await self.sleep(READY_CHECK_S)
-
-    def _is_ready(self) -> bool:
-        """True while Faust has recovered this worker's tables, and moves no partitions."""
-        app = self.app
-        return bool(
-            not (app.rebalancing or app.should_stop)
-            and app.tables.actives_ready
-            and app.flow_control.is_active()
-        )
 
     def _owns(self, shard_id: str) -> bool:
         return not self._partitions or self.partition(shard_id) in self._owned
@@ -155,6 +166,7 @@ class ShardReading(Service):  # type: ignore[misc]
 
     async def _hand_over(self, *_: object, **__: object) -> None:
         """Finish what the agent has in hand. Faust waits before it gives partitions away."""
+        self._tables.begin_rebalance()
         self.offers.close()
         async with asyncio.timeout(self.app.conf.broker_rebalance_timeout):
             await self.offers.drain()
@@ -162,11 +174,14 @@ class ShardReading(Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """Give the shards back after the batch in hand."""
         self.offers.close()
-        if self._worker is not None and not self.crashed:
-            self._worker.stop()
-            try:
+        try:
+            if self._worker is not None and not self.crashed:
+                self._worker.stop()
                 async with asyncio.timeout(STOP_S_MAX):
                     await self.offers.drain()
                     await self._ended.wait()
-            except TimeoutError:
-                self.log.warning("The agent did not finish its batch in %s s.", STOP_S_MAX)
+        except (NotDelivered, TimeoutError) as error:
+            self.log.warning("The agent's batch is not finished and will come again: %r", error)
+        finally:
+            # Faust may just have replaced an actor that failed, and would wait for it for ever.
+            self.offers.end()

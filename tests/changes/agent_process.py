@@ -2,19 +2,21 @@
 
 Its environment says how to reach Kafka and rowtide. The first argument is the name of app and
 consumer. The second is a file to which it writes the counts that it has in memory, again and again,
-without those of shards that are not its own. The others are Faust's.
+without those of shards that are not its own. The others are Faust's. Now and then the agent fails.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rowtide.client import FollowerSettings, agents
+from rowtide.client import Change, FollowerSettings, agents
 
 __all__ = ["PAGE"]
 
@@ -22,10 +24,25 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/guides/agents.md"
 NAME = "order-counts"
 SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.1, batch_changes_max=20)
 REPORT_S = 0.1
+FAILURES = 1 / 500
+"""How likely the agent fails before a change."""
+
+
+class Failure(Exception):
+    """The agent fails, as any code may."""
+
+
+def iterate_or_fail(batch: agents.AgentBatch) -> Iterator[Change]:
+    """Return the changes of a batch; the agent may fail between two of them."""
+    for change in batch.changes:
+        if random.random() < FAILURES:
+            raise Failure
+        yield change
 
 
 def run_page(name: str) -> dict[str, Any]:
     """Return the names of the page's app, whose leases are as short as the test needs."""
+    agents.AgentBatch.__iter__ = iterate_or_fail  # type: ignore[method-assign]
     agents.change_channel = partial(agents.change_channel, settings=SETTINGS)
     names: dict[str, Any] = {"__name__": "order_counts"}
     text = PAGE.read_text(encoding="utf-8").replace(NAME, name)

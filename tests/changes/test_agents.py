@@ -1,4 +1,4 @@
-"""Faust agents count a table's changes exactly, though their processes are killed."""
+"""Faust agents count a table's changes exactly, though they fail and their processes are killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -30,11 +31,11 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "orders"
 ROUND_CHANGES = 400
-"""Orders that are written between two kills."""
+"""Orders that are written between two faults."""
 CUSTOMERS = [f"customer-{number}" for number in range(12)]
 WORKERS = 2
 COUNTED_S_MAX = 120.0
-KILL_WITHIN_S = 0.2
+FAULT_WITHIN_S = 0.2
 SESSION_S = 3.0
 """Kafka's group misses a killed worker for that long."""
 
@@ -49,6 +50,7 @@ class AgentWorkers:
         self._folder = folder
         self._closing = closing
         self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._suspended: set[int] = set()
         self._environment = {
             **os.environ,
             "KAFKA": f"kafka://{broker}",
@@ -81,6 +83,16 @@ class AgentWorkers:
         child.wait()
         self._report(which).unlink(missing_ok=True)
 
+    def suspend(self, which: int) -> None:
+        """Stop one where it is, as a suspended machine."""
+        self._suspended.add(which)
+        self._running[which].send_signal(signal.SIGSTOP)
+
+    def resume(self, which: int) -> None:
+        """Let it go on."""
+        self._running[which].send_signal(signal.SIGCONT)
+        self._suspended.remove(which)
+
     def stop(self, which: int) -> None:
         """Let one finish."""
         child = self._running.pop(which)
@@ -89,14 +101,17 @@ class AgentWorkers:
         self._report(which).unlink(missing_ok=True)
 
     def read_counts(self) -> Counter[str]:
-        """Return how many orders of each customer the running workers have counted."""
+        """Return how many orders of each customer the workers have counted that are not suspended.
+
+        A worker that has ended by itself is started again.
+        """
         for which, child in list(self._running.items()):
             if child.poll() is not None:
                 self.restarts += 1
                 self.start(which)
         found: Counter[str] = Counter()
         for which in self._running:
-            if self._report(which).exists():
+            if which not in self._suspended and self._report(which).exists():
                 add_counts(found, json.loads(self._report(which).read_text()))
         return found
 
@@ -188,24 +203,30 @@ async def read_changelog(broker: str, name: str) -> Counter[str]:
     return found
 
 
-def kill_and_count(
-    workers: AgentWorkers, orders: Orders, broker: str, chance: random.Random, *, kills: int
+def count_through_faults(
+    workers: AgentWorkers, orders: Orders, broker: str, chance: random.Random, faults: str
 ) -> None:
-    """Kill workers while they count. In the end memory and Kafka have the exact counts."""
+    """Kill (k) or suspend (s) workers while they count. In the end memory and Kafka are exact."""
     for which in range(WORKERS):
         workers.start(which)
-    for _ in range(kills):
+    for fault in faults:
         counted = sum(orders.written.values()) + chance.randrange(ROUND_CHANGES)
         orders.write(ROUND_CHANGES)
         orders.reshape()
         wait_for(workers, lambda: workers.read_counts().total() >= counted, orders)  # noqa: B023
-        time.sleep(chance.random() * KILL_WITHIN_S)  # A power cut comes at any moment.
+        time.sleep(chance.random() * FAULT_WITHIN_S)  # A fault comes at any moment.
         which = chance.randrange(WORKERS)
-        workers.kill(which)
-        orders.write(20)
-        workers.start(which)
+        if fault == "k":
+            workers.kill(which)
+            orders.write(20)
+            workers.start(which)
+        else:
+            workers.suspend(which)
+            orders.write(20)
+            wait_for(workers, lambda: workers.read_counts() == orders.written, orders)
+            workers.resume(which)
     wait_for(workers, lambda: workers.read_counts() == orders.written, orders)
-    print(f"{kills} kills, and {workers.restarts} workers ended by themselves")  # noqa: T201
+    print(f"{faults}: {workers.restarts} workers ended by themselves")  # noqa: T201
     assert asyncio.run(read_changelog(broker, workers.name)) == orders.written
     for which in range(WORKERS):
         workers.stop(which)
@@ -228,11 +249,19 @@ def wait_for(workers: AgentWorkers, holds: object, orders: Orders) -> None:
 def test_agents_that_are_killed_count_each_change_once(
     workers: AgentWorkers, orders: Orders, broker: str, seed: int
 ) -> None:
-    kill_and_count(workers, orders, broker, random.Random(seed), kills=5)
+    count_through_faults(workers, orders, broker, random.Random(seed), "kkkkk")
 
 
 @pytest.mark.slow
 def test_agents_that_are_killed_twenty_times_count_each_change_once(
     workers: AgentWorkers, orders: Orders, broker: str, seed: int
 ) -> None:
-    kill_and_count(workers, orders, broker, random.Random(seed), kills=20)
+    count_through_faults(workers, orders, broker, random.Random(seed), 20 * "k")
+
+
+@pytest.mark.slow
+def test_agents_that_are_suspended_count_each_change_once(
+    workers: AgentWorkers, orders: Orders, broker: str, seed: int
+) -> None:
+    """Another worker takes over meanwhile. The suspended one must then write nothing old."""
+    count_through_faults(workers, orders, broker, random.Random(seed), 10 * "s")

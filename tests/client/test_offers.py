@@ -202,3 +202,13 @@ async def test_an_acknowledgement_of_a_lost_batch_finishes_no_other(offers: Offe
         assert not reader.done()
         assert await acknowledge_one(offers) == "a"
         await reader
+
+
+async def test_actors_finish_when_the_offers_end(offers: Offers) -> None:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(offers.give(batch("a")))
+        assert await acknowledge_one(offers) == "a"
+        await reader
+        offers.end()
+        with pytest.raises(StopAsyncIteration):
+            await offers.take()
