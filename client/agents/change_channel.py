@@ -12,6 +12,7 @@ from typing import Any, Self
 from faust.channels import Channel
 from faust.types import TP, Message
 
+from rowtide.client.agents.changelog_queue import ChangelogQueue
 from rowtide.client.agents.durable_producer import DurableProducer
 from rowtide.client.agents.offers import AgentBatch
 from rowtide.client.agents.shard_reading import AgentWorker, ShardReading
@@ -101,6 +102,7 @@ def change_channel(
     if scheme not in DRIVERS:
         raise ValueError(f"The broker's driver is {scheme}. A change channel needs aiokafka.")
     app.transport.Producer = DurableProducer
+    app.tables._changelog_queue = ChangelogQueue(app)
     filter_bytes = b"" if filter is None else filter.encode()
 
     def make_worker(reading: ShardReading) -> AgentWorker:

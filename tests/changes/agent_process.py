@@ -1,8 +1,8 @@
 """A worker of the app in docs/guides/agents.md, as a process: it counts until it is killed.
 
 Its environment says how to reach Kafka and rowtide. The first argument is the name of app and
-consumer. The second is a file to which it writes the counts that it has in memory, again and again,
-without those of shards that are not its own. The others are Faust's. Now and then the agent fails.
+consumer. The second is a file to which it writes the totals of its shards, again and again, as it
+has them in memory. The others are Faust's. Now and then the agent fails.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def main() -> None:
     """Run a worker until it is killed."""
     name, file = sys.argv.pop(1), Path(sys.argv.pop(1))
     names = run_page(name)
-    app, counts, orders = names["app"], names["counts"], names["orders"]
+    app, counts, total = names["app"], names["counts"], names["total"]
     new = file.with_suffix(".new")
 
     @app.timer(interval=REPORT_S)  # type: ignore[untyped-decorator]
     async def report() -> None:
-        own = {place: value for place, value in counts.items() if orders.owns(place.split("/")[0])}
-        new.write_text(json.dumps(own))
+        customers = {place.split("/")[1] for place in counts}
+        new.write_text(json.dumps({customer: total(customer) for customer in customers}))
         new.rename(file)
 
     app.main()

@@ -112,7 +112,7 @@ class AgentWorkers:
         found: Counter[str] = Counter()
         for which in self._running:
             if which not in self._suspended and self._report(which).exists():
-                add_counts(found, json.loads(self._report(which).read_text()))
+                found.update(json.loads(self._report(which).read_text()))
         return found
 
     def last_words(self) -> str:
@@ -125,12 +125,6 @@ class AgentWorkers:
 
     def _output(self, which: int) -> Path:
         return self._folder / f"output-{which}"
-
-
-def add_counts(found: Counter[str], table: dict[str, tuple[int, int]]) -> None:
-    """Add the counts of a table's content, whose keys are shard/customer."""
-    for place, (number, _) in table.items():
-        found[place.split("/")[1]] += number
 
 
 @pytest.fixture
@@ -199,7 +193,8 @@ async def read_changelog(broker: str, name: str) -> Counter[str]:
                 assert record.value is not None
                 latest[json.loads(record.key)] = json.loads(record.value)
     found: Counter[str] = Counter()
-    add_counts(found, latest)
+    for place, (number, _) in latest.items():
+        found[place.split("/")[1]] += number
     return found
 
 
