@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.client.changes.lease_balance import plan_leases, readable
+from rowtide.client.changes.lease_balance import plan_leases, plan_owned, readable
 from rowtide.client.changes.leases import ReaderLease
 from rowtide.client.changes.source import SourceShard
 
@@ -55,6 +55,16 @@ whoever never came has no share          a b       a:>y b:me         a         a
 one shard has one reader                 a         a:x               -         -        -
 """
 
+OWNED = """
+case                                     shards    owned     rows          expired   takes
+it takes all that it owns                a b c     a c       -             -         a c
+also more than an even share             a b c d   a b c     d:x           -         a b c
+not what its former reader still has     a b       a b       a:x           -         b
+what a crashed reader had                a b       a b       a:x           a         a b
+nothing of others, also if it is free    a b       a         a:me b:       b         -
+nothing while it owns nothing            a b       -         a:me          a         -
+"""
+
 
 def lines(table: str) -> list[list[str]]:
     """Return the cells of a table, whose columns begin where its head's do."""
@@ -80,3 +90,14 @@ def test_each_takes_its_share(
     plan = plan_leases("me", shards(*listed.split()), leases(rows), expired.split())
     assert " ".join(shard.shard_id for shard in plan.take) == takes, case
     assert ("" if plan.ask is None else plan.ask.shard_id) == asks, case
+
+
+@pytest.mark.parametrize(("case", "listed", "owned", "rows", "expired", "takes"), lines(OWNED))
+def test_a_reader_with_partitions_takes_exactly_what_it_owns(
+    case: str, listed: str, owned: str, rows: str, expired: str, takes: str
+) -> None:
+    plan = plan_owned(
+        "me", shards(*listed.split()), leases(rows), expired.split(), owned.split().__contains__
+    )
+    assert " ".join(shard.shard_id for shard in plan.take) == takes, case
+    assert plan.ask is None, case
