@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -22,9 +22,14 @@ from aiokafka import AIOKafkaConsumer
 from demo.servers.server import free_port
 from rowtide.cli.client import ProtocolClient
 from rowtide.client import Client, PutRow
+from rowtide.deploy.kafka.broker import EmbeddedBroker
+from rowtide.deploy.kafka.config import EmbeddedConfig
 from rowtide.deploy.up import Ready
 from tests.changes.test_readers_together import World
 from tests.support.waiting import until
+from tests.system.conftest import MakeServer
+from tests.system.server import Server
+from tests.workers.conftest import Retrying
 
 pytestmark = pytest.mark.system
 
@@ -36,6 +41,8 @@ CUSTOMERS = [f"customer-{number}" for number in range(12)]
 WORKERS = 2
 COUNTED_S_MAX = 120.0
 FAULT_WITHIN_S = 0.2
+STOPPED_S_MAX = 1.5
+"""Below the session of the group, which also Kafka's own pause must not end."""
 SESSION_S = 3.0
 """Kafka's group misses a killed worker for that long."""
 
@@ -65,7 +72,7 @@ class AgentWorkers:
     def start(self, which: int) -> None:
         """Start one of the workers."""
         self._report(which).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.changes.agent_process", self.name]
+        command = [sys.executable, "-m", "tests.system.agent_process", self.name]
         command += [str(self._report(which)), "--datadir", str(self._folder / f"faust-{which}")]
         command += ["worker", "--without-web", "--loglevel", "info", "--web-port", str(free_port())]
         with self._output(which).open("ab") as output:
@@ -128,10 +135,25 @@ class AgentWorkers:
 
 
 @pytest.fixture
-def workers(tmp_path: Path, server: Ready, broker: str) -> Iterator[AgentWorkers]:
+def server(make_server: MakeServer) -> Ready:
+    """A rowtide without Kafka: it goes on while the agents' Kafka is suspended."""
+    started: Server = make_server("--log", "local", "--slots", "2")
+    started.start()
+    return started.ready()
+
+
+@pytest.fixture
+def kafka(tmp_path: Path, cache_dir: Path) -> Iterator[EmbeddedBroker]:
+    """The agents' Kafka."""
+    with EmbeddedBroker(EmbeddedConfig(tmp_path / "kafka", cache_dir)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def workers(tmp_path: Path, server: Ready, kafka: EmbeddedBroker) -> Iterator[AgentWorkers]:
     """No worker yet; the test starts them."""
     with ExitStack() as closing:
-        yield AgentWorkers(tmp_path, server, broker, closing)
+        yield AgentWorkers(tmp_path, server, kafka.bootstrap, closing)
 
 
 class Orders:
@@ -170,12 +192,11 @@ class Orders:
 
 
 @pytest.fixture
-def orders(server: Ready, admin: ProtocolClient, seed: int) -> Iterator[Orders]:
+def orders(server: Ready, seed: int) -> Iterator[Orders]:
     """The empty table of the page."""
-    with Client(**server._asdict()) as client:
+    with Client(**server._asdict()) as client, Retrying(**server._asdict()) as admin:
         client.create_table(TABLE, {"id": str}, stream_hours=24)
         yield Orders(client, admin, random.Random(seed))
-        client.delete_table(TABLE)
 
 
 async def read_changelog(broker: str, name: str) -> Counter[str]:
@@ -198,65 +219,102 @@ async def read_changelog(broker: str, name: str) -> Counter[str]:
     return found
 
 
-def count_through_faults(
-    workers: AgentWorkers, orders: Orders, broker: str, chance: random.Random, faults: str
-) -> None:
-    """Kill (k) or suspend (s) workers while they count. In the end memory and Kafka are exact."""
-    for which in range(WORKERS):
-        workers.start(which)
-    for fault in faults:
-        counted = sum(orders.written.values()) + chance.randrange(ROUND_CHANGES)
-        orders.write(ROUND_CHANGES)
-        orders.reshape()
-        wait_for(workers, lambda: workers.read_counts().total() >= counted, orders)  # noqa: B023
-        time.sleep(chance.random() * FAULT_WITHIN_S)  # A fault comes at any moment.
-        which = chance.randrange(WORKERS)
-        if fault == "k":
-            workers.kill(which)
-            orders.write(20)
-            workers.start(which)
-        else:
-            workers.suspend(which)
-            orders.write(20)
-            wait_for(workers, lambda: workers.read_counts() == orders.written, orders)
-            workers.resume(which)
-    wait_for(workers, lambda: workers.read_counts() == orders.written, orders)
-    print(f"{faults}: {workers.restarts} workers ended by themselves")  # noqa: T201
-    assert asyncio.run(read_changelog(broker, workers.name)) == orders.written
-    for which in range(WORKERS):
-        workers.stop(which)
-    workers.start(0)
-    wait_for(workers, lambda: workers.read_counts() == orders.written, orders)
+class Trial:
+    """Orders are written and counted through faults."""
+
+    def __init__(
+        self, workers: AgentWorkers, orders: Orders, kafka: EmbeddedBroker, chance: random.Random
+    ) -> None:
+        self._workers = workers
+        self._orders = orders
+        self._kafka = kafka
+        self._chance = chance
+
+    def run(self, faults: str) -> None:
+        """Have one fault after another; in the end the counts of memory and Kafka are exact."""
+        for which in range(WORKERS):
+            self._workers.start(which)
+        for fault in faults:
+            self._count_some()
+            FAULTS[fault](self, self._chance.randrange(WORKERS))
+        self._count_all()
+        print(f"{faults}: {self._workers.restarts} workers ended by themselves")  # noqa: T201
+        in_kafka = asyncio.run(read_changelog(self._kafka.bootstrap, self._workers.name))
+        assert in_kafka == self._orders.written
+        for which in range(WORKERS):
+            self._workers.stop(which)
+        self._workers.start(0)
+        self._count_all()
+
+    def _count_some(self) -> None:
+        """Write orders, and wait until the workers are somewhere within them."""
+        counted = self._orders.written.total() + self._chance.randrange(ROUND_CHANGES)
+        self._orders.write(ROUND_CHANGES)
+        self._orders.reshape()
+        self._wait(lambda: self._workers.read_counts().total() >= counted)
+        self._let_pass(FAULT_WITHIN_S)
+
+    def _count_all(self) -> None:
+        self._wait(lambda: self._workers.read_counts() == self._orders.written)
+
+    def kill(self, which: int) -> None:
+        """Kill a worker."""
+        self._workers.kill(which)
+        self._orders.write(20)
+        self._workers.start(which)
+
+    def kill_without_kafka(self, which: int) -> None:
+        """Kill a worker while Kafka answers nothing: what it sent last is lost."""
+        self._count_all()
+        assert self._kafka.pid is not None
+        os.kill(self._kafka.pid, signal.SIGSTOP)
+        try:
+            self._orders.write(ROUND_CHANGES)
+            self._let_pass(STOPPED_S_MAX)
+            self._workers.kill(which)
+        finally:
+            os.kill(self._kafka.pid, signal.SIGCONT)
+        self._workers.start(which)
+
+    def suspend(self, which: int) -> None:
+        """Suspend a worker until the other one has taken over."""
+        self._workers.suspend(which)
+        self._orders.write(20)
+        self._count_all()
+        self._workers.resume(which)
+
+    def _let_pass(self, s_max: float) -> None:
+        time.sleep(self._chance.random() * s_max)  # A fault comes at any moment.
+
+    def _wait(self, holds: Callable[[], bool]) -> None:
+        until(holds, self._show, s_max=COUNTED_S_MAX)
+
+    def _show(self) -> str:
+        """Return what is missing, and what the workers printed."""
+        counted, written = self._workers.read_counts(), self._orders.written
+        difference = f"missing {written - counted}, too many {counted - written}"
+        return f"{difference}\n{self._workers.last_words()}"
 
 
-def wait_for(workers: AgentWorkers, holds: object, orders: Orders) -> None:
-    """Wait for counts. Show what is missing where they do not come."""
-
-    def show() -> str:
-        counted = workers.read_counts()
-        missing, surplus = orders.written - counted, counted - orders.written
-        return f"missing {missing}, too many {surplus}\n{workers.last_words()}"
-
-    assert callable(holds)
-    until(holds, show, s_max=COUNTED_S_MAX)
+FAULTS = {"k": Trial.kill, "n": Trial.kill_without_kafka, "s": Trial.suspend}
 
 
-def test_agents_that_are_killed_count_each_change_once(
-    workers: AgentWorkers, orders: Orders, broker: str, seed: int
-) -> None:
-    count_through_faults(workers, orders, broker, random.Random(seed), "kkkkk")
+@pytest.fixture
+def trial(workers: AgentWorkers, orders: Orders, kafka: EmbeddedBroker, seed: int) -> Trial:
+    """A trial that has not begun."""
+    return Trial(workers, orders, kafka, random.Random(seed))
+
+
+def test_agents_that_are_killed_count_each_change_once(trial: Trial) -> None:
+    trial.run("kknkk")
 
 
 @pytest.mark.slow
-def test_agents_that_are_killed_twenty_times_count_each_change_once(
-    workers: AgentWorkers, orders: Orders, broker: str, seed: int
-) -> None:
-    count_through_faults(workers, orders, broker, random.Random(seed), 20 * "k")
+def test_agents_that_are_killed_twenty_times_count_each_change_once(trial: Trial) -> None:
+    trial.run("kkkkn" * 4)
 
 
 @pytest.mark.slow
-def test_agents_that_are_suspended_count_each_change_once(
-    workers: AgentWorkers, orders: Orders, broker: str, seed: int
-) -> None:
+def test_agents_that_are_suspended_count_each_change_once(trial: Trial) -> None:
     """Another worker takes over meanwhile. The suspended one must then write nothing old."""
-    count_through_faults(workers, orders, broker, random.Random(seed), 10 * "s")
+    trial.run(10 * "s")
