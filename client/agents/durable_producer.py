@@ -1,7 +1,7 @@
 """Faust's producer, with a flush that returns only when Kafka has everything.
 
-Faust's own flush gives up when nothing was sent for 0.1 seconds, and ignores what Kafka refuses. So
-the changelog of a table could lack changes whose position was committed already.
+Faust's own flush stops waiting when nothing has left its buffer for 0.1 seconds, and does not
+report what Kafka refuses. So a changelog could lack changes whose position was committed already.
 
 The producer also notices another worker's records in the changelogs of this worker's partitions. It
 knows the offset at which its own next record must be. And it holds records back once this worker
