@@ -69,7 +69,7 @@ def require_exact_tables(app: Any) -> None:
     if app.tables and app.conf.table_standby_replicas:
         raise ValueError(
             f"table_standby_replicas is {app.conf.table_standby_replicas} and must be 0: Faust's "
-            f"recovery mixes records of standbys with those of its own partitions."
+            f"recovery is not reliable with standbys."
         )
     for table in tables_of(app):
         store = str(table._store or app.conf.store)
