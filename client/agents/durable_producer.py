@@ -19,9 +19,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.protocol.produce import ProduceRequest
 from faust.transport.drivers import aiokafka as driver
 
-__all__ = ["DurableProducer", "ForeignRecords", "NotDelivered", "Place"]
+__all__ = ["DurableProducer", "ForeignRecords", "NotDelivered", "TopicPartition"]
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 CHECK_S = 1.0
@@ -48,7 +48,7 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
     A record that Kafka refused is never forgotten: every later ``settle`` raises.
     """
 
-    _ends: dict[Place, int]
+    _ends: dict[TopicPartition, int]
     """The offset of the next record of each changelog of this worker, as far as we know."""
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
         answer.add_done_callback(self._note_offset)
         return answer
 
-    def watch(self, ends: Mapping[Place, int]) -> None:
+    def watch(self, ends: Mapping[TopicPartition, int]) -> None:
         """Take over changelogs that were recovered up to these offsets. Forget all others."""
         self._ends = {place: max(end, self._ends.get(place, 0)) for place, end in ends.items()}
 
@@ -101,7 +101,7 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
                 raise NotSent(str(self._failure))
         return await send(node, request, **options)
 
-    async def require_untouched(self, place: Place, end: int) -> None:
+    async def require_untouched(self, place: TopicPartition, end: int) -> None:
         """Raise ``ForeignRecords`` if a changelog that ends at ``end`` has another's records."""
         await self.settle()
         known = self._ends.get(place, end)
@@ -149,7 +149,7 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
         await super().flush()
 
 
-def foreign_records(place: Place, known: int, found: int) -> ForeignRecords:
+def foreign_records(place: TopicPartition, known: int, found: int) -> ForeignRecords:
     """Return the error for a changelog where another worker's records follow ours."""
     return ForeignRecords(
         f"topic {place[0]}, partition {place[1]} goes on at offset {found}, and this worker knows "
