@@ -137,6 +137,8 @@ class DurableProducer(driver.Producer):  # type: ignore[misc]
             _, pending = await asyncio.wait(pending, timeout=CHECK_S)
             if pending and self.buffer.crashed:
                 self._failure = self.buffer.crash_reason
+        if isinstance(self._failure, NotDelivered):
+            raise self._failure  # The task that sends has crashed with it.
         if self._failure is not None:
             raise NotDelivered(
                 f"The app's tables and their changelogs differ: {self._failure}. Start the worker "
