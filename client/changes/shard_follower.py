@@ -109,12 +109,14 @@ class FollowerSettings:
     A shard of a crashed reader pauses for ``lease_s``; if it is too short, a busy event loop loses
     shards. ``checkpoint_s`` bounds what comes again after a crash; 0 writes one after each batch.
     ``batch_changes_max`` bounds each of the two batches per shard in memory, as do the limits of
-    answers.
+    answers. With ``skips_rows`` only changes are of use: who would begin with the present rows
+    begins with the oldest change. Otherwise a change whose row is read instead is lost.
     """
 
     lease_s: float = 5.0
     checkpoint_s: float = 1.0
     batch_changes_max: int = 1000
+    skips_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.lease_s < 0.5:

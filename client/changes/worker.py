@@ -17,7 +17,7 @@ from rowtide.client.changes.lease_balance import Plan, plan_leases, readable
 from rowtide.client.changes.leases import START, Leases, ReaderLease
 from rowtide.client.changes.shard_follower import Batch, FollowerSettings, Handle, ShardFollower
 from rowtide.client.changes.source import ChangeSource, SourceShard
-from rowtide.client.changes.start import NOWHERE, Begin, Start, start_at, unread_of
+from rowtide.client.changes.start import NOWHERE, Begin, Start, rewind, start_at, unread_of
 from rowtide.core.values.errors import (
     LogTrimmed,
     OutcomeUnknown,
@@ -61,7 +61,8 @@ class ChangeWorker:
         self._handle = handle
         self._settings = settings or FollowerSettings()
         self._clock = clock
-        self._begin = begin
+        skips_rows = begin == "rows" and self._settings.skips_rows
+        self._begin: Begin = "oldest" if skips_rows else begin
         self._start = NOWHERE
         self._epoch = 0
         self._followers: dict[str, ShardFollower] = {}
@@ -115,8 +116,8 @@ class ChangeWorker:
             try:
                 await self._leases.open(await self._source.table_name())
                 started = await self._read_start()
-                self._start, self._epoch = Start.parse(started.position), started.epoch
-                return
+                if await self._join(started):
+                    return
             except (Unavailable, OutcomeUnknown) as error:
                 logger.debug("consumer %s: %s", self.consumer, error)
                 await asyncio.sleep(self._beat_s)
@@ -132,6 +133,18 @@ class ChangeWorker:
             start = await start_at(self._source, self._begin)
             started = await self._leases.create(ReaderLease(START, position=start.text()))
         return started
+
+    async def _join(self, started: ReaderLease) -> bool:
+        """Join the epoch of this row. False if it begins with rows, which would be skipped.
+
+        Then the consumer is rewound to the oldest change, in one more epoch.
+        """
+        start = Start.parse(started.position)
+        if start.snapshot and self._settings.skips_rows:
+            await rewind(self._source, self._leases, "oldest")
+            return False
+        self._start, self._epoch = start, started.epoch
+        return True
 
     @property
     def _beat_s(self) -> float:
@@ -220,7 +233,8 @@ class ChangeWorker:
         """
         started = rows.get(START)
         if started is not None and started.epoch > self._epoch:
-            self._start, self._epoch = Start.parse(started.position), started.epoch
+            if not await self._join(started):
+                return False
             for shard_id in self._followers:
                 self._cancel(shard_id)
             logger.info("consumer %s was rewound", self.consumer)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.shard_follower import Unfinished
-from rowtide.client.changes.start import Begin
 from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink
@@ -114,7 +113,7 @@ class SinkRun(ConnectorRun):
             self._api if cluster is None else _from_kafka(self._api, cluster),
             self._leases,
             lambda batch: self._handle(pipeline, batch),
-            begin=begin_of_sink(declaration, sink),
+            begin=begin_of(declaration.begin, "begin"),
             settings=follower_settings(declaration, sink),
         )
         if self._stopping.is_set():
@@ -165,12 +164,6 @@ class SinkRun(ConnectorRun):
                 return
 
 
-def begin_of_sink(declaration: Declaration, sink: Sink) -> Begin:
-    """Return where a new connector begins."""
-    begin = begin_of(declaration.begin, "begin")
-    return "oldest" if begin == "rows" and traits_of(sink).changes_only else begin
-
-
 def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
     """Return how a connector's shards are read."""
     lease_s = declaration.lease_ms / 1000
@@ -178,6 +171,7 @@ def follower_settings(declaration: Declaration, sink: Sink) -> FollowerSettings:
         lease_s=lease_s,
         checkpoint_s=min(1.0, lease_s / 5),
         batch_changes_max=declaration.batch_rows or traits_of(sink).batch_rows,
+        skips_rows=traits_of(sink).changes_only,
     )
 
 

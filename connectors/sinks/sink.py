@@ -19,7 +19,8 @@ class Traits(NamedTuple):
     one process writes at a time. So all shards go through one process. ``batch_rows``:
     most changes of a shard in one batch, unless the declaration sets it. Choose more
     where each call is expensive. ``changes_only``: the sink does nothing with the rows of
-    a snapshot. So a new one that would begin with them begins with the oldest change.
+    a snapshot. So one that would begin with them, also after a rewind, begins with the
+    oldest change.
     """
 
     every_change: bool = False
