@@ -63,6 +63,14 @@ class Kernels(Protocol):
     def key_row(self, buffer: bytes, /) -> tuple[Columns, bytes, int] | None:
         """Return the columns, the piece and the checksum state of a row that is only a key."""
 
+    def read_key_columns(
+        self, buffer: bytes, at: int, end: int, /
+    ) -> tuple[Columns, bytes, int, int] | None:
+        """Return the columns of a key, its piece, the row's checksum after them, and their end.
+
+        ``at`` is behind the key's tag, where a column begins.
+        """
+
     def read_cells(
         self, buffer: bytes, at: int, end: int, state: int, most: int, cell: type[Cell], /
     ) -> tuple[list[Cell], int, int] | None:
@@ -338,7 +346,7 @@ class _Absent:
     def key_row(*_: object) -> None:
         return None
 
-    read_cells = parse_cells = cells_piece = read_plain = row_keys = key_row
+    read_key_columns = read_cells = parse_cells = cells_piece = read_plain = row_keys = key_row
     stored_write = logged_cells = read_envelope = read_change = key_row
     stream_row = whole_rows = stored_chunk = key_row
     row_fields = read_rows = stored_writes = write_record = key_row

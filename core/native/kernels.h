@@ -7,8 +7,8 @@
 
 typedef PyObject *Fast(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
-Fast rowtide_key_row, rowtide_read_cells, rowtide_parse_cells, rowtide_read_plain,
-    rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
+Fast rowtide_key_row, rowtide_read_key_columns, rowtide_read_cells, rowtide_parse_cells,
+    rowtide_read_plain, rowtide_row_keys, rowtide_stored_write, rowtide_read_change, rowtide_stream_row,
     rowtide_whole_rows, rowtide_stored_chunk, rowtide_read_rows, rowtide_stored_writes,
     rowtide_write_record, rowtide_hmac_states, rowtide_hmac_text, rowtide_read_signed,
     rowtide_write_answer, rowtide_read_get, rowtide_whole_answer, rowtide_read_write,

@@ -18,6 +18,7 @@ PyObject *rowtide_wrong_arguments(const char *kernel, int count) {
 
 static PyMethodDef kernels[] = {
     FAST(key_row),
+    FAST(read_key_columns),
     FAST(read_cells),
     FAST(parse_cells),
     {"cells_piece", rowtide_cells_piece, METH_O, NULL},

@@ -95,6 +95,45 @@ PyObject *rowtide_key_row(PyObject *module, PyObject *const *args, Py_ssize_t co
                          (int)state);
 }
 
+/* Place a reader within a buffer, from the offset `at` to `end`. Return 0 where it is not a buffer
+ * or has no such places; *begin is the buffer's begin. */
+static int reader_within(PyObject *buffer, Py_ssize_t at, Py_ssize_t end, Reader *reader,
+                         const uint8_t **begin) {
+    if (!reader_of(buffer, reader) || at < 0 || end < at || (size_t)end > left(reader))
+        return 0;
+    *begin = reader->at;
+    reader->at = *begin + at;
+    reader->end = *begin + end;
+    return 1;
+}
+
+PyObject *rowtide_read_key_columns(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Reader reader;
+    const uint8_t *begin;
+    uint8_t state;
+    if (count != 3)
+        return rowtide_wrong_arguments("read_key_columns", 3);
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (!reader_within(args[0], at, end, &reader, &begin) || at == 0 || !at_cell(&reader))
+        RETURN_UNUSUAL;
+    PyObject *columns = PyList_New(0);
+    if (columns == NULL)
+        return NULL;
+    int told = key_columns(&reader, &state, columns);
+    if (told <= 0) {
+        Py_DECREF(columns);
+        if (told < 0)
+            return NULL;
+        RETURN_UNUSUAL;
+    }
+    const uint8_t *piece = begin + at - 1;
+    return Py_BuildValue("(Ny#in)", columns, (const char *)piece, (Py_ssize_t)(reader.at - piece),
+                         (int)state, (Py_ssize_t)(reader.at - begin));
+}
+
 PyObject *rowtide_read_cells(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     Reader reader;
@@ -105,13 +144,10 @@ PyObject *rowtide_read_cells(PyObject *module, PyObject *const *args, Py_ssize_t
     Py_ssize_t most = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred())
         return NULL;
-    if (!reader_of(args[0], &reader) || !rowtide_is_cell_type(args[5]))
+    const uint8_t *begin;
+    if (!rowtide_is_cell_type(args[5]) || given < 0 || given > 255
+        || !reader_within(args[0], at, end, &reader, &begin))
         RETURN_UNUSUAL;
-    const uint8_t *begin = reader.at;
-    if (at < 0 || end < at || (size_t)end > left(&reader) || given < 0 || given > 255)
-        RETURN_UNUSUAL;
-    reader.at = begin + at;
-    reader.end = begin + end;
     uint8_t state = (uint8_t)given;
     PyObject *cells = PyList_New(0), *version = NULL;
     int64_t version_ms = 0;

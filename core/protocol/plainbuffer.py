@@ -273,6 +273,11 @@ def _read_row(padded: bytes, at: int, cells_max: int) -> tuple[RowChange, int]:
 
 def _read_key(padded: bytes, at: int) -> tuple[KeyColumns, int, int]:
     """Return the key's columns at ``at``, their end, and the row's checksum after them."""
+    found = native.kernels.read_key_columns(padded, at, len(padded) - len(_PADDING))
+    if found is not None:
+        key = KeyColumns(found[0])
+        _, key.piece, key.state, at = found
+        return key, at, key.state
     key = KeyColumns()
     begin = at - 1
     state = 0

@@ -70,6 +70,20 @@ def key_rows(inputs: Inputs) -> bool:
     return True
 
 
+def compare_key_columns(inputs: Inputs) -> bool:
+    """Compare the key of a row that has cells, too."""
+    buffer = inputs.maybe_damage(inputs.row())
+    found = KERNELS.read_key_columns(buffer + PADDING, len(HEADER) + 1, len(buffer))
+    if found is None:
+        return False
+    columns, piece, state, end = found
+    read, read_end, read_state = python(
+        lambda: plainbuffer._read_key(buffer + PADDING, len(HEADER) + 1)
+    )
+    assert (columns, piece, state, end) == ([*read], read.piece, read_state, read_end)
+    return True
+
+
 def rows(inputs: Inputs) -> bool:
     """Compare whole rows, refusals included, and what the kernel says of their cells."""
     buffer = inputs.maybe_damage(inputs.row())
@@ -372,6 +386,7 @@ def records(inputs: Inputs) -> bool:
 
 AGREEMENTS: dict[str, Callable[[Inputs], bool]] = {
     "key_row": key_rows,
+    "read_key_columns": compare_key_columns,
     "read_cells": rows,
     "parse_cells": compare_stored_pieces,
     "cells_piece": pieces,

@@ -162,6 +162,7 @@ def _as_usual(name: str) -> Callable[[Inputs], Arguments]:
 
 DRAWS: dict[str, Callable[[Inputs], Arguments]] = {
     "key_row": lambda inputs: (HEADER + plainbuffer.encode_row(inputs.key(), ()),),
+    "read_key_columns": lambda inputs: ((piece := _piece(inputs)), 1, len(piece)),
     "read_cells": lambda inputs: ((wire := _wire(inputs)), 0, len(wire), 7, 9, Cell),
     "parse_cells": lambda inputs: (_wire(inputs), Cell),
     "cells_piece": lambda inputs: (_cells(inputs),),

@@ -67,6 +67,7 @@ SIGNED = (
 
 CALLS: dict[str, Sequence[object]] = {
     "key_row": (plainbuffer.HEADER + plainbuffer.encode_row(KEY, ()),),
+    "read_key_columns": (PIECE, 1, len(PIECE)),
     "read_cells": (WIRE, 0, len(WIRE), STATE, 9, Cell),
     "parse_cells": (plainbuffer.cells_piece(STORED), Cell),
     "cells_piece": (STORED,),
