@@ -22,9 +22,11 @@ async def sleep_to_tick(period_s: float) -> None:
 
 
 def until_tick_s(now_s: float, period_s: float) -> float:
-    """Return the seconds from ``now_s`` to the next multiple of ``period_s``, at least ``EARLY_S``.
+    """Return the seconds from ``now_s`` to the next multiple of ``period_s``; 0 for a period of 0.
 
-    If the next multiple is nearer than that, it is the one after.
+    If the next multiple is nearer than ``EARLY_S``, it is the one after.
     """
+    if not period_s:
+        return 0.0
     wait_s = period_s - now_s % period_s
     return wait_s if wait_s >= EARLY_S else wait_s + period_s

@@ -43,3 +43,7 @@ def test_a_timer_that_expires_a_little_early_does_not_check_twice(
 ) -> None:
     assert until_tick_s(now_s, 0.5) == pytest.approx(wait_s)
     assert until_tick_s(now_s, 0.5) >= EARLY_S
+
+
+def test_a_check_without_a_period_does_not_wait() -> None:
+    assert until_tick_s(10.2, 0.0) == 0.0
