@@ -200,15 +200,15 @@ class Inputs:
     def record_with_originals(self) -> bytes:
         """Return a record of a stream that keeps all of ``COLUMNS``, or in some cases not quite."""
         chance = self.chance
-        before = self._draw_newest()
+        before = self._draw_newest(50)
         present = {cell.name for cell in before}
         absent = [name for name in (column.encode() for column in COLUMNS) if name not in present]
         if self._rarely(12):
             absent = absent[1:] if chance.randrange(2) else absent * 2
-        after = self._draw_newest() if self._rarely(6) else []
+        after = self._draw_newest(3) if self._rarely(6) else []
         kept = record.Kept(chance.randrange(3) > 0, sorted(absent), after)
         key = [self._key_value() for _ in range(chance.choice((2, 2, 2, 2, 2, 2, 1, 3)))]
-        cells = self._draw_newest() if chance.randrange(4) else self._draw_logged_cells()
+        cells = self._draw_newest(3) if chance.randrange(4) else self._draw_logged_cells()
         kind = chance.randrange(5)
         body: record.Body = record.UpdateBody(key, cells, before, (), kept)
         if kind == 0:
@@ -218,12 +218,14 @@ class Inputs:
         envelope = record.Envelope(OFFSET, 3, b"12345678", STAMP, record.SINGLE)
         return record.encode_record(envelope, record.encode_body(body))
 
-    def _draw_newest(self) -> list[Cell]:
-        """Return a cell at most of each column, seldom a delete."""
+    def _draw_newest(self, deletes_one_in: int) -> list[Cell]:
+        """Return a cell at most of each column, in some cases the delete of a stored version."""
         newest: dict[bytes, Cell] = {}
         for cell in self.row_cells():
-            gone = plainbuffer.delete_cell(cell.name, self.version())
-            newest.setdefault(cell.name, gone if self._rarely(12) else cell)
+            if self._rarely(deletes_one_in):
+                version = self.chance.choice((None, cell.version_ms, self.version()))
+                newest.setdefault(cell.name, plainbuffer.delete_cell(cell.name, version))
+            newest.setdefault(cell.name, cell)
         return list(newest.values())
 
     def _body(self) -> record.Body:
