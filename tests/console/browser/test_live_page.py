@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from rowtide.client import Client, PutRow
+from rowtide.console.feed.feed_lens import SAMPLED_RECORDS_MAX
 from tests.console.browser.stage import Stage
 from tests.console.browser.visit import LOST, Person, instance_path
 from tests.support.waiting import until
@@ -139,11 +140,12 @@ def test_a_page_that_is_paused_for_long_reads_the_log_when_it_goes_on(
     write(store, "held", 2)
     until(lambda: counts(page) == 2)
     page.get_by_role("button", name="Pause").click()
-    # Slower than the page samples, so that frames are full and the page must let go.
+    # A page gets 200 records a second at most, so it must let go after ten seconds. Whoever writes
+    # no more than fills its frames has not written much by then, also on a fast machine.
     written = 0
     while not page.get_by_text("Paused. What comes now").is_visible():
-        write(store, "held", 200, begin=2 + written)
-        written += 200
+        write(store, "held", SAMPLED_RECORDS_MAX, begin=2 + written)
+        written += SAMPLED_RECORDS_MAX
         assert written < 100_000
     page.get_by_role("button", name="Go on").click()
     until(lambda: counts(page) == 2 + written, lambda: f"{counts(page)} of {2 + written}")
