@@ -54,9 +54,9 @@ EITHER := $(addprefix $(CURDIR)/tests/,api cli conformance connectors model syst
 # tests/support/parts.py tells what each part took, and which part grew.
 TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
-# Three parts: tests of one server, three files at once, each with servers of its own; then tests
-# that kill, count or time servers, except those that share servers (marked xdist_group). Both wait
-# a third of the time, so three run at once on two processors. Beside them, at a low priority, types
+# Three parts: tests of one server, four files at once, each with servers of its own; then tests
+# that kill, count or time servers, three at once, except those that share servers (marked
+# xdist_group). Both wait half of the time, so two processors are enough. Beside them, at a low priority, types
 # and then the tests without a server take the processor time that is left; what they print is shown
 # when they have ended. $(1) chooses tests, $(2) is what else is run. BESIDE names targets made
 # before the types.
@@ -73,7 +73,7 @@ define SUITE
 			-m "$(1)not ($(SERVER))" $(UNSERVED) || low=1; \
 		exit $$low; } > $(WHEEL)/beside.txt 2>&1 < /dev/null & beside=$$!; set +m; \
 	trap "kill -- -$$beside 2> /dev/null" EXIT; \
-	$(PART) "one server" -- $(PYTEST) -n 3 --dist loadfile -m "$(1)($(SERVER))" \
+	$(PART) "one server" -- $(PYTEST) -n 4 --dist loadfile -m "$(1)($(SERVER))" \
 		$(filter $(SHARED),$(SERVED)) || parts=1; \
 	$(PART) "several servers and faults" -- $(PYTEST) -n 3 --dist loadgroup -m "$(1)($(SERVER))" \
 		$(filter-out $(SHARED),$(SERVED)) || parts=1; \
