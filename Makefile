@@ -56,10 +56,10 @@ TIMED := $(BIN)/python -m tests.support.parts
 PART := $(TIMED) run --in $(WHEEL)/empty
 # Three parts: tests of one server, four files at once, each with servers of its own; then tests
 # that kill, count or time servers, three at once, except those that share servers (marked
-# xdist_group). Both wait half of the time, so two processors are enough. Beside them, at a low priority, types
-# and then the tests without a server take the processor time that is left; what they print is shown
-# when they have ended. $(1) chooses tests, $(2) is what else is run. BESIDE names targets made
-# before the types.
+# xdist_group). Both wait half of the time, so two processors are enough. Beside them, at a low
+# priority, types and then the tests without a server take the processor time that is left; what they
+# print is shown when they have ended. $(1) chooses tests, $(2) is what else is run. BESIDE names
+# targets made before the types.
 BESIDE ?=
 define SUITE
 @$(TIMED) begin
