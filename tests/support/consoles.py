@@ -119,7 +119,16 @@ class Visitor:
     def post(
         self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
     ) -> ConsoleAnswer:
-        """Send a form of one of the console's pages."""
+        """Send a form of one of the console's pages; again where a session changes too fast."""
+        while True:
+            answer = self.post_once(path, fields, headers)
+            if (answer.status, answer.headers["Retry-After"]) != (429, "1"):
+                return answer
+
+    def post_once(
+        self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> ConsoleAnswer:
+        """Send a form, and take any answer."""
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         origin = {"Origin": f"http://{self.host}"}
         body = urlencode(fields).encode()

@@ -150,13 +150,14 @@ def test_a_session_changes_twenty_times_a_second(console: RunningConsole) -> Non
     token = visitor.csrf()
     began_s = time.monotonic()
     statuses = [
-        visitor.post("/preferences", {"csrf": token, "theme": "dark"}).status for _ in range(60)
+        visitor.post_once("/preferences", {"csrf": token, "theme": "dark"}).status
+        for _ in range(60)
     ]
     allowed_max = 20 + 20 * (time.monotonic() - began_s) + 1
     assert statuses[:20] == [303] * 20
     assert statuses.count(303) <= allowed_max
     if allowed_max < 60:  # A machine that is too slow makes no more than 20 a second.
-        refused = visitor.post("/preferences", {"csrf": token, "theme": "dark"})
+        refused = visitor.post_once("/preferences", {"csrf": token, "theme": "dark"})
         assert 429 in statuses
         assert refused.status in (303, 429)
 

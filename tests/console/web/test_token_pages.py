@@ -133,8 +133,7 @@ def test_a_long_list_is_shown_in_pages_of_the_newest_first(
     numbers = range(ENTRIES_SHOWN + 5)
     for visitor in (console.log_in() for _ in range(2)):
         for number in numbers[::2]:
-            while visitor.change("/tokens", {"table": "orders", "key": f"k{number}"}).status == 429:
-                pass
+            visitor.change("/tokens", {"table": "orders", "key": f"k{number}"})
     found, query = [], ""
     while True:
         page = read(admin, query)
