@@ -23,8 +23,8 @@ __all__ = ["DashboardReader"]
 
 logger = logging.getLogger(__name__)
 
-PAUSE_S_MIN, PAUSE_S_MAX = 0.03, 1.0
-PAUSES = 3.0
+PAUSE_S_MIN, PAUSE_S_MAX = 0.015, 1.0
+PAUSES = 2.0
 """A pause is so many times as long as the read before it: a large dashboard is read less often."""
 IDLE_S, IDLE_PAUSE_S = 30.0, 0.1
 """After such a time without a change, the reader looks less often."""

@@ -22,8 +22,12 @@ from rowtide.dashboards.runtime.stored_dashboards import DashboardBuild
 
 __all__ = ["BuildFolder"]
 
-PAUSE_S = 0.02
-"""A shard's writes are at least so far apart, so that changes that come one by one share some."""
+PAUSE_S, BUSY_PAUSE_S = 0.01, 0.03
+"""A shard's writes are at least so far apart, so that changes that come one by one share some. A
+busy shard's writes are further apart: each is a group of rows that the worker stores.
+"""
+BUSY_CHANGES = 50
+"""A shard is busy if its last batch had so many changes."""
 
 
 class _HeldShard(NamedTuple):
@@ -48,8 +52,8 @@ class BuildFolder:
         self._progress = progress
         self._state = StateTable(endpoint)
         self._held: dict[str, _HeldShard] = {}
-        self._written_s: dict[str, float] = {}
-        """When the last batch of a shard was stored, by the clock of the event loop."""
+        self._next_s: dict[str, float] = {}
+        """When a shard's next batch may be stored, by the clock of the event loop."""
 
     async def resume(self, lease: ReaderLease) -> ReaderLease:
         """Read a shard's state once no other reader can change it."""
@@ -69,9 +73,9 @@ class BuildFolder:
         """Fold a batch and store the sums. After a failure the shard must be resumed."""
         loop, shard_id = asyncio.get_running_loop(), batch.shard_id
         held = self._held[shard_id]  # That of this reader, also if another one follows meanwhile.
-        wait_s = self._written_s.get(shard_id, 0.0) + PAUSE_S - loop.time()
+        wait_s = self._next_s.get(shard_id, 0.0) - loop.time()
         if wait_s > 0 and batch.covers is None:
-            await asyncio.sleep(min(wait_s, PAUSE_S))
+            await asyncio.sleep(wait_s)
         if batch.covers is None:
             changes = batch.changes
             while (done := held.fold.add_changes(changes)) < len(changes):
@@ -80,7 +84,8 @@ class BuildFolder:
         else:
             await self._fold_page(held, batch, batch.covers)
         await self._write(held)
-        self._written_s[shard_id] = loop.time()
+        is_busy = len(batch.changes) >= BUSY_CHANGES
+        self._next_s[shard_id] = loop.time() + (BUSY_PAUSE_S if is_busy else PAUSE_S)
 
     async def _fold_page(self, held: _HeldShard, batch: Batch, covers: tuple[bytes, bytes]) -> None:
         begin, end = covers
