@@ -39,9 +39,10 @@ def make_numbers(server: PostgreSQL) -> None:
 
 
 async def follow_once(server: PostgreSQL, target: MemoryTarget) -> Running:
-    """Follow until everything is there."""
+    """Follow until everything is there, and the server knows that nobody follows any more."""
     async with following(server, target) as running:
         await running.settle()
+    until(lambda: not server.rows("SELECT 1 FROM pg_replication_slots WHERE active"))
     assert plain(target.rows["a"]) == numbers(server)
     return running
 
