@@ -45,7 +45,7 @@ async def _begin_with_rows() -> None:
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(worker.run(), name="worker")
         await once.wait()
-        await rewind(source, leases, "rows")  # As somebody does who does not know the reader.
+        await rewind(source, leases, "rows")  # By a user who does not know the reader.
         await twice.wait()
         worker.stop()
     assert came == 2 * list(range(CHANGES))

@@ -140,8 +140,8 @@ def test_a_page_that_is_paused_for_long_reads_the_log_when_it_goes_on(
     write(store, "held", 2)
     until(lambda: counts(page) == 2)
     page.get_by_role("button", name="Pause").click()
-    # A page gets 200 records a second at most, so it must let go after ten seconds. Whoever writes
-    # no more than fills its frames has not written much by then, also on a fast machine.
+    # A page gets 200 records a second at most, so it must let go after ten seconds. Writes
+    # that just fill its frames are not many by then, also on a fast machine.
     written = 0
     while not page.get_by_text("Paused. What comes now").is_visible():
         write(store, "held", SAMPLED_RECORDS_MAX, begin=2 + written)

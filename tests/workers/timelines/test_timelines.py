@@ -57,7 +57,7 @@ LOST = 0.03
 """Share of answers that are lost."""
 
 SENDER_PATIENCE_S = 1.0
-"""A sender goes on with another conversation if one is held for longer."""
+"""A sender goes on with another conversation if one does not answer for longer."""
 
 FAN_OUT = "inboxes"
 
