@@ -18,13 +18,13 @@ from rowtide.client.changes.shard_follower import Unfinished
 from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import make_sink
-from rowtide.connectors.runtime.connector_run import ConnectorRun
 from rowtide.connectors.runtime.declaration import Declaration, begin_of
 from rowtide.connectors.runtime.declarations import group_of
 from rowtide.connectors.runtime.home import at_home
 from rowtide.connectors.runtime.lag import measure_lag
 from rowtide.connectors.runtime.pipeline import Pipeline, Target
 from rowtide.connectors.runtime.place import ProcessContext, table_shape
+from rowtide.connectors.runtime.reader_run import ReaderRun
 from rowtide.connectors.sinks.sink import Sink, traits_of
 from rowtide.core.values.errors import OutcomeUnknown, StoreError, Unavailable
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 LOOK_AGAIN_S = 2.0
 
 
-class SinkRun(ConnectorRun):
+class SinkRun(ReaderRun):
     """Runs the sink of a ``declaration``."""
 
     declaration: Declaration
@@ -51,27 +51,11 @@ class SinkRun(ConnectorRun):
         )
         self._leases = TableLeases(place.endpoint, group_of(declaration.name))
         self._look.set()
-        self._worker: ChangeWorker | None = None
-        self._failures: list[Exception] = []
-        self._ending = asyncio.Event()
-        """Set by a stop and by a final failure: no retry of a batch goes on then."""
-
-    @property
-    def shards(self) -> list[str]:
-        """The shards that this process reads now."""
-        return self._worker.shards if self._worker is not None else []
 
     async def measure(self) -> None:
         """Measure how far the connector is behind."""
         leases = TableLeases(self._place.endpoint, group_of(self.declaration.name))
         self.measured = await measure_lag(self._api, leases)
-
-    def stop(self) -> None:
-        """Make ``run`` end after the batches in progress. Other processes take their shards."""
-        super().stop()
-        self._ending.set()
-        if self._worker is not None:
-            self._worker.stop()
 
     async def _once(self) -> None:
         declaration, place = self.declaration, self._place
@@ -136,13 +120,6 @@ class SinkRun(ConnectorRun):
             self._fail(error)
             raise Unfinished from error
         self.back_off.reset()
-
-    def _fail(self, error: Exception) -> None:
-        """Stop the worker. It releases its leases at once, so another process can try."""
-        self._failures.append(error)
-        self._ending.set()
-        if self._worker is not None:
-            self._worker.stop()
 
     async def _look_often(self, pipeline: Pipeline, worker: ChangeWorker) -> None:
         while True:

@@ -19,6 +19,7 @@ from rowtide.client.changes.worker import Batch, ChangeWorker, FollowerSettings
 from rowtide.connectors.runtime.connector_run import ConnectorRun, RunDeclaration
 from rowtide.connectors.runtime.lag import measure_lag
 from rowtide.connectors.runtime.place import ProcessContext
+from rowtide.connectors.runtime.reader_run import ReaderRun
 from rowtide.core.values.errors import LogTrimmed, StoreError
 from rowtide.dashboards.runtime.applying import prepare_table
 from rowtide.dashboards.runtime.build_folder import BuildFolder
@@ -101,7 +102,7 @@ class DashboardKind:
         return DashboardRun(declaration, place)
 
 
-class DashboardRun(ConnectorRun):
+class DashboardRun(ReaderRun):
     """Runs one build."""
 
     def __init__(self, declaration: BuildDeclaration, place: ProcessContext) -> None:
@@ -110,16 +111,7 @@ class DashboardRun(ConnectorRun):
         self._build = declaration.build
         self._api = ApiSource(place.endpoint, self._build.dashboard.table.name)
         self._state = StateTable(place.endpoint)
-        self._worker: ChangeWorker | None = None
-        self._failures: list[Exception] = []
-        self._ending = asyncio.Event()
-        """Set by a stop and by a final failure: no retry of a write goes on then."""
         self._folder = self._make_folder()
-
-    @property
-    def shards(self) -> list[str]:
-        """The shards that this process reads now."""
-        return self._worker.shards if self._worker is not None else []
 
     async def measure(self) -> None:
         """Measure how far the dashboard is behind."""
@@ -130,13 +122,6 @@ class DashboardRun(ConnectorRun):
 
     def _leases(self) -> TableLeases:
         return TableLeases(self._place.endpoint, self._build.consumer)
-
-    def stop(self) -> None:
-        """Make ``run`` end after the batches in progress. Other processes take their shards."""
-        super().stop()
-        self._ending.set()
-        if self._worker is not None:
-            self._worker.stop()
 
     async def _once(self) -> None:
         dashboard, place, cluster = self._build.dashboard, self._place, self._place.cluster
@@ -204,10 +189,7 @@ class DashboardRun(ConnectorRun):
         except Unfinished:
             raise
         except Exception as error:
-            self._failures.append(error)
-            self._ending.set()
-            if self._worker is not None:
-                self._worker.stop()
+            self._fail(error)
             raise Unfinished from error
         self.progress.count_batch(batch)
         self.back_off.reset()
