@@ -40,6 +40,7 @@ from tests.api.calls import (
     update,
 )
 from tests.support.tables import create_request
+from tests.support.waiting import until
 from tests.workers.conftest import SLOTS, Retrying, Workers, repeat, workers
 from tests.workers.test_forwarding import create
 
@@ -239,9 +240,13 @@ def walk_workers(walk: Walk) -> None:
     assert walk.json("RowtideReclaim", {"table": TABLE})["table"] == TABLE
     walk.json("RowtideResumeReclaimer")
     assert walk.json("RowtideConsumption", {"table": TABLE})["hours"]
-    found = walk.json("RowtideTableFigures", {"since": {address: 0}})
-    assert len(found["workers"]) == 2
-    assert TABLE in {table["table"] for of in found["workers"] for table in of["tables"]}
+
+    def counted() -> set[str]:
+        found = walk.json("RowtideTableFigures", {"since": {address: 0}})
+        assert len(found["workers"]) == 2
+        return {table["table"] for of in found["workers"] for table in of["tables"]}
+
+    until(lambda: TABLE in counted())  # The figures of a second are there when it is over.
     shards = walk.json("RowtideListShards", {"table": TABLE})["shards"]
     loads = walk.json("RowtideListLoads")["shards"]
     assert {s["shard"] for s in shards if s["state"] == "open"} <= loads.keys()
