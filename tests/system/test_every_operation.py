@@ -241,12 +241,12 @@ def walk_workers(walk: Walk) -> None:
     walk.json("RowtideResumeReclaimer")
     assert walk.json("RowtideConsumption", {"table": TABLE})["hours"]
 
-    def counted() -> set[str]:
+    def tables() -> set[str]:
         found = walk.json("RowtideTableFigures", {"since": {address: 0}})
         assert len(found["workers"]) == 2
         return {table["table"] for of in found["workers"] for table in of["tables"]}
 
-    until(lambda: TABLE in counted())  # The figures of a second are there when it is over.
+    until(lambda: TABLE in tables())  # The figures of a second are there when it is over.
     shards = walk.json("RowtideListShards", {"table": TABLE})["shards"]
     loads = walk.json("RowtideListLoads")["shards"]
     assert {s["shard"] for s in shards if s["state"] == "open"} <= loads.keys()
