@@ -20,6 +20,7 @@ from tests.console.feed.memory_table import HOUR_US, Console, MemorySource, Memo
 from tests.simulation.virtual_time import in_virtual_time
 
 KEYS = [f"{letter}{number}" for letter in "abcdef" for number in range(2)]
+POSITION_AGE_S_MAX = 6.0
 
 
 class World:
@@ -166,10 +167,15 @@ def test_a_filter_that_matches_nothing_moves_the_position_on() -> None:
     async def story(world: World) -> None:
         viewer = MemoryViewer(filter="n > 1000")
         await world.console.open(viewer)
+        loop = asyncio.get_running_loop()
+        came, moved_s = 0, loop.time()
         for _ in range(120):
             world.write("a0")
             await asyncio.sleep(0.25)
-        viewer.take()
+            viewer.take()
+            if len(viewer.events) > came:
+                came, moved_s = len(viewer.events), loop.time()
+            assert loop.time() - moved_s <= POSITION_AGE_S_MAX
         positions = [event for event in viewer.events if event["event"] == "position"]
         assert len(positions) >= 5
         assert "data" not in positions[0]
