@@ -17,12 +17,15 @@ from pathlib import Path
 import pytest
 
 from rowtide.cli.console_link import make_link
+from rowtide.deploy.ports import free_ports, is_free
 from rowtide.deploy.up import RUN
 from tests.support.consoles import ConsoleAnswer, RunningConsole, serving_console
 from tests.support.servers import serving
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
+
+END_S_MAX = 60.0
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -118,25 +121,15 @@ def test_a_console_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_worker_goes_on_where_the_consoles_port_is_taken(tmp_path: Path) -> None:
-    with socket.socket() as first, socket.socket() as second:
-        # A port for the worker whose console's port is taken.
-        while True:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1000))
-                break
-            except (OSError, OverflowError):
-                first.close()
-                first = socket.socket()
-        second.listen()
-        first.close()
+    host = "127.0.0.1"
+    port = next(port for port in free_ports(host) if is_free(host, port + 1000))
+    with socket.create_server((host, port + 1000)):
         output = tmp_path / "output"
         with serving(tmp_path, "--console", "true", "--port", str(port)) as ready:
             until(lambda: "the console does not start" in output.read_text(), output.read_text)
             text = output.read_text()
-            assert f"port {port + 1000} of 127.0.0.1 is in use by another program" in text
-            assert open_endpoint(ready.endpoint, f"127.0.0.1:{port}") == (200, None)
+            assert f"port {port + 1000} of {host} is in use by another program" in text
+            assert open_endpoint(ready.endpoint, f"{host}:{port}") == (200, None)
 
 
 @pytest.fixture
@@ -240,7 +233,7 @@ def test_a_console_runs_alone_and_says_so(tmp_path: Path) -> None:
             assert found["pid"] == child.pid
         finally:
             child.send_signal(signal.SIGTERM)
-            assert child.wait(20) == 0
+            assert child.wait(END_S_MAX) == 0
 
 
 def test_behind_a_proxy_visitors_have_their_own_addresses(tmp_path: Path) -> None:
@@ -259,8 +252,9 @@ def test_behind_a_proxy_visitors_have_their_own_addresses(tmp_path: Path) -> Non
         assert statuses == [403] * 10 + [429]
         assert log_in("192.0.2.2").status == 403
         assert "address=192.0.2.2" in console.output
-        found = open_endpoint(console.ready.endpoint, "127.0.0.1")
-        assert found == (302, "https://console.example.org")
+        # The worker learns that the console serves a moment after its first visitors.
+        endpoint, expected = console.ready.endpoint, (302, "https://console.example.org")
+        until(lambda: open_endpoint(endpoint, "127.0.0.1") == expected)
         right = proxy.post(
             "/login", console.create_key(), {"Origin": "https://console.example.org"}
         )
