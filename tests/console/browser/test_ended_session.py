@@ -102,3 +102,4 @@ def test_a_page_whose_table_was_deleted_says_so(user: Person, stage: Stage, stor
         store.delete_table("brief")
         expect(page.get_by_role("alert")).to_contain_text("Requested table does not exist")
         expect(page.locator("#tree")).to_have_count(0)
+        page.close()  # It goes on to ask for the table.
