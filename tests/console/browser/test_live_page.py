@@ -17,7 +17,6 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("browser")]
 
-BEHIND_MS_MAX = 10_000
 HIDE = """
 (state) => {
   Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
@@ -163,6 +162,15 @@ def test_a_copy_of_a_paused_pages_address_goes_on_there(user: Person, store: Cli
     assert sorted(keys(other)) == [f"copied, {number}" for number in range(5)]
 
 
+def list_workers(user: Person) -> list[str]:
+    """Return the addresses of the shared workers that run in the browser."""
+    assert user.context.browser is not None
+    session = user.context.browser.new_browser_cdp_session()
+    targets = session.send("Target.getTargets")["targetInfos"]
+    session.detach()
+    return [one["url"] for one in targets if one["type"] == "shared_worker"]
+
+
 def test_eight_tabs_are_live_at_once_over_one_worker(user: Person, store: Client) -> None:
     """Half of them show the same changes, and each of the others its own."""
     same = [open_live(user) for _ in range(4)]
@@ -172,11 +180,8 @@ def test_eight_tabs_are_live_at_once_over_one_worker(user: Person, store: Client
         until(lambda page=page: counts(page) == 10, lambda page=page: str(keys(page)))  # type: ignore[misc]
     for number, page in enumerate(others):
         expect(page.locator(".records tbody button")).to_have_text([f"tabs, {number}"])
-    assert user.context.browser is not None
-    session = user.context.browser.new_browser_cdp_session()
-    targets = session.send("Target.getTargets")["targetInfos"]
-    workers = [one for one in targets if one["type"] == "shared_worker"]
-    assert len(workers) == 1, workers
+    # The worker of a page that was closed ends a moment after it.
+    until(lambda: len(list_workers(user)) == 1, lambda: list_workers(user))
     # Another page of the console loads while all of them are open.
     assert user.open("/").title()
 
@@ -218,10 +223,10 @@ def test_a_hidden_tab_leaves_after_thirty_seconds_and_comes_back_without_a_gap(
     until(lambda: counts(page) == 4)
     page.clock.fast_forward(2_000)
     # An open page of the same browser tells when these have been sent to whoever still listens.
-    other = open_live(user, "?begin=oldest")
-    total = counts(other)
+    other = open_live(user, "?filter=customer+%3D+'hidden'&begin=oldest")
+    until(lambda: counts(other) == 4, lambda: str(keys(other)))
     write(store, "hidden", 3, begin=4)
-    until(lambda: counts(other) > total)
+    until(lambda: counts(other) == 7, lambda: str(keys(other)))
     assert counts(page) == 4
     page.evaluate(HIDE, "visible")
     until(lambda: counts(page) == 7, lambda: str(keys(page)))
@@ -235,9 +240,7 @@ def test_a_page_says_since_when_it_is_behind_and_heals_when_the_worker_is_back(
     until(lambda: counts(page) == 2)
     with user.allowing(f"{LOST}|status of 50"):
         stage.kill_server()
-        expect(status(page)).to_contain_text(
-            re.compile(r"Behind since \d\d:\d\d:\d\d"), timeout=BEHIND_MS_MAX
-        )
+        expect(status(page)).to_contain_text(re.compile(r"Behind since \d\d:\d\d:\d\d"))
         stage.start_server()
         expect(page.locator("#live .good")).to_be_visible()
         with stage.connect() as client:
@@ -253,7 +256,7 @@ def test_a_console_that_hangs_is_noticed(user: Person, store: Client, stage: Sta
     with user.allowing():
         stage.pause_console(is_paused=True)
         try:
-            expect(status(page)).to_contain_text("Behind since", timeout=BEHIND_MS_MAX)
+            expect(status(page)).to_contain_text("Behind since")
         finally:
             stage.pause_console(is_paused=False)
         write(store, "hang", 2, begin=2)
@@ -268,7 +271,7 @@ def test_a_page_goes_on_without_a_gap_when_the_console_was_killed(
     until(lambda: counts(page) == 2)
     with user.allowing(f"{LOST}|status of 401"):
         stage.kill_console()
-        expect(status(page)).to_contain_text("Behind since", timeout=BEHIND_MS_MAX)
+        expect(status(page)).to_contain_text("Behind since")
         write(store, "console", 3, begin=2)
         stage.start_console()
         # Sessions are in the memory of the process: the person logs in again, in another tab.
