@@ -239,4 +239,4 @@ def test_a_page_that_renews_itself_keeps_what_is_open(
     if main.get_attribute("data-refresh") is None:
         pytest.fail("the page of health does not renew itself")
     page.evaluate("document.querySelector('main').append(document.createElement('mark'))")
-    expect(page.locator("main mark")).to_have_count(0, timeout=15_000)
+    expect(page.locator("main mark")).to_have_count(0)

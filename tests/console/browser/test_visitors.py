@@ -76,6 +76,7 @@ def test_a_read_only_user_sees_no_buttons(person: Person, stage: Stage) -> None:
 
 def press_until(page: Page, selector: str, *, presses: int = 60) -> None:
     """Move on with the tab key until an element has the focus, which must be seen."""
+    page.wait_for_load_state()  # The key before may have led to another page.
     for _ in range(presses):
         page.keyboard.press("Tab")
         shown = page.evaluate(
