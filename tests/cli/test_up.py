@@ -23,6 +23,7 @@ from rowtide.cli.credentials import read_endpoint
 from rowtide.deploy.up import Up
 from tests.support.interrupts import heed_ctrl_c
 from tests.support.servers import serving
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
 
@@ -234,27 +235,30 @@ def test_a_tail_ends_with_ctrl_c_and_sits_out_a_restart(cache_dir: Path, tmp_pat
         up.start()
         rowtide("table create t --key pk:string --stream 1", tmp_path)
         rowtide("row put t pk=first", tmp_path)
-        tail = subprocess.Popen(
-            [ROWTIDE, "stream", "tail", "t", "--from-start", "--data-dir", tmp_path / "data"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=heed_ctrl_c,
-        )
+        errors = tmp_path / "errors"
+        with errors.open("wb") as written:
+            tail = subprocess.Popen(
+                [ROWTIDE, "stream", "tail", "t", "--from-start", "--data-dir", tmp_path / "data"],
+                stdout=subprocess.PIPE,
+                stderr=written,
+                text=True,
+                preexec_fn=heed_ctrl_c,
+            )
         try:
             assert "pk=first" in read_until(tail, "pk=first")
             up.kill()
+            until(lambda: "retrying" in errors.read_text(), "the tail has noticed the outage")
             up.start()
             rowtide("row put t pk=second", tmp_path)
             assert read_until(tail, "pk=second").count("pk=") == 1
             tail.send_signal(signal.SIGINT)
-            _, errors = tail.communicate(timeout=END_S_MAX)
+            tail.communicate(timeout=END_S_MAX)
         finally:
             if tail.poll() is None:
                 tail.kill()
                 tail.communicate()
     assert tail.returncode == 0
-    assert errors.count("retrying") == 1
+    assert errors.read_text().count("retrying") == 1
 
 
 def rowtide(command: str, folder: Path) -> None:
