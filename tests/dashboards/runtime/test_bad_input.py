@@ -49,9 +49,8 @@ def test_odd_values_hide_no_other_panel(
     processes.start()
     until(
         lambda: rowtide("dashboard", "show", "odd", "-o", "json"),
-        lambda: rowtide("dashboard", "show", "odd", "-o", "json"),
+        processes.said,
         not_yet=(AssertionError,),
-        s_max=20.0,
     )
     panels = rowtide("dashboard", "show", "odd", "-o", "json")["panels"]
     assert (panels["bounded"]["fault"], panels["bounded"]["rows"]) == ("too many groups", [])
