@@ -22,6 +22,9 @@ from tests.support.waiting import until
 __all__ = ["ConsoleAnswer", "RunningConsole", "Visitor", "serving_console"]
 
 
+ANSWER_S_MAX = 60.0
+"""A console may start for its first visitor."""
+
 _numbers = count()
 """Of visitors: the console counts attempts by address."""
 
@@ -152,7 +155,7 @@ class Visitor:
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         known = {"Host": self.host, "Accept": "text/html", "Cookie": cookie, **headers}
         connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=30, source_address=(self._address, 0)
+            "127.0.0.1", self.port, timeout=ANSWER_S_MAX, source_address=(self._address, 0)
         )
         try:
             given = {name: value for name, value in known.items() if value}
