@@ -26,6 +26,7 @@ from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.support.waiting import until_async
 
 __all__ = [
+    "LOOK_S",
     "WAIT_S",
     "RunningSource",
     "Stoppable",
@@ -54,6 +55,7 @@ class RunningSource:
 
     async def run(self) -> None:
         """Run it until ``stop``."""
+        await self.wait_until_alone()
         while not self._stopping:
             self.lives += 1
             self._source = self._make()
@@ -61,6 +63,10 @@ class RunningSource:
                 await self._source.run(self.target)
             except (Crash, Unavailable, OutcomeUnknown):
                 await asyncio.sleep(AGAIN_S)
+                await self.wait_until_alone()
+
+    async def wait_until_alone(self) -> None:
+        """Wait until the server has noticed the end of whoever read it before."""
 
     def stop(self) -> None:
         """Let ``run`` end where nothing is repeated."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import psycopg2
+
 from demo.servers.postgres import HOST, PostgreSQL
 from rowtide.connectors.fields import Fields
 from rowtide.connectors.registry import ConnectorContext
@@ -15,9 +17,18 @@ from rowtide.connectors.sources.postgres.position import parse_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource, make_source
 from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
-from tests.connectors.running_source import RunningSource, beside
+from tests.connectors.running_source import LOOK_S, WAIT_S, RunningSource, beside
 
-__all__ = ["Running", "following", "plain", "read_keyed_rows", "source_of"]
+__all__ = [
+    "Running",
+    "following",
+    "plain",
+    "read_keyed_rows",
+    "source_of",
+    "wait_until_unread",
+]
+
+ACTIVE = "SELECT 1 FROM pg_replication_slots WHERE active"
 
 
 def source_of(server: PostgreSQL, **settings: Any) -> PostgresSource:
@@ -40,6 +51,9 @@ class Running(RunningSource):
         super().__init__(lambda: source_of(server, **settings), target)
         self.server = server
         self._run_before = self.read_checkpoint()["run"]
+
+    async def wait_until_alone(self) -> None:
+        await wait_until_unread(self.server)
 
     async def settle(self) -> None:
         """Wait until every table is copied, and all that the server has done by now is there."""
@@ -97,6 +111,25 @@ class Running(RunningSource):
             self.target.kept or b'{"tables": {}, "lsn": "0/0", "run": 0}'
         )
         return found
+
+
+async def wait_until_unread(server: PostgreSQL) -> None:
+    """Wait until the server has noticed that no process reads a slot any more.
+
+    A slot is active for a moment after its reader's end. Who reads it then is refused.
+    """
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            if not await asyncio.to_thread(_is_read, server):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+def _is_read(server: PostgreSQL) -> bool:
+    try:
+        return bool(server.rows(ACTIVE))
+    except psycopg2.OperationalError:
+        return False  # The server is away, and its readers with it.
 
 
 def read_keyed_rows(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:

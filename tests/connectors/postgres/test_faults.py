@@ -17,7 +17,13 @@ from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
 from tests.connectors.postgres.conftest import MakeServer
-from tests.connectors.postgres.following import Running, following, plain, source_of
+from tests.connectors.postgres.following import (
+    Running,
+    following,
+    plain,
+    source_of,
+    wait_until_unread,
+)
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.system
@@ -42,7 +48,7 @@ async def follow_once(server: PostgreSQL, target: MemoryTarget) -> Running:
     """Follow until everything is there, and the server knows that nobody follows any more."""
     async with following(server, target) as running:
         await running.settle()
-    until(lambda: not server.rows("SELECT 1 FROM pg_replication_slots WHERE active"))
+    await wait_until_unread(server)
     assert plain(target.rows["a"]) == numbers(server)
     return running
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import psycopg2
 import pytest
@@ -13,7 +14,7 @@ from rowtide.client.endpoint import Endpoint
 from rowtide.connectors.runtime.table_target import TableTarget
 from rowtide.connectors.sources.postgres.position import PostgresCheckpoint, parse_lsn
 from rowtide.connectors.sources.postgres.source import PostgresSource
-from tests.connectors.postgres.following import source_of
+from tests.connectors.postgres.following import source_of, wait_until_unread
 from tests.connectors.running_source import compare, into_rowtide, wait_for_checkpoint
 
 pytestmark = pytest.mark.system
@@ -82,10 +83,13 @@ async def compare_both(endpoint: Endpoint, server: PostgreSQL) -> None:
         await compare(endpoint, source_of(server, chunk_rows=50), table, least=1)
 
 
-def running(
+@asynccontextmanager
+async def running(
     endpoint: Endpoint, server: PostgreSQL
-) -> AbstractAsyncContextManager[tuple[PostgresSource, TableTarget]]:
-    return into_rowtide(endpoint, "postgres", source_of(server, chunk_rows=50))
+) -> AsyncIterator[tuple[PostgresSource, TableTarget]]:
+    await wait_until_unread(server)
+    async with into_rowtide(endpoint, "postgres", source_of(server, chunk_rows=50)) as found:
+        yield found
 
 
 def mark(server: PostgreSQL) -> int:
@@ -94,13 +98,14 @@ def mark(server: PostgreSQL) -> int:
 
 
 async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
-    """Wait until what is kept has come so far, or with 0 until anything is copied."""
+    """Wait until what is kept has come so far, or with 0 until more than before is copied."""
+    before = await target.checkpoint()
 
     def is_there(checkpoint: bytes) -> bool:
         kept = PostgresCheckpoint.parse(checkpoint)
         tables = kept.tables.values()
         if not lsn:
-            return any(table.cursor or table.copied for table in tables)
+            return checkpoint != before and any(table.cursor or table.copied for table in tables)
         whole = all(table.copied and not table.sweep for table in tables)
         return whole and kept.epoch >= epoch and kept.lsn > lsn
 
