@@ -32,14 +32,20 @@ def make_shop(server: SqlServer, rows: int) -> None:
 
 
 class ShopWriter:
-    """Runs in a thread until so many changes were tried; connects again when the server went."""
+    """Runs in a thread until so many changes were tried; connects again when the server went.
 
-    def __init__(self, server: SqlServer, *, seed: int, rows: int, changes: int) -> None:
+    Where no number is given it runs until ``finish``.
+    """
+
+    def __init__(
+        self, server: SqlServer, *, seed: int, rows: int, changes: int | None = None
+    ) -> None:
         self._server = server
         self._chance = random.Random(seed)
         self._rows = rows
-        self._left = changes
+        self._changes = changes
         self._number = 0
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop writer", daemon=True)
         self._thread.start()
 
@@ -47,18 +53,23 @@ class ShopWriter:
     def done(self) -> bool:
         return not self._thread.is_alive()
 
+    @property
+    def tried(self) -> int:
+        """How many changes were tried."""
+        return self._number
+
     def wait(self) -> None:
         """Wait until all is done."""
         self._thread.join()
 
     def finish(self) -> None:
         """End now, whatever is left to do."""
-        self._left = 0
+        self._ending.set()
         self._thread.join()
 
     def _run(self) -> None:
         connection: Any = None
-        while self._left > 0:
+        while not self._is_enough():
             try:
                 connection = connection or self._server.connect(autocommit=False)
                 try:
@@ -68,10 +79,13 @@ class ShopWriter:
             except pymysql.MySQLError:
                 connection = None  # The server went, perhaps before it rolled back.
 
+    def _is_enough(self) -> bool:
+        tried_all = self._changes is not None and self._number >= self._changes
+        return tried_all or self._ending.is_set()
+
     def _transaction(self, connection: Any) -> None:
         with connection.cursor() as cursor:
             for _ in range(self._chance.randint(1, 6)):
-                self._left -= 1
                 self._change(cursor)
         connection.commit()
 

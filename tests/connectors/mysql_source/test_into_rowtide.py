@@ -31,7 +31,7 @@ async def test_tables_are_the_same_whatever_ends_the_source(
     try:
         for _ in range(3):
             async with _running(endpoint, sql_server) as (_, target):
-                await _until(target, lambda kept: any(t.cursor for t in kept.tables.values()))
+                await _until(target, _has_copied)
         async with _running(endpoint, sql_server) as (source, target):
             await asyncio.to_thread(writer.wait)
             await _wait_until_all_is_there(sql_server, target)
@@ -58,6 +58,10 @@ async def _until(target: TableTarget, true: Callable[[MySqlCheckpoint], bool]) -
     await wait_for_checkpoint(
         target, lambda kept: kept != before and true(MySqlCheckpoint.parse(kept))
     )
+
+
+def _has_copied(kept: MySqlCheckpoint) -> bool:
+    return any(table.cursor or table.copied for table in kept.tables.values())
 
 
 async def _wait_until_all_is_there(server: SqlServer, target: TableTarget) -> None:

@@ -136,7 +136,7 @@ async def test_a_table_whose_rows_can_not_be_read_stops_no_other(
     async with following(sql_server, target) as running:
         failed = await running.wait_until_state("shop.a", "failed")
         assert "iscarded" in failed.reason
-        await running.until(lambda: len(_failures(caplog)) == 4, "it was tried again")
+        await running.until(lambda: len(_failures(caplog)) >= 4, "it was tried again")
         tries_s = _failures(caplog)
         # Pauses of 0.05, 0.1 and 0.2 s.
         assert tries_s[3] - tries_s[0] > 0.35
