@@ -13,11 +13,13 @@ from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.sinks import open_sink
 from tests.connectors.row_histories import delete, put, shape
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.system
 
 LOOK_S = 0.2
 """InnoDB tells anew what transactions do only once nobody has asked for 0.1 s."""
+WAITING = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
 
 TABLE = shape(KeyColumn("id", INTEGER))
 STAMP = 1_700_000_000_000_000
@@ -41,6 +43,7 @@ async def test_a_late_row_and_what_ends_it_at_once(
             connection.transaction(),
         ):
             await BatchWriter(connection, sink.table).write(first, list(first.rows))
+            await _wait_until_none_waits(sql_server)
             waiting = tasks.create_task(_apply_batch(sink, second))
             await _wait_until_it_waits(sql_server, waiting)
         assert 1 not in [row[0] for row in sql_server.rows(f"SELECT id FROM {database}.things")]
@@ -50,9 +53,17 @@ async def _apply_batch(sink: MysqlSink, batch: SinkBatch) -> None:
     assert await sink.apply(batch) == []
 
 
+async def _wait_until_none_waits(sql_server: SqlServer) -> None:
+    """Return when InnoDB does not tell any more of one that waited before."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            if not await asyncio.to_thread(sql_server.rows, WAITING):
+                return
+            await asyncio.sleep(LOOK_S)
+
+
 async def _wait_until_it_waits(sql_server: SqlServer, task: asyncio.Task[None]) -> None:
     """Return when a transaction waits for a lock, which only the task's can."""
-    waits = "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
-    while not await asyncio.to_thread(sql_server.rows, waits):
+    while not await asyncio.to_thread(sql_server.rows, WAITING):
         assert not task.done(), "it did not wait"
         await asyncio.sleep(LOOK_S)
