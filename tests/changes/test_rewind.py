@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -11,27 +12,42 @@ from rowtide.cli.client import ProtocolClient
 from rowtide.client.changes.api import ApiSource
 from rowtide.client.changes.leases import TableLeases
 from rowtide.client.changes.start import Begin, ShardPlace, rewind
-from rowtide.client.changes.worker import Batch
+from rowtide.client.changes.worker import Batch, FollowerSettings
 from rowtide.client.endpoint import Endpoint
 from rowtide.core.values.errors import Rejected
-from tests.changes.readers import Readers
+from tests.changes.readers import SETTINGS, Readers
 from tests.changes.test_readers_together import SEED, World, consumer
 
 pytestmark = pytest.mark.system
+
+PATIENT = replace(SETTINGS, lease_s=5.0)
+"""Who loses a lease because it is busy is given a batch again, which is not counted here."""
 
 
 class Rewound:
     """Readers of one consumer in a world, and what rewinds them."""
 
     def __init__(
-        self, world: World, endpoint: Endpoint, table: str, tasks: asyncio.TaskGroup, begin: Begin
+        self,
+        world: World,
+        endpoint: Endpoint,
+        table: str,
+        tasks: asyncio.TaskGroup,
+        begin: Begin,
+        *,
+        settings: FollowerSettings = SETTINGS,
     ) -> None:
         self.world = world
         self._source = ApiSource(endpoint, table)
         name = consumer()
         self._leases = TableLeases(endpoint, name)
         self.readers = Readers(
-            tasks, lambda: ApiSource(endpoint, table), endpoint, name, begin=begin
+            tasks,
+            lambda: ApiSource(endpoint, table),
+            endpoint,
+            name,
+            begin=begin,
+            settings=settings,
         )
 
     async def to(self, place: Begin | ShardPlace) -> None:
@@ -50,7 +66,7 @@ async def test_from_the_oldest_everything_comes_again_in_order(
     world: World, endpoint: Endpoint, table: str
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        rewound = Rewound(world, endpoint, table, tasks, "oldest")
+        rewound = Rewound(world, endpoint, table, tasks, "oldest", settings=PATIENT)
         for _ in range(2):
             rewound.readers.start()
         await world.write(30)

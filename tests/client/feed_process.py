@@ -14,7 +14,7 @@ from typing import Any
 
 from rowtide.client import AsyncClient, Change, Client, FollowerSettings
 
-SETTINGS = FollowerSettings(lease_s=1.0, checkpoint_s=0.0, batch_changes_max=10)
+SETTINGS = FollowerSettings(lease_s=3.0, checkpoint_s=0.0, batch_changes_max=10)
 
 
 def main() -> None:

@@ -187,14 +187,15 @@ async def test_a_checkpoint_is_found_by_the_next_process(endpoint: Endpoint) -> 
 
 
 async def test_one_process_at_a_time_is_the_source(endpoint: Endpoint) -> None:
-    entered = asyncio.Event()
+    # Long: a process that is silent for so long is not the source any more.
+    entered, lease_s = asyncio.Event(), 5.0
 
     async def second() -> None:
-        async with TableTarget(endpoint, "one", lease_s=0.5):
+        async with TableTarget(endpoint, "one", lease_s=lease_s):
             entered.set()
 
     async with asyncio.TaskGroup() as tasks:
-        async with TableTarget(endpoint, "one", lease_s=0.5) as first:
+        async with TableTarget(endpoint, "one", lease_s=lease_s) as first:
             waiting = tasks.create_task(second(), name="second")
             for number in range(10):
                 await first.keep(b"%d" % number)
