@@ -24,6 +24,8 @@ __all__ = ["workers"]
 pytestmark = pytest.mark.system
 
 SHORT_LEASE = ("--lease-ms", "1500")
+PATIENCE_S = 30.0
+"""A worker that is busy for longer than its lease gives its shards away."""
 TABLE = "spread"
 
 
@@ -59,7 +61,8 @@ async def test_rows_and_changes_of_all_workers_make_the_table(workers: Workers) 
         await wait_until_same(readers, copy, world)
         await asyncio.to_thread(put_again, staying)
         keys = [encode_key(f"{letter}0", 100) for letter in "abcdefgh"]
-        found = await ApiSource(endpoint, TABLE).current(keys)
+        async with Endpoint(**workers.ready(1), patience_s=PATIENCE_S) as patient:
+            found = await ApiSource(patient, TABLE).current(keys)
         assert [row.cells is not None for row in found.values()] == [True] * len(keys)
         await asyncio.to_thread(workers.running[0].kill)
         await asyncio.to_thread(put_again, staying)
