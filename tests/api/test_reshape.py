@@ -215,6 +215,7 @@ def writer(server: Ready, table: str, name: str, written: list[int]) -> Iterator
     thread = threading.Thread(target=watch)
     thread.start()
     try:
+        until(lambda: written or failures, "it writes")
         yield
     finally:
         stop.set()

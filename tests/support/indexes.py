@@ -18,6 +18,9 @@ def wait_until_followed(client: ProtocolClient, table: str, *names: str) -> None
         return [index for index in found if not names or index["name"] in names]
 
     def has_followed() -> bool:
-        return all(index["behind"] == 0 and index["phase"] == "following" for index in list_named())
+        found = list_named()
+        return bool(found) and all(
+            index["behind"] == 0 and index["phase"] == "following" for index in found
+        )
 
     until(has_followed, list_named, poll_s=0.02)
