@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,12 +90,14 @@ async def test_what_was_not_done_alone_is_asked_again(
     assert answering.asked == asked
 
 
-async def test_patience_ends() -> None:
+async def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     answering = Answering([BUSY])
+    clock = SimpleNamespace(monotonic=lambda: answering.asked * 0.4)
+    monkeypatch.setattr("rowtide.client.endpoint.time", clock)
     async with endpoint(answering, 1.0) as target:
         with pytest.raises(Unavailable):
             await target.ask("ListTable", b"")
-    assert answering.asked > 1
+    assert answering.asked == 3
 
 
 async def test_a_server_that_is_not_there_is_told_at_once() -> None:

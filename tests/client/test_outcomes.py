@@ -39,7 +39,7 @@ MADE_ANEW = pb.DescribeTableResponse.FromString(TABLE.SerializeToString())
 MADE_ANEW.table_meta.primary_key[0].name = "n"
 BUSY = refusal("OTSServerBusy")
 WRONG_KEY = refusal("OTSInvalidPK", 400)
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 BUSY_ROW = "OTSServerBusy"
 
 
@@ -57,23 +57,29 @@ def put(client: Form) -> Any:
 @pytest.mark.parametrize(
     ("answers", "patience_s", "times", "raised", "code"),
     [
-        ([PUT], 5.0, 1, None, ""),
-        ([BUSY, BUSY, PUT], 5.0, 3, None, ""),
-        ([refusal("OTSRowOperationConflict", 409), PUT], 5.0, 2, None, ""),
+        ([PUT], PATIENCE_S, 1, None, ""),
+        ([BUSY, BUSY, PUT], PATIENCE_S, 3, None, ""),
+        ([refusal("OTSRowOperationConflict", 409), PUT], PATIENCE_S, 2, None, ""),
         ([BUSY], 0.0, 1, Unavailable, "OTSServerBusy"),
-        ([refusal("OTSConditionCheckFail", 403)], 5.0, 1, ConditionFailed, "OTSConditionCheckFail"),
-        ([refusal("OTSAuthFailed", 403)], 5.0, 1, Rejected, "OTSAuthFailed"),
-        ([refusal("OTSTrimmedDataAccess", 404)], 5.0, 1, LogTrimmed, "OTSTrimmedDataAccess"),
-        ([refusal("OTSTimeout"), PUT], 5.0, 1, OutcomeUnknown, "OTSTimeout"),
+        (
+            [refusal("OTSConditionCheckFail", 403)],
+            PATIENCE_S,
+            1,
+            ConditionFailed,
+            "OTSConditionCheckFail",
+        ),
+        ([refusal("OTSAuthFailed", 403)], PATIENCE_S, 1, Rejected, "OTSAuthFailed"),
+        ([refusal("OTSTrimmedDataAccess", 404)], PATIENCE_S, 1, LogTrimmed, "OTSTrimmedDataAccess"),
+        ([refusal("OTSTimeout"), PUT], PATIENCE_S, 1, OutcomeUnknown, "OTSTimeout"),
         (
             [refusal("OTSInternalServerError", 500), PUT],
-            5.0,
+            PATIENCE_S,
             1,
             OutcomeUnknown,
             "OTSInternalServerError",
         ),
-        ([refusal("OTSNewCode", 400), PUT], 5.0, 1, OutcomeUnknown, "OTSNewCode"),
-        ([SILENCE, PUT], 5.0, 1, OutcomeUnknown, "OTSTimeout"),
+        ([refusal("OTSNewCode", 400), PUT], PATIENCE_S, 1, OutcomeUnknown, "OTSNewCode"),
+        ([SILENCE, PUT], PATIENCE_S, 1, OutcomeUnknown, "OTSTimeout"),
     ],
 )
 def test_a_write_is_repeated_only_if_it_was_not_applied(
@@ -191,16 +197,16 @@ GONE = refusal("OTSSessionNotExist", 404)
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    ("answers", "raised"),
+    ("answers", "patience_s", "raised"),
     [
-        ([DONE], None),
-        ([SILENCE, refusal("OTSTimeout"), DONE], None),
-        ([SILENCE, GONE], Rejected),
-        ([refusal("OTSTimeout")], OutcomeUnknown),
+        ([DONE], PATIENCE_S, None),
+        ([SILENCE, refusal("OTSTimeout"), DONE], PATIENCE_S, None),
+        ([SILENCE, GONE], PATIENCE_S, Rejected),
+        ([refusal("OTSTimeout")], 0.5, OutcomeUnknown),
     ],
 )
 def test_the_outcome_of_a_commit_is_asked_for_again(
-    form: str, answers: Any, raised: type[StoreError] | None
+    form: str, answers: Any, patience_s: float, raised: type[StoreError] | None
 ) -> None:
     scripted = Scripted(
         DescribeTable=[Answer(TABLE)],
@@ -213,10 +219,10 @@ def test_the_outcome_of_a_commit_is_asked_for_again(
         return client.transact("t", "a", Step("put", [{"k": "a"}]))
 
     if raised is None:
-        assert run(form, scripted, transact) == [{"k": "a"}]
+        assert run(form, scripted, transact, patience_s) == [{"k": "a"}]
     else:
         with pytest.raises(raised):
-            run(form, scripted, transact, patience_s=0.5)
+            run(form, scripted, transact, patience_s)
     # Nothing is aborted that may have been committed.
     assert "AbortTransaction" not in scripted.operations
 

@@ -15,6 +15,7 @@ from rowtide.client.http_exchange import parse_address
 from rowtide.client.server_clock import STEP_S, ServerClock
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.errors import Rejected
+from tests.support.waiting import SOON_S
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
@@ -99,7 +100,7 @@ class Dated:
         host, port = server.sockets[0].getsockname()
         url = f"http://{host}:{port}"
         clock = ServerClock(follows=follows, machine=lambda: NOON - timedelta(hours=1))
-        pool = ConnectionPool(parse_address(url), timeout_s=5.0, clock=clock)
+        pool = ConnectionPool(parse_address(url), timeout_s=SOON_S, clock=clock)
         try:
             yield Endpoint(
                 url, instance="demo", access_key_id="k", access_key_secret="s", pool=pool
