@@ -90,7 +90,7 @@ async def test_records_are_in_confluents_wire_format_and_old_ones_are_read_by_ne
 @pytest.mark.kafka
 async def test_a_registry_that_is_away_is_waited_for(broker: str, topic: str) -> None:
     async with registry() as schemas:
-        settings = {"format": "avro", "registry": {"url": schemas.url, "timeout_s": 2}}
+        settings = {"format": "avro", "registry": {"url": schemas.url, "timeout_s": 20}}
         late = kafka_sink(broker, topic, **settings)
         await late.open(TABLE)
     try:

@@ -16,10 +16,9 @@ from typing import Any
 
 from rowtide.core.values.key_ranges import Range, holds
 from tests.connectors.webhook.receiver import Answer, receiving
+from tests.support.waiting import SOON_S
 
 __all__ = ["RowKeeper", "keeping"]
-
-READY_S_MAX = 10.0
 
 
 class RowKeeper:
@@ -88,7 +87,7 @@ def keeping(chance: random.Random) -> Iterator[RowKeeper]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="row keeper")
     thread.start()
     try:
-        assert ready.wait(READY_S_MAX), "it does not listen"
+        assert ready.wait(SOON_S), "it does not listen"
         yield keeper
     finally:
         loop.call_soon_threadsafe(stop.set)
