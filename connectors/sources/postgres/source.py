@@ -209,6 +209,8 @@ class PostgresSource(ServerSource[PostgresServer]):
     ) -> None:
         """Copy and follow until stopped, or until something fails."""
         shared.copied |= {name for name, progress in checkpoint.tables.items() if progress.copied}
+        begin = await asyncio.to_thread(sessions.server.mark)
+        # The stream has sockets, so there is no await between here and the `try` that closes it.
         pipe: Pipe[StreamPiece] = Pipe(weight, weight_max=AHEAD_BYTES)
         stream = ReplicationStream(
             sessions.stream,
@@ -224,7 +226,6 @@ class PostgresSource(ServerSource[PostgresServer]):
         parts = Parts(
             sessions.server, stream, shared, report, backlog, keeper, written=written, rows=rows
         )
-        begin = await asyncio.to_thread(sessions.server.mark)
         log = StreamFollower(target, checkpoint, found, parts, begin=begin)
         reader = StreamReader(
             Chunks(sessions.chunks),

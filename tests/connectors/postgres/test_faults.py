@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from rowtide.connectors.sources.copying import checkpoint_keeper
 from rowtide.connectors.sources.postgres import follower
 from rowtide.connectors.sources.postgres.chunks import Required
 from rowtide.connectors.sources.postgres.position import parse_lsn
+from rowtide.connectors.sources.postgres.server import PostgresServer
 from rowtide.connectors.sources.postgres.visibility import Visible
 from rowtide.core.values.errors import Rejected
 from tests.connectors.memory_target import Crash, MemoryTarget
@@ -60,6 +63,22 @@ def miss_something(server: PostgreSQL) -> None:
         "UPDATE shop.a SET n = -n WHERE id % 3 = 1",
         "INSERT INTO shop.a VALUES (1000, 1), (1001, 2)",
     )
+
+
+async def test_a_start_that_is_given_up_leaves_no_socket_open(
+    postgres: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(server: PostgresServer) -> None:
+        raise Crash
+
+    make_numbers(postgres)
+    with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        patched.setattr(PostgresServer, "mark", give_up)
+        with pytest.raises(Crash):
+            await source_of(postgres).run(MemoryTarget())
+        gc.collect()
+    assert [str(each.message) for each in told] == []
 
 
 async def test_a_slot_that_was_dropped_ends_in_a_new_copy(

@@ -99,13 +99,15 @@ def mark(server: PostgreSQL) -> int:
 
 async def come_to(target: TableTarget, lsn: int, *, epoch: int = 1) -> None:
     """Wait until what is kept has come so far, or with 0 until more than before is copied."""
-    before = await target.checkpoint()
+    before = PostgresCheckpoint.parse(await target.checkpoint())
 
     def is_there(checkpoint: bytes) -> bool:
         kept = PostgresCheckpoint.parse(checkpoint)
         tables = kept.tables.values()
         if not lsn:
-            return checkpoint != before and any(table.cursor or table.copied for table in tables)
+            # A source that only begins keeps its number.
+            has_moved = (kept.lsn, kept.tables) != (before.lsn, before.tables)
+            return has_moved and any(table.cursor or table.copied for table in tables)
         whole = all(table.copied and not table.sweep for table in tables)
         return whole and kept.epoch >= epoch and kept.lsn > lsn
 
