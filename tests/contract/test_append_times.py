@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ from rowtide.stream.log.kafka.append import Append
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.record_batch import encode_batch
 from rowtide.stream.log.topics import TopicKind, TopicSpec
+from tests.support.waiting import POLL_S, SOON_S
 
 pytestmark = pytest.mark.kafka
 
@@ -23,7 +25,7 @@ async def outcome(cluster: KafkaCluster, topic: str, ahead_h: float) -> int | St
     """Append a record by a clock that is so many hours ahead of the broker's."""
     now_ms = int((time.time() + ahead_h * 3600) * 1000)
     batches = {(topic, 0): encode_batch([(b"key", b"value")], now_ms=now_ms)}
-    return (await Append(cluster.brokers, batches).run(deadline_s=5))[topic, 0]
+    return (await Append(cluster.brokers, batches).run(deadline_s=SOON_S))[topic, 0]
 
 
 @pytest.mark.parametrize("kind", ["log", "compacted"])
@@ -49,7 +51,11 @@ async def test_a_topic_of_an_earlier_version_does_so_from_a_start_on_and_keeps_i
     assert "our clock is ahead" in str(refused)
     for _ in range(2):
         await cluster.use_append_time([topic, f"{topic}.deleted"])
-    assert await outcome(cluster, topic, 2) == 0
+    # The controller answers before the log has the setting.
+    async with asyncio.timeout(SOON_S):
+        while isinstance(await outcome(cluster, topic, 2), Unavailable):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+    assert await outcome(cluster, topic, 2) == 1
     assert kept.items() <= (await cluster.settings(topic)).items()
     await cluster.delete_topics([topic])
 
