@@ -5,7 +5,7 @@ a release.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,6 +18,7 @@ from rowtide.stream.measures.clock import lease_clock
 from rowtide.stream.shard.lapsed_lease import LeaseLapsed
 from rowtide.stream.slot.lease.lease_keeper import LeaseKeeper
 from rowtide.stream.slot.lease.lease_settings import LeaseSettings
+from tests.support.waiting import SOON_S, until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -30,11 +31,24 @@ ADDRESS = "first:1"
 
 @asynccontextmanager
 async def keeper(
-    cluster: KafkaCluster, topic: str, owner: bytes, address: str, *, lease_s: float = LEASE_S
+    cluster: KafkaCluster,
+    topic: str,
+    owner: bytes,
+    address: str,
+    *,
+    lease_s: float = LEASE_S,
+    clock_s: Callable[[], float] = lease_clock,
 ) -> AsyncIterator[LeaseKeeper]:
     """A worker's leases, which follow those of others."""
-    settings = LeaseSettings(lease_s)
-    made = LeaseKeeper(cluster, topic, owner=owner, address=address, dead=(), settings=settings)
+    made = LeaseKeeper(
+        cluster,
+        topic,
+        owner=owner,
+        address=address,
+        dead=(),
+        settings=LeaseSettings(lease_s),
+        clock_s=clock_s,
+    )
     async with asyncio.TaskGroup() as tasks:
         watch = tasks.create_task(made.others.run(1), name=f"watch of {address}")
         yield made
@@ -74,7 +88,7 @@ async def test_a_release_stands_though_a_renewal_took_its_place(
     cluster: KafkaCluster, topic: str, first: LeaseKeeper
 ) -> None:
     held = first._held[SLOT]
-    await held.log.append([(b"", first._record(held, RENEW))], deadline_s=5.0)  # On its way still.
+    await held.log.append([(b"", first._record(held, RENEW))], deadline_s=SOON_S)  # On its way.
     await first.release(SLOT)
     async with keeper(cluster, topic, SECOND, "second:1") as second:
         began_s = lease_clock()
@@ -101,9 +115,9 @@ async def test_who_starts_later_waits_for_nobody_who_was_waited_for_already(
     cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
-    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=0.2) as dead:
+    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:
         await dead.claim(SLOT)  # And it dies without a release.
-    async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.2) as second:
+    async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
         await second.claim(SLOT)
         await renew_once(second)
         await second.release(SLOT)
@@ -117,17 +131,26 @@ async def test_who_has_shorter_leases_waits_for_the_end_of_a_longer_one(
     cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
-    began_s = lease_clock()
-    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=2.0) as cut_off:
+    skipped_s = 0.0
+
+    def clock_s() -> float:
+        return lease_clock() + skipped_s
+
+    began_s = clock_s()
+    async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=SOON_S, clock_s=clock_s) as cut_off:
         await cut_off.claim(SLOT)  # It is not read any more, but reads for as long as it may.
-        async with keeper(cluster, topic, SECOND, "second:1", lease_s=0.5) as second:
+        async with keeper(
+            cluster, topic, SECOND, "second:1", lease_s=1.0, clock_s=clock_s
+        ) as second:
             await second.others.wait_until_read(SLOT)
-            await asyncio.sleep(0.6)  # Longer than a lease of its own.
+            read_s = clock_s()
+            await until_async(lambda: clock_s() - read_s > 1.0, "longer than a lease of its own")
             assert cut_off.is_readable(SLOT)
             assert second.others.find_abandoned_s(SLOT) is None
             assert second.others.holder(SLOT) == ADDRESS
+            skipped_s = SOON_S - 0.5 - (clock_s() - began_s)  # The claim waits for the rest.
             await second.claim(SLOT)
-            assert lease_clock() - began_s > 2.0
+            assert clock_s() - began_s > SOON_S
             assert not cut_off.is_readable(SLOT)
 
 
@@ -175,10 +198,17 @@ async def test_a_slot_that_is_given_away_while_its_claim_waits_is_not_claimed(
     cluster: KafkaCluster, topic: str
 ) -> None:
     await cluster.create_topics([TopicSpec(topic)])
+    read_s: float | None = None
+
+    def clock_s() -> float:
+        return lease_clock() if read_s is None else read_s
+
     async with keeper(cluster, topic, FIRST, ADDRESS, lease_s=1.0) as dead:
         await dead.claim(SLOT)  # And it dies without a release.
-    async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0) as second:
+    async with keeper(cluster, topic, SECOND, "second:1", lease_s=1.0, clock_s=clock_s) as second:
         await second.others.wait_until_read(SLOT)
+        # From here on the clock stands still: the claim waits, however late it is made.
+        read_s = second.others._watched[SLOT].read_s
         async with asyncio.TaskGroup() as tasks:
             claim = tasks.create_task(is_refused(second), name="claim")
             while second.age_s(SLOT) is None:  # noqa: ASYNC110 - Without an event.
