@@ -168,11 +168,11 @@ async def test_many_partitions_are_appended_to_at_once_each_with_its_own_result(
 ) -> None:
     await cluster.create_topics([TopicSpec(topic, 3)])
     logs = [cluster.log(topic, partition) for partition in range(3)]
-    await logs[1].append(ENTRY, deadline_s=5)
+    await logs[1].append(ENTRY, deadline_s=SOON_S)
     items = [(log, ENTRY * 2) for log in logs]
     items.insert(1, (cluster.log(topic, 7), ENTRY))
     items.append((cluster.log(topic, 8), [(b"k", bytes(17 << 20))]))
-    first, absent, second, third, large = await append_many(items, deadline_s=5)
+    first, absent, second, third, large = await append_many(items, deadline_s=SOON_S)
     assert [first, second, third] == [0, 1, 0]
     assert isinstance(absent, Unavailable)
     assert isinstance(large, StoreError)
@@ -186,7 +186,7 @@ async def test_a_deadline_that_passes_in_flight_is_an_unknown_outcome(
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log = frail.log(topic)
-    await log.append(ENTRY, deadline_s=5)
+    await log.append(ENTRY, deadline_s=SOON_S)
     assert frail_broker.pid is not None
     os.kill(frail_broker.pid, signal.SIGSTOP)
     try:
@@ -197,7 +197,7 @@ async def test_a_deadline_that_passes_in_flight_is_an_unknown_outcome(
     await log.disconnect()
     # The request may have waited in the socket all the while: it is in the log, or never
     # will be.
-    assert await log.append(ENTRY, deadline_s=10) in (1, 2)
+    assert await log.append(ENTRY, deadline_s=SOON_S) in (1, 2)
 
 
 @pytest.mark.kafka
@@ -207,7 +207,7 @@ async def test_a_disconnect_wakes_an_append_at_once(
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log, another = frail.log(topic), frail.log(topic)
-    await log.append(ENTRY, deadline_s=5)
+    await log.append(ENTRY, deadline_s=SOON_S)
     assert frail_broker.pid is not None
     os.kill(frail_broker.pid, signal.SIGSTOP)
     try:
@@ -231,7 +231,7 @@ async def test_kill_9_in_flight_is_an_unknown_outcome_and_loses_nothing_acknowle
 ) -> None:
     await frail.create_topics([TopicSpec(topic)])
     log = frail.log(topic)
-    acknowledged = [await log.append(ENTRY, deadline_s=5) for _ in range(50)]
+    acknowledged = [await log.append(ENTRY, deadline_s=SOON_S) for _ in range(50)]
     assert frail_broker.pid is not None
     os.kill(frail_broker.pid, signal.SIGSTOP)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
@@ -249,7 +249,7 @@ async def test_kill_9_in_flight_is_an_unknown_outcome_and_loses_nothing_acknowle
     assert start == 0
     assert end in (50, 51)
     assert acknowledged == list(range(50))
-    assert await log.append(ENTRY, deadline_s=10) == end
+    assert await log.append(ENTRY, deadline_s=SOON_S) == end
 
 
 async def failure_of_append(log: Log) -> StoreError:

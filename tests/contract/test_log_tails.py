@@ -14,6 +14,7 @@ from rowtide.stream.log.kafka.tails import BYTES_EACH, LogTails
 from rowtide.stream.log.log import Entry
 from rowtide.stream.log.tails import Tail
 from rowtide.stream.log.topics import TopicSpec
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.kafka
 
@@ -65,7 +66,7 @@ async def create(cluster: KafkaCluster, topic: str, count: int = 1) -> list[str]
 
 
 async def append(cluster: KafkaCluster, topic: str, *values: bytes) -> None:
-    await cluster.log(topic).append([(b"k", value) for value in values], deadline_s=10)
+    await cluster.log(topic).append([(b"k", value) for value in values], deadline_s=SOON_S)
 
 
 async def test_each_log_is_read_from_its_place_and_then_as_it_grows(
