@@ -31,6 +31,7 @@ from rowtide.stream.worker.faust_membership import (
     MembershipConfig,
     SlotCountMismatch,
 )
+from tests.support.waiting import SOON_S
 
 pytestmark = pytest.mark.kafka
 
@@ -38,6 +39,8 @@ SLOTS = 8
 ALL = frozenset(range(SLOTS))
 LONG_MS = 120_000
 """A session time-out that no test waits for: what happens before it does not need it."""
+SHORT_MS = 4000
+"""A session time-out that tests wait for, longer than a member may wait for a processor."""
 PATIENCE_S = 180
 """A bound for what never comes: a group needs many heartbeats of a second on a busy machine."""
 MEMBER = Path(__file__).with_name("faust_member.py")
@@ -195,8 +198,8 @@ async def test_the_others_learn_the_new_address_of_a_worker_that_came_back(group
 
 
 async def test_a_killed_worker_loses_its_slots_at_the_session_time_out(group: Group) -> None:
-    async with group.worker("a", session_timeout_ms=1000) as a:
-        async with group.process("b", session_timeout_ms=1000) as killed:
+    async with group.worker("a", session_timeout_ms=SHORT_MS) as a:
+        async with group.process("b", session_timeout_ms=SHORT_MS) as killed:
             await a.until(lambda slots: slots != ALL)
             await killed.kill()
         async with asyncio.timeout(PATIENCE_S):
@@ -208,8 +211,8 @@ async def test_a_worker_that_slept_too_long_is_told_that_its_slots_were_elsewher
 ) -> None:
     async with (
         asyncio.timeout(PATIENCE_S),
-        group.worker("a", session_timeout_ms=1000) as a,
-        group.process("b", session_timeout_ms=1000) as sleeper,
+        group.worker("a", session_timeout_ms=SHORT_MS) as a,
+        group.process("b", session_timeout_ms=SHORT_MS) as sleeper,
     ):
         kept = await a.until(lambda slots: slots != ALL)
         assert await sleeper.next_change() == ("assigned", ALL - kept)
@@ -291,7 +294,7 @@ async def test_committed_transactions_at_the_changelogs_end_do_not_delay_the_sta
     group: Group,
 ) -> None:
     await write_transactions(group, slots=ALL, count=3)
-    async with asyncio.timeout(5), group.worker("a") as a:
+    async with asyncio.timeout(SOON_S), group.worker("a") as a:
         assert a.events == [("assigned", ALL)]
 
 
