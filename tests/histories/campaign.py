@@ -26,12 +26,15 @@ from tests.histories.operation import Kind, Operation, Outcome, Row
 from tests.histories.pauses import SETTLES_S, longest_pause_s
 from tests.histories.requests import SHARDS, range_request, rows_in
 from tests.histories.stream_reading import Record, follow, read_shard, shards_of
+from tests.support.waiting import until_async
 from tests.system.broker_hosts import BrokerHosts
 
 __all__ = ["Plan", "Report", "Struck", "run"]
 
 WARM_S = 1.5
 COOL_S = 2.0
+ANSWERS_MIN, ANSWERS_S_MAX = 1000, 120.0
+"""Successes until clients may stop: with fewer a slow machine would show little."""
 READS_MAX = 5
 """Of everything, until no write landed meanwhile."""
 
@@ -165,6 +168,11 @@ class Run:
             for strike in plan.schedule:
                 await self._strike(strike)
             await asyncio.sleep(COOL_S)
+            await until_async(
+                lambda: self.load.answers["ok"] > ANSWERS_MIN,
+                lambda: f"more answers than {self.load.answers}",
+                s_max=ANSWERS_S_MAX,
+            )
             self.load.stop()
             self.makers.stop()
             stop.set()

@@ -14,10 +14,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rowtide.cli.client import Access, ProtocolClient, ServerError
+from rowtide.cli.client import Access, ProtocolClient
 from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
@@ -33,6 +34,7 @@ from tests.system.broker_hosts import BrokerHosts
 from tests.system.server import Server
 from tests.system.three_brokers import NODES, ThreeBrokers
 from tests.system.worker_process import CREDENTIALS
+from tests.workers.conftest import repeat
 
 __all__ = ["Cluster", "Member"]
 
@@ -243,13 +245,4 @@ class Cluster:
 
 def make_table(client: ProtocolClient) -> None:
     """Create the table, and again where a slot was on its way."""
-    for _ in range(100):
-        try:
-            client.call("CreateTable", create_request(), pb.CreateTableResponse)
-        except ServerError as error:
-            if error.code == "OTSObjectAlreadyExist":
-                return
-            if error.code not in ("OTSPartitionUnavailable", "OTSServerBusy", "OTSTimeout"):
-                raise
-        else:
-            return
+    repeat(partial(client.call, "CreateTable", create_request(), pb.CreateTableResponse))

@@ -103,9 +103,15 @@ def move_a_record(evidence: Evidence, chance: random.Random) -> None:
 
 
 def withhold_a_record_from_a_reader(evidence: Evidence, chance: random.Random) -> None:
-    """A page is empty although everything has been answered long ago."""
-    tail = chance.choice([tail for tail in evidence.tails if tail.records])
-    tail.records.pop()
+    """A page is empty although everything has been answered long ago.
+
+    The last writes of a slow machine may be without an answer: they may be withheld.
+    """
+    answered = {one.mark for one in _list_acknowledged_writes(evidence)}
+    tails = [tail for tail in evidence.tails if any(r.mark in answered for r in tail.records)]
+    tail = chance.choice(tails)
+    while tail.records.pop().mark not in answered:
+        pass
     tail.empty.append(Empty(math.inf, len(tail.records)))
 
 
