@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,6 @@ from rowtide.core.protocol.wire import ots_pb2 as pb
 from rowtide.core.values.schema import INTEGER, STRING, KeyColumn
 from rowtide.deploy.kafka.broker import EmbeddedBroker
 from rowtide.deploy.kafka.config import EmbeddedConfig
-from rowtide.stream.log.kafka.cluster import KafkaCluster
-from rowtide.stream.log.kafka.config import KafkaConfig
-from rowtide.stream.log.topics import TopicNames
 from tests.system import indexed_table
 from tests.system.conftest import MakeServer
 from tests.system.history import check_all
@@ -38,7 +35,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.system]
 ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
 ROOT = Path(__file__).resolve().parents[2]
 END_S_MAX = 120.0
-POLL_S = 0.002
 DAY_US = 86_400_000_000
 VERSIONS, SLOTS = 3, 3
 KEY_PAIR = ("access_key_id", "access_key_secret")
@@ -215,28 +211,35 @@ def rowtide(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROWTIDE, *arguments], capture_output=True, text=True, timeout=END_S_MAX)
 
 
-def run_and_kill(arguments: tuple[str, ...], when: Callable[[], bool]) -> None:
-    """Run a command, and end it as a power cut would once ``when`` holds."""
-    child = subprocess.Popen([ROWTIDE, *arguments], stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + END_S_MAX
-        while not when():
-            assert child.poll() is None, child.communicate()
-            assert time.monotonic() < deadline, "it did not come so far"
-            time.sleep(POLL_S)
-    finally:
-        child.kill()
-        child.communicate()
+KILLED_AT = """
+import os, signal, sys
+from rowtide.cli import moving
+from rowtide.cli.main import main
+
+at = sys.argv.pop(1)
+
+class KilledAt(moving.ProgressLines):
+    def __call__(self, name, records, size):
+        if name.startswith(at):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+moving.ProgressLines = KilledAt
+main()
+"""
 
 
-def has_records(broker: str, prefix: str, topic: str) -> bool:
-    """Return True if a topic has records."""
+def run_killed(*arguments: str, at: str) -> None:
+    """Run a command that ends as by a power cut at the first report of a partition named so.
 
-    async def look() -> bool:
-        async with KafkaCluster(KafkaConfig(broker, topic_prefix=prefix)) as cluster:
-            return topic in await cluster.topics() and (await cluster.log(topic).end()) > 0
-
-    return asyncio.run(look())
+    From outside it might be killed too late: a quick machine ends it within milliseconds.
+    """
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", KILLED_AT, at, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=END_S_MAX,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
 
 
 # The move.
@@ -295,7 +298,8 @@ def fill_today(server: Server, file: Path, seed: int) -> Before:
 def export_twice(directory: Path, folder: Path, prefix: str) -> None:
     """Export; the first call is killed in the midst."""
     export = ("export", str(folder), "--data", str(directory), "--topic-prefix", prefix)
-    run_and_kill(export, lambda: any(folder.glob("shard.*.records")))
+    run_killed(*export, at="shard.")
+    assert any(folder.glob("shard.*.records"))
     assert not (folder / "manifest.json").exists()
     done = rowtide(*export)
     assert (done.returncode, done.stderr) == (0, "")
@@ -304,10 +308,7 @@ def export_twice(directory: Path, folder: Path, prefix: str) -> None:
 def import_twice(folder: Path, broker: str, prefix: str) -> None:
     """Import; the first call is killed in the midst, and no worker serves what it left."""
     kafka = ("--kafka", broker, "--topic-prefix", prefix)
-    parts = json.loads((folder / "manifest.json").read_text())["parts"]
-    trimmed = [p["topic"] for p in parts if p["topic"].startswith("shard.") and p["start"]]
-    topic = TopicNames.of(prefix).shard(trimmed[0].removeprefix("shard."))
-    run_and_kill(("import", str(folder), *kafka), lambda: has_records(broker, prefix, topic))
+    run_killed("import", str(folder), *kafka, at="fill shard.")
     data_dir = str(folder.with_name("too-early"))
     refused = rowtide("worker", *kafka, "--port", "0", "--data-dir", data_dir)
     assert refused.returncode == 1
