@@ -239,8 +239,7 @@ class Trial:
             FAULTS[fault](self, self._chance.randrange(WORKERS))
         self._count_all()
         print(f"{faults}: {self._workers.restarts} workers ended by themselves")  # noqa: T201
-        in_kafka = asyncio.run(read_changelog(self._kafka.bootstrap, self._workers.name))
-        assert in_kafka == self._orders.written
+        self._await_kafka()
         for which in range(WORKERS):
             self._workers.stop(which)
         self._workers.start(0)
@@ -256,6 +255,17 @@ class Trial:
 
     def _count_all(self) -> None:
         self._wait(lambda: self._workers.read_counts() == self._orders.written)
+
+    def _await_kafka(self) -> None:
+        """Wait until Kafka has the counts, which a worker has in memory before."""
+        found = Counter[str]()
+
+        def is_equal() -> bool:
+            nonlocal found
+            found = asyncio.run(read_changelog(self._kafka.bootstrap, self._workers.name))
+            return found == self._orders.written
+
+        until(is_equal, lambda: f"Kafka has {found}", s_max=COUNTED_S_MAX)
 
     def kill(self, which: int) -> None:
         """Kill a worker."""

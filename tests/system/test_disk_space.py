@@ -59,8 +59,14 @@ def test_writes_are_refused_below_the_limit_and_come_back(
         create_table(client)
         put(client, "before")
         ballast.leave(FREE_MIN - PIECE)
-        wait_until(lambda: refusal(client) is not None, what="writes refused")
-        error = refusal(client)
+        refusals: list[ServerError | None] = [None]
+
+        def is_refused() -> bool:
+            refusals.append(refusal(client))
+            return refusals[-1] is not None
+
+        wait_until(is_refused, what="writes refused")
+        error = refusals[-1]
         assert error is not None
         assert error.code == "OTSServerUnavailable"
         assert "disk is almost full" in error.message

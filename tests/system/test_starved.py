@@ -118,7 +118,7 @@ def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
         answers: dict[str, Future[str]] = {}
         with frozen(pid):
             if who == "broker":
-                wait_until(lambda: has_no_lease(server), what="no lease", timeout_s=20)
+                wait_until(lambda: has_no_lease(server), what="no lease")
             for operation in ASKED:
                 answers[operation] = threads.submit(ask_once, server, operation)
             if who == "worker":  # Nothing tells when it would have lapsed.

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.system]
 ROWTIDE = str(Path(sys.executable).with_name("rowtide"))
 BETWEEN = 200
 """Rows acknowledged at least between two faults; some random time follows."""
+WRITTEN_S_MAX = 180.0
+"""The brokers elect leaders before it, some of them twice."""
 
 
 @pytest.fixture
@@ -61,7 +63,11 @@ def server(brokers: ThreeBrokers, make_server: MakeServer) -> Server:
 def write_on(load: Load, rows: int) -> float:
     """Wait until so many more rows were acknowledged; return how many seconds that took."""
     began, before = time.monotonic(), load.applied + rows
-    wait_until(lambda: load.applied >= before, what=f"{rows} rows acknowledged")
+    wait_until(
+        lambda: load.applied >= before,
+        what=f"{rows} rows acknowledged",
+        timeout_s=WRITTEN_S_MAX,
+    )
     return time.monotonic() - began
 
 

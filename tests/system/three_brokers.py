@@ -33,7 +33,7 @@ __all__ = ["NODES", "ThreeBrokers", "standing_still"]
 
 NODES = 3
 LOOK_S = 0.1
-IN_SYNC_S_MAX = 60.0
+IN_SYNC_S_MAX = 180.0
 
 
 class ThreeBrokers:
