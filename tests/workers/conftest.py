@@ -23,6 +23,8 @@ __all__ = ["Retrying", "Workers", "ask_any", "free_port", "repeat", "workers"]
 HOST = "127.0.0.1"
 SLOTS = 6
 SERVED_S_MAX = 60.0
+DIVIDED_S_MAX = 180.0
+"""A group needs many heartbeats of a second on a busy machine."""
 UNAVAILABLE = {"OTSPartitionUnavailable", "OTSServerBusy", "OTSServerUnavailable"}
 RETRIED = {*UNAVAILABLE, "OTSTimeout"}
 UNKNOWN = {"OTSServerUnavailable", "OTSTimeout"}
@@ -139,7 +141,7 @@ class Workers:
 
     def wait_until_divided(self) -> None:
         """Return once the slots are divided."""
-        until(self.is_divided, "slots are divided")
+        until(self.is_divided, "slots are divided", s_max=DIVIDED_S_MAX)
 
 
 T = TypeVar("T")

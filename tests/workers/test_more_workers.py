@@ -12,7 +12,7 @@ from rowtide.cli.client import NoAnswer, ProtocolClient, ServerError
 from rowtide.deploy.up import Ready, Up
 from tests.api.calls import ask, key, put, puts, read_row, shown
 from tests.support.waiting import until
-from tests.workers.conftest import Retrying
+from tests.workers.conftest import DIVIDED_S_MAX, Retrying
 from tests.workers.test_forwarding import create
 
 pytestmark = pytest.mark.system
@@ -45,7 +45,7 @@ def test_workers_live_and_end_together(
     with output, Up(tmp_path / "data", options=options, output=output) as up:
         first = up.start()
         second = first._replace(endpoint=f"http://127.0.0.1:{free_port + 1}")
-        until(lambda: status(first)["slots"] == 2 == status(second)["slots"])
+        until(lambda: status(first)["slots"] == 2 == status(second)["slots"], s_max=DIVIDED_S_MAX)
         with Retrying(**first._asdict()) as client:
             ask(client, create("t"))
             ask(client, put("t", key("a", 1), puts(n=1)))

@@ -49,7 +49,7 @@ async def fill_and_lose(workers: Workers, broker: str, folder: Path) -> tuple[Pr
         await cluster.delete_topics([log])
         await cluster.create_topics([TopicSpec(log)])
     client = workers.again(0)
-    assert "were acknowledged" in refusal_of(workers)
+    until(lambda: "were acknowledged" in refusal_of(workers))  # Once the shard was opened.
     return client, end
 
 
@@ -103,7 +103,7 @@ async def test_what_was_deleted_before_it_was_applied_is_lost(
         _, end = await log.bounds()
         await log.trim(end - 1)
     client = workers.again(0)
-    assert "are gone" in refusal_of(workers)
+    until(lambda: "are gone" in refusal_of(workers))
     with pytest.raises(ServerError, match="does not exist"):
         client.call_json("RowtideRepairShard", {"shard": "s99"})
     assert f"Entries 0 to {end - 2} of {SHARD}" in repair(data_dir)
