@@ -55,6 +55,11 @@ def printed(folder: Path) -> str:
     return (folder / "printed").read_text("utf-8")
 
 
+def find_links(folder: Path) -> list[str]:
+    """Return the links that the example has printed, each with the end of its line."""
+    return re.findall(r"http://127\.0\.0\.1:\d+/#rts_\S+\n", printed(folder))
+
+
 def list_shown() -> dict[str, str]:
     """Return what the guide shows of each example."""
     return dict(SHOWN.findall(GUIDE.read_text("utf-8")))
@@ -72,8 +77,13 @@ def test_an_example_proves_what_the_guide_shows(name: str, tmp_path: Path) -> No
 
 def test_ctrl_c_ends_the_chat_its_page_and_its_server(tmp_path: Path) -> None:
     with running("chat", tmp_path) as child:
-        until(lambda: "Ctrl-C" in printed(tmp_path), lambda: printed(tmp_path), s_max=EXAMPLE_S_MAX)
-        links = re.findall(r"http://127\.0\.0\.1:\d+/#rts_\S+", printed(tmp_path))
+        until(
+            lambda: len(find_links(tmp_path)) == 2 or child.poll() is not None,
+            lambda: printed(tmp_path),
+            s_max=EXAMPLE_S_MAX,
+        )
+        links = find_links(tmp_path)
+        assert "Ctrl-C" in printed(tmp_path)
         child.send_signal(signal.SIGINT)
         code = child.wait(EXAMPLE_S_MAX)
     assert (code, len(links)) == (130, 2), printed(tmp_path)
