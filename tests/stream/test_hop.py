@@ -177,10 +177,11 @@ async def test_what_was_asked_and_not_answered_is_unknown_what_was_not_is_not(
 
 @pytest.mark.parametrize("as_future", [False, True])
 async def test_what_was_begun_is_answered_before_a_worker_ends_and_nothing_else_is_begun(
-    client: HopClient, *, as_future: bool
+    client: HopClient, monkeypatch: pytest.MonkeyPatch, *, as_future: bool
 ) -> None:
     """It was cut off: a CreateTable that another worker had passed on had an unknown outcome, in
     each rolling restart. The answer is larger than what the kernel takes at once."""
+    monkeypatch.setattr(hop_server, "CLOSE_S", SOON_S)
     made: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     asked = asyncio.Event()
 

@@ -154,7 +154,7 @@ async def test_who_waits_at_a_seal_is_told_when_its_children_are_listed(tmp_path
         await reader.owned.owner.submit_hidden(options_body(WITH_STREAM))
         seal = await reader.owned.owner.seal("{}")
         _, following = await reader.read()
-        waiting = tasks.create_task(reader.read(following, wait_ms=2000))
+        waiting = tasks.create_task(reader.read(following, wait_ms=20_000))
         for _ in range(100):
             await asyncio.sleep(0)
         assert reader.owned.owner.readers.has_followers
