@@ -25,6 +25,7 @@ from tests.system.server import Server, wait_until
 
 pytestmark = pytest.mark.system
 
+LEASE_S = 2.0
 TABLE = "starved"
 ROW = key("a", 1)
 NEW = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)
@@ -107,7 +108,8 @@ def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
     make_server: MakeServer, make_worker: MakeServer, who: str
 ) -> None:
     """They failed with OTSPartitionUnavailable although nothing had failed."""
-    server = (make_worker if who == "worker" else make_server)("--slots", "2")
+    make = make_worker if who == "worker" else make_server
+    server = make("--slots", "2", "--lease-s", str(LEASE_S))
     server.start()
     with server.client() as client:
         client.create_table(TABLE, [KeyColumn("PK1", STRING), KeyColumn("PK2", INTEGER)])
@@ -122,7 +124,7 @@ def test_requests_wait_for_the_renewal_of_a_lease_that_nobody_else_has_claimed(
             for operation in ASKED:
                 answers[operation] = threads.submit(ask_once, server, operation)
             if who == "worker":  # Nothing tells when it would have lapsed.
-                ends_s = time.monotonic() + 2.0
+                ends_s = time.monotonic() + LEASE_S + 0.5
                 wait_until(lambda: time.monotonic() > ends_s, what="a lapsed lease")
         found = {operation: answer.result() for operation, answer in answers.items()}
     assert found == {operation: wanted for operation, (_, _, wanted) in ASKED.items()}

@@ -164,7 +164,8 @@ class Mover(threading.Thread):
         try:
             answer = ask(self._connect(), batch_write([(TABLE, writes)], is_atomic=True))
         except (NoAnswer, ServerError, FileNotFoundError) as error:
-            move.stands = None if isinstance(error, NoAnswer) else False
+            is_unknown = isinstance(error, NoAnswer) or getattr(error, "code", "") == "OTSTimeout"
+            move.stands = None if is_unknown else False
             self._knock(error)
             return
         codes = [row.error.code if not row.is_ok else "" for row in answer.tables[0].rows]
