@@ -110,7 +110,7 @@ def is_trimmed(server: Server) -> bool:
     """Return True if the changelog has every row, and the log was trimmed so far."""
     with server.client() as client:
         found = shard(client)
-    return found["dirty_rows"] == 0 and found["start"] > AMOUNT // 2
+    return found["unflushed"] == 0 and found["start"] > AMOUNT // 2
 
 
 def replace_rows(server: Server, copy: Path | None) -> None:

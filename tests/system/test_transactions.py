@@ -127,7 +127,7 @@ def readable(client: ProtocolClient) -> bool:
 def is_flushed(client: ProtocolClient) -> bool:
     """True if the changelog has every row."""
     return all(
-        shard["dirty_rows"] == 0
+        shard["unflushed"] == 0
         for slot in client.call_json("RowtideStatus", {})["slots"]
         for shard in slot["shards"]
     )

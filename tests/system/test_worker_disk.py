@@ -49,7 +49,7 @@ def is_flushed(server: Server) -> bool:
     with server.client() as client:
         status = client.call_json("RowtideStatus", {})
     shards = [shard for slot in status["slots"] for shard in slot["shards"]]
-    return bool(shards) and all(shard["dirty_rows"] == 0 for shard in shards)
+    return bool(shards) and all(shard["unflushed"] == 0 for shard in shards)
 
 
 def log_start(server: Server, broker: str) -> int:
