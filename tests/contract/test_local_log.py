@@ -273,10 +273,12 @@ async def test_a_trim_that_is_written_and_not_settled_hides_what_it_deleted(
     store, log = CountingStore(cluster), cluster.log(LOG)
     await append(log, "a", "b", "c", "d")
     store.finished.clear()
+    store.gate.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         trimming = tasks.create_task(log.trim(2), name="trim")
         for _ in range(3):  # The task begins, then its batch does.
             await asyncio.sleep(0)
+        store.gate.set()
         # The event loop blocks until the thread has written the trim.
         assert store.finished.wait(SOON_S)
         assert not trimming.done()
@@ -399,12 +401,14 @@ async def test_what_has_not_begun_at_its_deadline_was_never_written(
 
 
 async def test_what_has_begun_when_its_writer_leaves_is_unknown(cluster: LocalCluster) -> None:
-    log = cluster.log(LOG)
-    async with asyncio.TaskGroup() as tasks:
+    store, log = CountingStore(cluster), cluster.log(LOG)
+    store.gate.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as tasks:
         appending = tasks.create_task(outcome(log), name="append")
         for _ in range(3):  # The task begins, then its batch does.
             await asyncio.sleep(0)
         await log.disconnect()
+        store.gate.set()
     assert isinstance(appending.result(), OutcomeUnknown)
     assert await append(log, "next") == 1, "it was on its way"
 
