@@ -30,8 +30,8 @@ from rowtide.dashboards.declaring.marked_values import (
 )
 from rowtide.dashboards.fold.partial import PanelBounds
 from rowtide.dashboards.fold.plan import PanelPlan
-from rowtide.dashboards.sql.planner import CHANGE_COLUMNS, SourceTable, plan_query
 from rowtide.dashboards.sql.rejection import QueryRejected
+from rowtide.dashboards.sql.source_table import CHANGE_COLUMNS, SourceTable
 from rowtide.dashboards.values.kinds import COLUMN_TYPES
 
 __all__ = [
@@ -225,6 +225,9 @@ def _keep_of(fields: MarkedMapping) -> int:
 
 
 def _parse_panel(name: str, listed: MarkedMapping, table: SourceTable) -> Panel:
+    # The parser of SQL takes 30 MiB: a console without dashboards goes without it.
+    from rowtide.dashboards.sql.planner import plan_query
+
     _check_name("panel", name, listed)
     fields = listed.mapping(name)
     title = fields.text("title", name, most=TITLE_MAX)

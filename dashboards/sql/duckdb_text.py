@@ -12,8 +12,9 @@ from sqlglot import exp
 
 from rowtide.dashboards.sql.compiling import compile_node
 from rowtide.dashboards.sql.parsing import DIALECT, parse_query
-from rowtide.dashboards.sql.planner import CHANGE_COLUMNS, SourceTable, group_nodes, select_items
+from rowtide.dashboards.sql.planner import group_nodes, select_items
 from rowtide.dashboards.sql.scopes import RowScope, window_of
+from rowtide.dashboards.sql.source_table import CHANGE_COLUMNS, SourceTable
 from rowtide.dashboards.values.kinds import SqlType
 
 __all__ = ["MEAN", "SKETCHED", "SUM", "duckdb_text"]

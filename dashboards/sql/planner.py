@@ -5,7 +5,7 @@ Everything that a panel cannot do is rejected here with its place in the text, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from sqlglot import exp
@@ -25,13 +25,11 @@ from rowtide.dashboards.sql.intervals import bucket_ends, parse_interval
 from rowtide.dashboards.sql.parsing import SESSION, parse_query
 from rowtide.dashboards.sql.rejection import NodeRejected, offset_of, reject_at
 from rowtide.dashboards.sql.scopes import GroupScope, RowScope, window_of
+from rowtide.dashboards.sql.source_table import CHANGE_COLUMNS, SourceTable
 from rowtide.dashboards.values.kinds import SqlType
 from rowtide.dashboards.values.row_code import compile_row
 
-__all__ = ["CHANGE_COLUMNS", "SourceTable", "group_nodes", "plan_query", "select_items"]
-
-CHANGE_COLUMNS = {"change_kind": "text", "change_stamp": "timestamp_us"}
-"""Columns that every change has beside those of its row after it."""
+__all__ = ["group_nodes", "plan_query", "select_items"]
 
 KEYS_MAX = 16
 OUTPUTS_MAX = 64
@@ -62,13 +60,6 @@ _CLAUSES = {
 }
 _SHAPE = "a panel is one SELECT with GROUP BY over one table"
 _KNOWN = {"expressions", "from_", "where", "group", "having", "order", "limit", "kind"}
-
-
-class SourceTable(NamedTuple):
-    """The table of a dashboard, and the declared types of its columns."""
-
-    name: str
-    types: Mapping[str, str]
 
 
 class _Item(NamedTuple):

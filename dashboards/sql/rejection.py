@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 __all__ = ["NodeRejected", "QueryRejected", "offset_of", "reject_at"]
 

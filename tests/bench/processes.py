@@ -7,7 +7,6 @@ clock, to the nanosecond.
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,9 @@ BROKER, CONSOLE, WORKER = "java", "console", "worker"
 
 
 class Memory(NamedTuple):
-    """Resident set sizes in MiB."""
+    """Resident set sizes in MiB. A console is a copy of the process that loaded its modules: what
+    the two share counts once.
+    """
 
     worker_mib: float
     broker_mib: float
@@ -105,9 +106,14 @@ def brokers(root: int) -> int:
 
 def memory(root: int) -> Memory:
     """Return the resident memory of the parts of a server."""
-    page_mib = os.sysconf("SC_PAGE_SIZE") / 2**20
     sizes = dict.fromkeys((WORKER, BROKER, CONSOLE), 0.0)
     for process in processes_of(root):
-        resident = int((PROC / str(process.pid) / "statm").read_text().split()[1])
-        sizes[process.role] += resident * page_mib
+        sizes[process.role] += _size_mib(process.pid, "Pss" if process.role == CONSOLE else "Rss")
     return Memory(sizes[WORKER], sizes[BROKER], sizes[CONSOLE])
+
+
+def _size_mib(pid: int, name: str) -> float:
+    """Return a sum of the kernel over all memory of a process: Rss, or Pss, its share of it."""
+    lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+    (size_kib,) = (int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    return size_kib / 1024

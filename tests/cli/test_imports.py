@@ -1,4 +1,4 @@
-"""What a command imports before it does anything: a start of Python is short, imports are long."""
+"""What a process imports before it does anything: it takes time, and memory as long as it runs."""
 
 from __future__ import annotations
 
@@ -40,3 +40,14 @@ def test_a_command_imports_what_it_uses(arguments: list[str], absent: tuple[str,
     )
     assert done.stdout
     assert set(done.stderr.split()) & set(absent) == set()
+
+
+def test_a_console_loads_no_parser_of_sql_before_a_dashboard_is_read() -> None:
+    """It would be a third of an idle console's memory."""
+    program = "import sys, rowtide.console.process.serve; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert "rowtide.dashboards.declaring.declaration" in loaded
+    assert "sqlglot" not in loaded

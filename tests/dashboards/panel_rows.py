@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rowtide.core.values.variant import Scalar
 from rowtide.dashboards.proof.duck_rows import open_database
-from rowtide.dashboards.sql.planner import SourceTable
+from rowtide.dashboards.sql.source_table import SourceTable
 from rowtide.dashboards.values.kinds import COLUMN_TYPES, Value, convert_by_type
 
 TYPES = {

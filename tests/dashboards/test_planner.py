@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rowtide.dashboards.sql.planner import SourceTable, plan_query
+from rowtide.dashboards.sql.planner import plan_query
 from rowtide.dashboards.sql.rejection import QueryRejected
 from rowtide.dashboards.sql.reserved_words import RESERVED
+from rowtide.dashboards.sql.source_table import SourceTable
 from tests.dashboards.panel_rows import TABLE, DuckRows
 
 REJECTED = {

@@ -12,7 +12,8 @@ from rowtide.core.values.variant import Scalar
 from rowtide.dashboards.fold.answer import answer
 from rowtide.dashboards.fold.partial import PanelPartial
 from rowtide.dashboards.sql.duckdb_text import duckdb_text
-from rowtide.dashboards.sql.planner import SourceTable, plan_query
+from rowtide.dashboards.sql.planner import plan_query
+from rowtide.dashboards.sql.source_table import SourceTable
 from rowtide.dashboards.values.kinds import Value
 from tests.dashboards.panel_rows import DuckRows, same_rows
 from tests.support.searches import examples
