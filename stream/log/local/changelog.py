@@ -42,8 +42,10 @@ __all__ = ["LocalChangelogReader", "LocalChangelogWriter"]
 
 logger = logging.getLogger(__name__)
 
-PART_BYTES = 1 << 20
-"""Bytes of a flush that are written at once, except its commit."""
+PART_BYTES = 128 << 10
+"""Bytes of a flush that are written at once, except its commit. No request runs until the memory of
+RocksDB has them, which takes about 5 ms a MiB.
+"""
 PAGE = 500
 """Entries that are read or compacted before other tasks get their turn on the event loop."""
 TOMBSTONES_KEPT_MS = 86_400_000

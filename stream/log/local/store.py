@@ -22,7 +22,6 @@ from rocksdict import (
     Options,
     Rdict,
     WriteBatch,
-    WriteOptions,
 )
 
 from rowtide.core.values.errors import Unavailable
@@ -116,8 +115,6 @@ class LogStore(Store):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db: Rdict | None = None
-        self._synced = WriteOptions()
-        self._synced.sync = True
 
     def open(self) -> None:
         """Open the database; create it if missing.
@@ -174,7 +171,11 @@ class LogStore(Store):
     def write(self, batch: AtomicWrite) -> None:
         """Write a batch and sync it. Raises ``WriteFailed``: the outcome is unknown."""
         try:
-            self._require_open().write(cast(Any, batch), self._synced)
+            db = self._require_open()
+            # Two steps: a write with ``sync`` keeps all other threads from running until the disk
+            # has answered (rocksdict 0.3 holds the interpreter's lock). The second one does not.
+            db.write(cast(Any, batch))
+            db.flush_wal(True)
         except Exception as error:  # rocksdict raises no narrower type.
             raise WriteFailed(str(error)) from error
 
