@@ -2,15 +2,17 @@
 
 The kernels of core/native are compiled by Zig's C compiler, a package from PyPI that brings the
 headers and libraries of every target. It takes the headers of the Python that runs it, whatever
-its version: with the stable ABI they are the same for every platform, but for pyconfig.h, which
-core/native/pyconfig_wheel.h replaces. On Windows a module names the library that it imports from,
-so core/native/python3.def lists the names that the kernels use.
+its version: with the stable ABI they are the same for every platform, but for pyconfig.h. So they
+are copied, with core/native/pyconfig_wheel.h in its place: Debian's asks for that of a machine. On
+Windows a module names the library that it imports from, so core/native/python3.def lists the names
+that the kernels use.
 
 ``make wheels`` runs this and tests what it made.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -54,10 +56,11 @@ def build_wheels(folder: Path, platforms: Sequence[Platform] = PLATFORMS) -> lis
     folder.mkdir(parents=True, exist_ok=True)
     wheels = [build_wheel(folder, {"CC": "/nowhere/cc"})]
     with tempfile.TemporaryDirectory(prefix="rowtide-wheels-") as scratch:
+        headers = copy_headers(Path(scratch, "include"))
         for platform in platforms:
             made = Path(scratch, platform.target)
             made.mkdir()
-            compile_kernels(platform, made / platform.module)
+            compile_kernels(platform, headers, made / platform.module)
             named = {
                 "ROWTIDE_WHEEL_MODULE": str(made / platform.module),
                 "ROWTIDE_WHEEL_PLATFORM": platform.tag,
@@ -72,7 +75,14 @@ def build_wheel(folder: Path, environment: dict[str, str]) -> Path:
         return Path(next(iter(WheelBuilder(str(ROOT)).build(directory=str(folder)))))
 
 
-def compile_kernels(platform: Platform, target: Path) -> None:
+def copy_headers(folder: Path) -> Path:
+    """Copy Python's headers, which are then those of every platform; return the folder."""
+    shutil.copytree(sysconfig.get_path("include"), folder)
+    shutil.copy(NATIVE / "pyconfig_wheel.h", folder / "pyconfig.h")
+    return folder
+
+
+def compile_kernels(platform: Platform, headers: Path, target: Path) -> None:
     """Compile the kernels for a platform; raises ``CalledProcessError`` where that fails."""
     shared = ["-shared", "-s"]
     libraries: list[str] = []
@@ -91,10 +101,8 @@ def compile_kernels(platform: Platform, target: Path) -> None:
         "-Wextra",
         "-Werror",
         definition_of(NATIVE),
-        "-include",
-        str(NATIVE / "pyconfig_wheel.h"),
         "-isystem",
-        sysconfig.get_path("include"),
+        str(headers),
         *shared,
         *map(str, sorted(NATIVE.glob("*.c"))),
         *libraries,

@@ -1,6 +1,6 @@
-/* What Python's headers need to know of a target that is not the machine that compiles; included
- * before them by hatch_wheels.py. The guard is that of Python's own pyconfig.h, which then adds
- * nothing. With the stable ABI no more of it matters than sizes and which system it is. */
+/* What Python's headers need to know of a target that is not the machine that compiles. A copy of
+ * them by hatch_wheels.py has it as pyconfig.h. With the stable ABI no more of that matters than
+ * sizes and which system it is. */
 #ifndef Py_PYCONFIG_H
 #define Py_PYCONFIG_H
 

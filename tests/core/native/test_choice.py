@@ -40,7 +40,7 @@ def test_compiled_kernels_are_those_of_the_checkout() -> None:
 )
 def test_wheels_for_windows_know_all_that_kernels_need_of_python() -> None:
     module = getattr(KERNELS, "__file__")  # noqa: B009  # As above.
-    command = ["nm", "-u", "-P", module]
+    command = ["nm", "-D", "-u", "-P", module]  # A wheel's module has no other symbols.
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     needed = set(re.findall(r"^(_?Py\w+)", found, re.MULTILINE))
     known = (ROOT / "core/native/python3.def").read_text().split()
