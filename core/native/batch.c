@@ -379,7 +379,7 @@ static PyObject *tell_row(PyObject *row, PyObject *stored, int64_t stamp, Evalua
     long expectation = PyLong_AsLong(PyTuple_GetItem(row, R_EXPECTATION));
     Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GetItem(row, R_SIZE));
     PyObject *told = NULL;
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred() || size < 0) {
         PyErr_Clear();
         told = Py_NewRef(Py_None);
     } else {
