@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 PART_BYTES = 128 << 10
 """Bytes of a flush that are written at once, except its commit. No request runs until the memory of
-RocksDB has them, which takes about 5 ms a MiB.
+RocksDB has them, which takes about 2 ms a MiB.
 """
 PAGE = 500
 """Entries that are read or compacted before other tasks get their turn on the event loop."""
