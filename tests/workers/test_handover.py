@@ -147,6 +147,8 @@ def test_a_rolling_restart_is_seen_by_nobody_who_retries(workers: Workers) -> No
                 write_all(workers.clients, number)
             restarted.result()
             workers.wait_until_divided()
-    assert number >= 3
+            number += 1
+            write_all(workers.clients, number)
+    assert number > 3
     for client in workers.clients:
         check_all(client, range(number + 1))
