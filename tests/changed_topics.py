@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from rowtide.stream.log.kafka.alter_configs import AlterTopics
 from rowtide.stream.log.kafka.cluster import KafkaCluster
-from tests.support.waiting import POLL_S, SOON_S
+from tests.support.waiting import SOON_S, until_async
 
 __all__ = ["change_topic"]
 
@@ -22,6 +21,8 @@ async def change_topic(cluster: KafkaCluster, topic: str, name: str, value: str)
         assert [code for code, *_ in response.resources] == [0]
 
     await cluster.brokers.ask_any(AlterTopics([topic], name, value), check)
-    async with asyncio.timeout(SOON_S):
-        while (await cluster.settings(topic))[name] != value:  # noqa: ASYNC110 - Without an event.
-            await asyncio.sleep(POLL_S)
+
+    async def is_shown() -> bool:
+        return (await cluster.settings(topic))[name] == value
+
+    await until_async(is_shown, f"{name} of {topic}", s_max=SOON_S)

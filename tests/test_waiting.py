@@ -55,3 +55,20 @@ def test_a_coroutine_waits_by_the_clock_of_its_loop() -> None:
 
     in_virtual_time(program())
     assert len(checked) == 2
+
+
+def test_a_look_may_itself_wait_but_not_for_longer_than_all_may() -> None:
+    async def program() -> None:
+        looks = third_time()
+
+        async def look() -> bool:
+            await asyncio.sleep(50)
+            return looks()
+
+        began = asyncio.get_running_loop().time()
+        await until_async(look, poll_s=100, s_max=1000)
+        assert asyncio.get_running_loop().time() - began == 350
+        with pytest.raises(TimeoutError):
+            await until_async(lambda: asyncio.sleep(5000), s_max=1000)
+
+    in_virtual_time(program())

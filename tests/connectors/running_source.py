@@ -66,7 +66,7 @@ class RunningSource:
                 await self.wait_until_alone()
 
     async def wait_until_alone(self) -> None:
-        """Wait until the server has noticed the end of whoever read it before."""
+        """Wait until the server has noticed the end of its former reader."""
 
     def stop(self) -> None:
         """Let ``run`` end where nothing is repeated."""

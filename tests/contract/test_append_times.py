@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from unittest.mock import patch
 
@@ -13,7 +12,7 @@ from rowtide.stream.log.kafka.append import Append
 from rowtide.stream.log.kafka.cluster import KafkaCluster
 from rowtide.stream.log.kafka.record_batch import encode_batch
 from rowtide.stream.log.topics import TopicKind, TopicSpec
-from tests.support.waiting import POLL_S, SOON_S
+from tests.support.waiting import SOON_S, until_async
 
 pytestmark = pytest.mark.kafka
 
@@ -51,10 +50,11 @@ async def test_a_topic_of_an_earlier_version_does_so_from_a_start_on_and_keeps_i
     assert "our clock is ahead" in str(refused)
     for _ in range(2):
         await cluster.use_append_time([topic, f"{topic}.deleted"])
-    # The controller answers before the log has the setting.
-    async with asyncio.timeout(SOON_S):
-        while isinstance(await outcome(cluster, topic, 2), Unavailable):  # noqa: ASYNC110
-            await asyncio.sleep(POLL_S)
+
+    async def is_taken() -> bool:
+        return not isinstance(await outcome(cluster, topic, 2), Unavailable)
+
+    await until_async(is_taken, s_max=SOON_S)  # The controller answers before the log has it.
     assert await outcome(cluster, topic, 2) == 1
     assert kept.items() <= (await cluster.settings(topic)).items()
     await cluster.delete_topics([topic])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from inspect import isawaitable
 
 __all__ = ["POLL_S", "SOON_S", "until", "until_async"]
 
@@ -51,15 +52,24 @@ async def until_async(
 ) -> None:
     """Return once something holds, by the clock of the running loop, which may be virtual.
 
-    Before each look that fails, ``meanwhile`` is called: a check that must hold all the time. Fail
-    with ``message`` where it does not hold in time.
+    ``holds`` may be a coroutine function; each look ends with the time that is left. Before each
+    look that fails, ``meanwhile`` is called: a check that must hold all the time. Fail with
+    ``message`` where it does not hold in time.
     """
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + s_max
-    while not holds():
+    while not await _look(holds, ends_s):
         assert loop.time() < ends_s, _failure(message, s_max)
         meanwhile()
         await asyncio.sleep(poll_s)
+
+
+async def _look(holds: Callable[[], object], ends_s: float) -> object:
+    found = holds()
+    if isawaitable(found):
+        async with asyncio.timeout_at(ends_s):
+            return await found
+    return found
 
 
 def _failure(message: Callable[[], object] | str, s_max: float) -> str:

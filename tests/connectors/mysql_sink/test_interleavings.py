@@ -13,7 +13,7 @@ from rowtide.connectors.sinks.mysql.sink import MysqlSink
 from rowtide.core.values.schema import INTEGER, KeyColumn
 from tests.connectors.mysql_sink.sinks import open_sink
 from tests.connectors.row_histories import delete, put, shape
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, until_async
 
 pytestmark = pytest.mark.system
 
@@ -55,11 +55,11 @@ async def _apply_batch(sink: MysqlSink, batch: SinkBatch) -> None:
 
 async def _wait_until_none_waits(sql_server: SqlServer) -> None:
     """Return when InnoDB does not tell any more of one that waited before."""
-    async with asyncio.timeout(SOON_S):
-        while True:
-            if not await asyncio.to_thread(sql_server.rows, WAITING):
-                return
-            await asyncio.sleep(LOOK_S)
+
+    async def waits_none() -> bool:
+        return not await asyncio.to_thread(sql_server.rows, WAITING)
+
+    await until_async(waits_none, s_max=SOON_S, poll_s=LOOK_S)
 
 
 async def _wait_until_it_waits(sql_server: SqlServer, task: asyncio.Task[None]) -> None:

@@ -18,6 +18,7 @@ from rowtide.connectors.sources.postgres.source import PostgresSource, make_sour
 from rowtide.connectors.sources.source import TableReporting, TableState
 from tests.connectors.memory_target import MemoryTarget
 from tests.connectors.running_source import LOOK_S, WAIT_S, RunningSource, beside
+from tests.support.waiting import until_async
 
 __all__ = [
     "Running",
@@ -118,18 +119,19 @@ async def wait_until_unread(server: PostgreSQL) -> None:
 
     A slot is active for a moment after its reader's end. Who reads it then is refused.
     """
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            if not await asyncio.to_thread(_is_read, server):
-                return
-            await asyncio.sleep(LOOK_S)
+    await until_async(
+        lambda: asyncio.to_thread(_is_unread, server),
+        "no slot is read",
+        s_max=WAIT_S,
+        poll_s=LOOK_S,
+    )
 
 
-def _is_read(server: PostgreSQL) -> bool:
+def _is_unread(server: PostgreSQL) -> bool:
     try:
-        return bool(server.rows(ACTIVE))
+        return not server.rows(ACTIVE)
     except psycopg2.OperationalError:
-        return False  # The server is away, and its readers with it.
+        return True  # The server is away, and its readers with it.
 
 
 def read_keyed_rows(server: PostgreSQL, query: str) -> dict[object, dict[str, object]]:

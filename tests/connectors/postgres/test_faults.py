@@ -72,13 +72,13 @@ async def test_a_start_that_is_given_up_leaves_no_socket_open(
         raise Crash
 
     make_numbers(postgres)
-    with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as told:
+    with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         patched.setattr(PostgresServer, "mark", give_up)
         with pytest.raises(Crash):
             await source_of(postgres).run(MemoryTarget())
         gc.collect()
-    assert [str(each.message) for each in told] == []
+    assert [str(each.message) for each in warned] == []
 
 
 async def test_a_slot_that_was_dropped_ends_in_a_new_copy(
