@@ -538,6 +538,24 @@ async def test_a_large_flush_is_read_in_pages_with_their_positions(cluster: Loca
     assert len(await read(cluster, 1199)) == 1
 
 
+async def test_a_large_flush_that_has_keys_again_keeps_the_last_entry_of_each(
+    cluster: LocalCluster,
+) -> None:
+    """Pages of 500 entries are compacted at once: here a key is in two of them."""
+    first: list[Change] = [(b"%d" % number, b"1", []) for number in range(700)]
+    again: list[Change] = [
+        (b"%d" % number, b"2" if number % 7 else None, []) for number in range(700)
+    ]
+    writer = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
+    await writer.fence()
+    assert await writer.flush([*first, *again]) == 1401
+    expected = [(700 + number, b"%d" % number, number % 7 != 0) for number in range(700)]
+    found = await read(cluster)
+    assert [(entry.offset, entry.key, entry.value is not None) for entry in found] == expected
+    assert await writer.flush(first) == 2102
+    assert [entry.offset for entry in await read(cluster)] == [*range(1401, 2101)]
+
+
 async def test_a_flush_that_is_taken_over_from_midway_is_absent(cluster: LocalCluster) -> None:
     former = cluster.changelog_writer(CHANGELOG, 0, "slot-0")
     await former.fence()

@@ -5,8 +5,8 @@ Its last batch moves the end: that is the commit. The next ``fence`` deletes wha
 or a failure leaves after the end. As with Kafka, a commit takes one offset.
 
 Compaction follows the commit: it deletes the former entry of each key that the flush has
-written. Its progress is stored, so after a crash the next flush continues it. A tombstone
-stays for a day, because a copy of the rows that lacks it may be opened.
+written. Its progress is stored, so after a crash the next flush continues it, from the entries.
+A tombstone stays for a day, because a copy of the rows that lacks it may be opened.
 
 Only this process has the database, so memory alone decides who may flush.
 """
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -51,6 +52,36 @@ PAGE = 500
 TOMBSTONES_KEPT_MS = 86_400_000
 
 _NUMBER = Struct(">Q")
+
+Place = tuple[int, bytes, bool]
+"""The offset and the key of an entry, and whether it is a tombstone."""
+
+
+@dataclass(slots=True)
+class Flushed:
+    """The entries of a flush, the first at ``start``: their keys, and which are tombstones."""
+
+    start: int
+    keys: list[bytes] = field(default_factory=list)
+    tombstones: set[int] = field(default_factory=set)
+    """Their indexes in ``keys``."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last entry, which the commit takes."""
+        return self.start + len(self.keys)
+
+    def add(self, key: bytes, *, is_tombstone: bool) -> None:
+        """Add an entry after the others."""
+        if is_tombstone:
+            self.tombstones.add(len(self.keys))
+        self.keys.append(key)
+
+    def page(self, offset: int) -> list[Place]:
+        """Return up to ``PAGE`` entries from ``offset`` on, which the flush has written."""
+        first = offset - self.start
+        keys = self.keys[first : first + PAGE]
+        return [(self.start + at, key, at in self.tombstones) for at, key in enumerate(keys, first)]
 
 
 class LocalChangelogWriter:
@@ -100,21 +131,19 @@ class LocalChangelogWriter:
         tenure, self._tenure = self._tenure, None
         partition = self._cluster.partition(*self._place)
         try:
-            end, last = await self._write_parts(partition, tenure, changes)
+            flushed, last = await self._write_parts(partition, tenure, changes)
         except OutcomeUnknown as error:  # Nothing is committed yet.
             raise Unavailable(str(error)) from error
-        position = await self._commit(partition, tenure, end, last)
-        await self._compact(partition)
+        position = await self._commit(partition, tenure, flushed.end, last)
+        await self._compact(partition, flushed)
         self._tenure = tenure
         return position
 
     async def _write_parts(
         self, partition: LocalPartition, tenure: object, changes: Changes
-    ) -> tuple[int, list[bytes]]:
-        """Write all but the last part after the end; return the offset after it, and the
-        last part.
-        """
-        offset = partition.bounds.end
+    ) -> tuple[Flushed, list[bytes]]:
+        """Write all but the last part after the end; return what the flush has, and that part."""
+        flushed = Flushed(partition.bounds.end)
         part: list[bytes] = []
         size = 0
         for at, change in enumerate(changes):
@@ -122,16 +151,17 @@ class LocalChangelogWriter:
                 await asyncio.sleep(0)
             if change is None:
                 continue
-            value = change_value(*change)
+            key, content, headers = change
+            value = change_value(key, content, headers)
             require_size(len(value), f"flush of {partition.name}")
             if part and size + len(value) > PART_BYTES:
-                await self._write_part(partition, tenure, offset, part)
-                offset += len(part)
+                await self._write_part(partition, tenure, flushed.end - len(part), part)
                 part, size = [], 0
+            flushed.add(key, is_tombstone=content is None)
             part.append(value)
             size += len(value)
         assert part, "a flush needs a change"
-        return offset, part
+        return flushed, part
 
     async def _write_part(
         self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
@@ -145,16 +175,15 @@ class LocalChangelogWriter:
         await self._cluster.write(where, fill, partition.settle, size=PART_BYTES)
 
     async def _commit(
-        self, partition: LocalPartition, tenure: object, offset: int, part: list[bytes]
+        self, partition: LocalPartition, tenure: object, end: int, part: list[bytes]
     ) -> int:
-        """Write the last part and move the end after it; return the new end."""
+        """Write the last part, which ends at ``end``, and move the end after it; return that."""
 
         def fill(batch: AtomicWrite) -> int:
             self._require(tenure)
-            _put(batch, partition, offset, part)
-            end = offset + len(part) + 1
-            partition.plan(batch, partition.planned._replace(end=end))
-            return end
+            _put(batch, partition, end - len(part), part)
+            partition.plan(batch, partition.planned._replace(end=end + 1))
+            return end + 1
 
         where = f"commit of {partition.name}"
         return await self._cluster.write(where, fill, partition.settle, size=PART_BYTES)
@@ -165,40 +194,57 @@ class LocalChangelogWriter:
 
     # Compaction.
 
-    async def _compact(self, partition: LocalPartition) -> None:
+    async def _compact(self, partition: LocalPartition, flushed: Flushed) -> None:
         """Keep only the last entry of each committed key. The next flush repeats what fails."""
         try:
             async with partition.compacting:
-                while partition.bounds.compacted < partition.bounds.end:
-                    await self._compact_some(partition)
+                while (at := partition.bounds.compacted) < partition.bounds.end:
+                    places, upto = self._find_places(partition, flushed, at)
+                    await self._compact_some(partition, places, upto)
                 await self._drop_tombstones(partition)
         except StoreError as error:
             logger.warning(
                 "%s: compaction failed, retrying after the next flush: %s", partition.name, error
             )
 
-    async def _compact_some(self, partition: LocalPartition) -> None:
-        number, end = partition.number, partition.bounds.end
-        entries = _entries(self._cluster, partition, partition.bounds.compacted, end)
-        upto = entries[-1].offset + 1 if len(entries) == PAGE else end
+    def _find_places(
+        self, partition: LocalPartition, flushed: Flushed, at: int
+    ) -> tuple[list[Place], int]:
+        """Return a page of entries from ``at`` on, and the offset after it.
+
+        Those of ``flushed`` are known; others are read.
+        """
+        if flushed.start <= at < flushed.end:
+            places = flushed.page(at)
+            upto = at + len(places)
+            return places, upto + (upto == flushed.end)  # The commit has an offset, and no entry.
+        until = flushed.start if at < flushed.start else partition.bounds.end
+        found = _entries(self._cluster, partition, at, until)
+        upto = found[-1].offset + 1 if len(found) == PAGE else until
+        return [(entry.offset, entry.key, entry.value is None) for entry in found], upto
+
+    async def _compact_some(
+        self, partition: LocalPartition, places: Sequence[Place], upto: int
+    ) -> None:
+        """Delete the entries that those at ``places`` follow; these are all below ``upto``."""
+        number = partition.number
         now_ms = self._cluster.clock_ms()
         # Within a page a key's last entry is the one that stays.
-        latest = {entry.key: entry for entry in entries}
+        latest = {key: offset for offset, key, _ in places}
         keys = [latest_key(number, key) for key in latest]
-        former = dict(zip(latest, self._cluster.store.get_many(keys), strict=True))
+        former = self._cluster.store.get_many(keys)
 
         def fill(batch: AtomicWrite) -> int:
-            for entry in entries:
-                if latest[entry.key] is not entry:
-                    batch.delete(entry_key(number, entry.offset))
-            for key, entry in latest.items():
-                stored = former[key]
-                if stored is not None and (offset := _NUMBER.unpack(stored)[0]) < entry.offset:
+            for offset, key, is_tombstone in places:
+                if latest[key] != offset:
                     batch.delete(entry_key(number, offset))
-                    batch.delete(tombstone_key(number, offset))
-                batch.put(latest_key(number, key), _NUMBER.pack(entry.offset))
-                if entry.value is None:
-                    batch.put(tombstone_key(number, entry.offset), _NUMBER.pack(now_ms))
+                elif is_tombstone:
+                    batch.put(tombstone_key(number, offset), _NUMBER.pack(now_ms))
+            for key, stored, offset in zip(keys, former, latest.values(), strict=True):
+                if stored is not None and (before := _NUMBER.unpack(stored)[0]) < offset:
+                    batch.delete(entry_key(number, before))
+                    batch.delete(tombstone_key(number, before))
+                batch.put(key, _NUMBER.pack(offset))
             partition.plan(batch, partition.planned._replace(compacted=upto))
             return upto
 

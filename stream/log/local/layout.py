@@ -136,7 +136,10 @@ def entry_of(offset: int, stored: bytes) -> Entry:
 
 def change_value(key: bytes, value: bytes | None, headers: Headers) -> bytes:
     """Return an entry of a changelog as stored."""
-    parts = [_CHANGE.pack(value is None, len(key), len(headers)), key]
+    head = _CHANGE.pack(value is None, len(key), len(headers))
+    if not headers:
+        return head + key + (value or b"")
+    parts = [head, key]
     for name, content in headers:
         encoded = name.encode()
         parts += _LENGTH.pack(len(encoded)), encoded, _LENGTH.pack(len(content)), content
