@@ -41,6 +41,8 @@ __all__ = ["AtomicWrite", "LogStore", "OtherFormat", "Store", "StoreBusy", "Writ
 WRITE_BUFFER_BYTES = 16 << 20
 """A restart after kill -9 reads a few times as many bytes; memory is as large."""
 CACHE_BYTES = 4 << 20
+LEVELS = [DBCompressionType.none()] * 2 + [DBCompressionType.lz4()] * 5
+"""The compression of each level, as of rows (``stream/shard/row_store.py``)."""
 
 
 class AtomicWrite(Protocol):
@@ -216,7 +218,7 @@ def _options() -> Options:
     options.set_max_open_files(256)
     options.set_keep_log_file_num(3)
     options.set_max_background_jobs(2)
-    options.set_compression_type(DBCompressionType.lz4())
+    options.set_compression_per_level(LEVELS)
     # A crash may tear the last write at any byte, even in its middle, because disks
     # reorder. Every earlier write was synced, so no acknowledged one lies after the
     # unreadable bytes.
