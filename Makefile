@@ -137,7 +137,7 @@ wheels: $(TEST) ## Build the wheels of all platforms into dist/, and judge them 
 bench: $(TEST) ## Measure speed (BENCH="--batch-rows 1000000 --json results.json")
 	$(BIN)/python -m tests.bench.codec
 	$(BIN)/python -m tests.bench.run $(BENCH)
-	@if command -v go > /dev/null; then $(BIN)/python -m tests.bench.sdk; \
+	@if command -v go > /dev/null; then $(BIN)/python -m tests.bench.sdk && $(BIN)/python -m tests.bench.modes; \
 		else echo "NOT MEASURED: the official Go SDK, as go is not on the PATH"; fi
 	$(BIN)/python -m tests.bench.changes
 	$(BIN)/python -m tests.bench.console

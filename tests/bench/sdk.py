@@ -29,6 +29,8 @@ from tests.bench.sdk_servers import COMMANDS, Postgres, Rowtide, Target, has_pos
 from tests.bench.sdk_turns import Measure, Sample
 from tests.bench.trees import THIS, Tree, other_tree, same_as_this
 
+__all__ = ["MODES", "Plan", "measure", "start_targets"]
+
 MODES = (*COMMANDS, "postgres")
 CLIENTS = ("sdk", "own")
 CONNECTIONS = (1, 16, 64)
@@ -42,16 +44,24 @@ TWIN = "twin"
 
 
 class Plan(NamedTuple):
-    """How much is done: ``rows`` at 16 and at 64 connections, ``batch_rows`` by batches."""
+    """How much is done: ``rows`` at 16 and at 64 connections, ``batch_rows`` by batches.
+
+    ``connections`` are the numbers of them that put and get. Names of tables begin with
+    ``tables``.
+    """
 
     rows: int
     batch_rows: int
     turns: int
+    connections: Sequence[int] = CONNECTIONS
+    tables: str = ""
 
     @property
     def warm(self) -> Plan:
         """Return the plan of a turn that only warms."""
-        return Plan(self.rows // WARM_PART, self.batch_rows // WARM_PART, 1)
+        return self._replace(
+            rows=self.rows // WARM_PART, batch_rows=self.batch_rows // WARM_PART, turns=1
+        )
 
 
 def _names(_: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
@@ -97,8 +107,8 @@ def main(
             trees[other.name] = other
             if not same_as_this(commit):
                 trees[TWIN] = THIS
-        targets = _targets(modes, clients, trees, where, end)
-        samples = _measure(targets, plan)
+        targets = start_targets(modes, clients, trees, where, end)
+        samples = measure(targets, plan)
     click.echo(format_circumstances(about))
     click.echo(figures_table(samples, THIS.name))
     if len(trees) > 1:
@@ -110,7 +120,7 @@ def main(
         json_file.write_text(json.dumps(document(samples, about), indent=2), encoding="utf-8")
 
 
-def _targets(
+def start_targets(
     modes: Sequence[str],
     clients: Sequence[str],
     trees: dict[str, Tree],
@@ -135,7 +145,7 @@ def _targets(
     return targets
 
 
-def _measure(targets: Sequence[Target], plan: Plan) -> list[Sample]:
+def measure(targets: Sequence[Target], plan: Plan) -> list[Sample]:
     """Warm every server, then let them take turns, each turn in another order."""
     for target in targets:
         _turn(target, plan.warm, -1)
@@ -163,11 +173,11 @@ def _turn(target: Target, plan: Plan, turn: int) -> list[Sample]:
 
 def _steps(target: Target, client: StepClient, plan: Plan, turn: int) -> list[tuple[str, Step]]:
     """Make two tables; return what is measured in them, by operation."""
-    table = f"{client.name.split()[0].lower()}_{turn + 1}"
+    table = f"{plan.tables}{client.name.split()[0].lower()}_{turn + 1}"
     batched = f"{table}_batched"
     for name in (table, batched):
         target.clients[0].prepare(Step("create", name, 0, 0, 0))()
-    counts = [(n, plan.rows // ONE_PART if n == 1 else plan.rows) for n in CONNECTIONS]
+    counts = [(n, plan.rows // ONE_PART if n == 1 else plan.rows) for n in plan.connections]
     steps, first = list[tuple[str, Step]](), 0
     for connections, rows in counts:
         steps.append(("PutRow", Step("put", table, connections, first, rows)))

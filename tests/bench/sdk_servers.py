@@ -22,7 +22,7 @@ from tests.bench.processes import Cpu, brokers, cpu_of, cpu_s
 from tests.bench.sdk_clients import GoClient, OwnClient, StepClient
 from tests.bench.trees import Tree
 
-__all__ = ["COMMANDS", "Postgres", "Rowtide", "Target", "has_postgres"]
+__all__ = ["COMMANDS", "Postgres", "Rowtide", "Target", "await_training", "has_postgres"]
 
 COMMANDS = {"kafka": "up", "local": "dev"}
 LOG_CHARACTERS = 4000
@@ -84,7 +84,7 @@ class Rowtide(_Ended):
                 environment={**os.environ, **self._source.environment},
             )
             ready = failing.enter_context(self._up).start()
-            _await_training(self._up.pid)
+            await_training(self._up.pid)
             if program := self._programs.get("sdk"):
                 self.clients.append(GoClient.of_sdk(program, ready))
                 failing.callback(self.clients[-1].close)
@@ -138,7 +138,7 @@ class Postgres(_Ended):
         return self._server.last_words()
 
 
-def _await_training(pid: int) -> None:
+def await_training(pid: int) -> None:
     """Return once the start has made what makes later starts of Java fast, if it does so."""
     deadline_s = time.monotonic() + TRAINING_S_MAX
     while brokers(pid) > 1 and time.monotonic() < deadline_s:
