@@ -65,26 +65,26 @@ async def trim_slot(slot: Slot) -> None:
 async def try_reshape(
     operation: Callable[[Identity, bytes], Awaitable[bytes]], asked: bytes
 ) -> None:
-    """Split, merge or move, unless it is refused."""
-    with suppress(StoreError):
+    """Split, merge or move, unless it is refused or a disk fails."""
+    with suppress(StoreError, StoreFailed):
         await operation(ADMIN, asked)
 
 
 async def create_index(worker: SimulatedWorker, index: Index) -> None:
-    """Make an index of the rows there are, unless it is refused."""
+    """Make an index of the rows there are, unless it is refused or a disk fails."""
     request = pb.CreateIndexRequest(
         main_table_name=PLAIN,
         index_meta=index_message(tables(1)[0], index),
         include_base_data=True,
     )
-    with suppress(StoreError):
+    with suppress(StoreError, StoreFailed):
         await worker.indexes.create_index(ADMIN, request.SerializeToString())
 
 
 async def drop_index(worker: SimulatedWorker, index: Index) -> None:
-    """Drop it, unless that is refused."""
+    """Drop it, unless that is refused or a disk fails."""
     request = pb.DropIndexRequest(main_table_name=PLAIN, index_name=index.name)
-    with suppress(StoreError):
+    with suppress(StoreError, StoreFailed):
         await worker.indexes.drop_index(ADMIN, request.SerializeToString())
 
 
