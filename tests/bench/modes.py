@@ -24,7 +24,7 @@ from tests.bench.circumstances import circumstances, format_circumstances
 from tests.bench.processes import cpu_s, memory, processes_of
 from tests.bench.sdk import MODES, Plan, measure, start_targets
 from tests.bench.sdk_servers import COMMANDS, await_training
-from tests.bench.sdk_turns import Measure, Sample, medians
+from tests.bench.sdk_turns import Sample, medians
 from tests.bench.trees import THIS
 
 __all__ = ["Alone", "modes_table"]
@@ -123,17 +123,13 @@ def modes_table(
 
 def _puts(samples: Sequence[Sample], connections: int) -> list[str]:
     """Return each server's rate, its p50 and the CPU of all its processes for a put."""
-    found = {measured.server: measured for measured in medians(samples, THIS.name)}
-    cells = []
-    for mode in MODES:
-        if mode not in found:
-            cells.append("")
-            continue
-        key = Measure(mode, found[mode].client, "PutRow", connections)
-        figures = medians(samples, THIS.name)[key]
-        cpu_us = figures["worker_us"] + figures["broker_us"]
-        cells.append(f"{figures['rate']:,.0f} /s, {figures['p50_ms']:.2f} ms, {cpu_us:.0f} us")
-    return cells
+    cells = dict.fromkeys(MODES, "")
+    for measured, figures in medians(samples, THIS.name).items():
+        if (measured.operation, measured.connections) == ("PutRow", connections):
+            cpu_us = figures["worker_us"] + figures["broker_us"]
+            rate, p50_ms = figures["rate"], figures["p50_ms"]
+            cells[measured.server] = f"{rate:,.0f} /s, {p50_ms:.2f} ms, {cpu_us:.0f} us"
+    return [*cells.values()]
 
 
 if __name__ == "__main__":
